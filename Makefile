@@ -1,0 +1,60 @@
+# The commands of the project. `make help` lists them.
+#
+# Everything runs inside .venv, which the first command makes (scripts/venv.sh finds a Python) and
+# which is brought up to date when pyproject.toml or constraints.txt change.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help install demo test test-bounds test-long check bench clean
+
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+EXTRAS ?= dev,bench
+export PYTHON
+
+# The job with numba's bounds checks: a read past an array's end is an error instead of a wrong answer.
+BOUNDS_TESTS := tests/test_channel_contract.py tests/test_apply.py
+BOUNDS_MACHINE := $(wildcard tests/test_state_machine.py tests/test_machine.py)
+
+help:  ## list the commands
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | \
+	  while IFS='|' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
+
+$(STAMP): pyproject.toml constraints.txt scripts/venv.sh
+	@bash scripts/venv.sh $(VENV)
+	@echo "tideline: installing into $(VENV) (about a minute the first time)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
+	@touch $@
+
+install: $(STAMP)  ## make .venv with everything in it
+
+demo: $(STAMP)  ## drivers over New York State, live in the terminal; DEMO_S=30 stops by itself
+	@$(BIN)/tideline demo
+
+test: $(STAMP)  ## install, compile the kernels, run the tests and one job with bounds checks
+	@$(BIN)/tideline warm
+	$(BIN)/python -m pytest -q -m "not long and not spark"
+	@$(MAKE) --no-print-directory test-bounds
+
+test-bounds: $(STAMP)  ## the core tests again with numba's bounds checks on
+	NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest -q \
+	  -m "not long and not spark" $(BOUNDS_TESTS) $(BOUNDS_MACHINE)
+
+test-long: $(STAMP)  ## the tests that take minutes: long random runs, kills, damaged bytes
+	@$(BIN)/tideline warm
+	HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest -q -m "long and not spark"
+
+check: $(STAMP)  ## lint, format, types, layers, docs
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict src
+	$(BIN)/python -m pytest -q tests/test_imports.py tests/test_docs.py
+
+bench: $(STAMP)  ## measure; writes benchmarks/results/
+	$(BIN)/python benchmarks/channel.py
+
+clean:  ## remove what the commands made (keeps .venv)
+	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

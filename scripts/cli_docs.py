@@ -1,0 +1,68 @@
+"""Writes the help texts into docs/guide/cli.md, between its two markers.
+
+    python scripts/cli_docs.py           write
+    python scripts/cli_docs.py --check   exit 1 when the page is not what would be written
+
+tests/test_docs.py runs the check, so the page cannot drift from the command.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "guide" / "cli.md"
+START = "<!-- help: written by scripts/cli_docs.py -->"
+END = "<!-- /help -->"
+COMMANDS = [
+    "channel create", "channels", "publish", "subscribe", "find", "subscriptions", "cancel",
+    "resume", "apply", "session", "stats", "check", "drop", "warm", "demo",
+]  # fmt: skip
+
+
+def help_text(words: list[str]) -> str:
+    """What `tideline WORDS --help` prints, on a terminal of a fixed width."""
+    env = {
+        **os.environ,
+        "PYTHONPATH": os.environ.get("PYTHONPATH") or str(ROOT / "src"),
+        "COLUMNS": "100",
+        "TERM": "dumb",
+    }
+    env.pop("DEMO_S", None)
+    done = subprocess.run(
+        [sys.executable, "-m", "tideline", *words, "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=env,
+    )
+    return done.stdout.strip()
+
+
+def page_with_help() -> str:
+    """The page as it should be."""
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(START)
+    after = rest.partition(END)[2]
+    sections = [
+        f"```text\n{help_text([])}\n```",
+        *(f"### tideline {c}\n\n```text\n{help_text(c.split())}\n```" for c in COMMANDS),
+    ]
+    return f"{before}{START}\n\n" + "\n\n".join(sections) + f"\n\n{END}{after}"
+
+
+def main() -> int:
+    wanted = page_with_help()
+    if "--check" in sys.argv[1:]:
+        if PAGE.read_text(encoding="utf-8") != wanted:
+            print("docs/guide/cli.md is out of date: run python scripts/cli_docs.py")
+            return 1
+        return 0
+    PAGE.write_text(wanted, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,91 @@
+"""Time: integer microseconds since 1970, read from a clock that is passed in.
+
+This is the one module that reads the wall clock. `FOREVER` is the limit of a
+window that never ends; no valid time reaches it.
+
+A clock also knows how to wait, so that a test can move time by hand
+(`tideline.testing.ManualClock`) and a waiting subscriber notices.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any, Protocol
+
+from tideline.errors import InvalidRequest
+
+__all__ = ["FOREVER", "SECOND", "Clock", "SystemClock", "from_us", "span_us", "to_us"]
+
+SECOND = 1_000_000
+FOREVER = 1 << 62
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LIMIT = 253_402_300_799 * SECOND  # the last second datetime can name
+
+
+class Clock(Protocol):
+    """What a database asks of its clock. Safe from any thread."""
+
+    def now(self) -> int:
+        """Microseconds since 1970."""
+        ...
+
+    def wait(self, condition: threading.Condition, until: int) -> None:
+        """Wait on a held condition until it is notified or `now() >= until`."""
+        ...
+
+
+class SystemClock:
+    """The machine's clock.
+
+    >>> SystemClock().now() > 1_700_000_000 * SECOND
+    True
+    """
+
+    def now(self) -> int:
+        return time.time_ns() // 1000
+
+    def wait(self, condition: threading.Condition, until: int) -> None:
+        left_s = (until - self.now()) / SECOND
+        if left_s > 0:
+            condition.wait(min(left_s, 3600.0))
+
+
+def to_us(value: datetime, name: str) -> int:
+    """A datetime as microseconds; one without a zone is read as UTC.
+
+    >>> to_us(datetime(1970, 1, 1, 0, 0, 1), "at")
+    1000000
+    """
+    if not isinstance(value, datetime):
+        raise InvalidRequest(f"{name} must be a datetime", **{name: value})
+    if value.tzinfo is None:
+        value = value.replace(tzinfo=UTC)
+    return (value - _EPOCH) // timedelta(microseconds=1)
+
+
+def from_us(value: int) -> datetime | None:
+    """Microseconds as a datetime in UTC; `None` for a time that never comes.
+
+    >>> from_us(1_000_000).isoformat()
+    '1970-01-01T00:00:01+00:00'
+    >>> from_us(FOREVER) is None
+    True
+    """
+    if value > _LIMIT:
+        return None
+    return _EPOCH + timedelta(microseconds=value)
+
+
+def span_us(value: Any, name: str) -> int:
+    """Seconds as microseconds, checked to be a finite number.
+
+    >>> span_us(1.5, "ttl_s")
+    1500000
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise InvalidRequest(f"{name} must be a number of seconds", **{name: value})
+    if not -1e11 < value < 1e11:  # also false for NaN
+        raise InvalidRequest(f"{name} must be a finite number of seconds", **{name: value})
+    return round(value * SECOND)

@@ -1,0 +1,79 @@
+"""Every error Tideline raises on purpose.
+
+    TidelineError
+    ├── InvalidRequest   the call is wrong: fix it; nothing was stored
+    ├── NotFound         no such channel, subscription or event
+    ├── Conflict         it exists with other content: re-read, decide, retry
+    ├── Unavailable      not now (folder in use, disk full): retry later
+    ├── Closed           the database or channel was closed: reopen it
+    └── Corruption       bytes on disk are damaged: stop, tell the operator
+
+A message says what is wrong first and carries the values last:
+``subscription expired. id='s17', until=40.0, now=41.5``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+__all__ = [
+    "Closed",
+    "Conflict",
+    "Corruption",
+    "InvalidRequest",
+    "NotFound",
+    "TidelineError",
+    "Unavailable",
+]
+
+
+class TidelineError(Exception):
+    """Base of every error Tideline raises on purpose.
+
+    >>> str(InvalidRequest("radius must be positive", radius_m=-1))
+    'radius must be positive. radius_m=-1'
+    """
+
+    def __init__(self, message: str, **values: Any) -> None:
+        self.values = values
+        shown = ", ".join(f"{name}={_short(value)}" for name, value in values.items())
+        super().__init__(f"{message}. {shown}" if shown else message)
+
+
+class InvalidRequest(TidelineError):
+    """The call is wrong: fix it. Nothing was stored."""
+
+
+class NotFound(TidelineError):
+    """No such channel, subscription or event."""
+
+
+class Conflict(TidelineError):
+    """It exists already with other content."""
+
+
+class Unavailable(TidelineError):
+    """It cannot be done now: retry later. Nothing was acknowledged."""
+
+
+class Closed(TidelineError):
+    """The database was closed: open it again."""
+
+
+class Corruption(TidelineError):
+    """Bytes on disk are damaged. The message and `file` name the file.
+
+    >>> Corruption("checksum differs", file="log-000001").file
+    'log-000001'
+    """
+
+    def __init__(self, message: str, *, file: str | Path, **values: Any) -> None:
+        self.file = str(file)
+        super().__init__(message, file=self.file, **values)
+
+
+def _short(value: Any) -> str:
+    """A value as it stands in a message: never longer than a line."""
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
