@@ -1,0 +1,282 @@
+"""A component: records sealed into one immutable Arrow IPC file.
+
+    c-000007.arrow := Arrow IPC file, uncompressed, one record batch, the columns its kind wants
+
+Its `ComponentInfo` stands in the manifest and carries what must be known without reading the
+file: rows, size, crc32 of the whole file, filters, and `extra` for whoever made it.
+
+Invariants:
+1. A file under its final name is complete: it is written as `.tmp` and renamed.
+2. It counts only once a manifest names it; `remove_strays` removes the others.
+3. It never changes. `drop` unlinks it; memory that is mapped stays readable.
+4. A missing file, another size, another checksum or unreadable Arrow is `Corruption`.
+
+`write_component` and `remove_strays` are for the owner of the folder; a `Component` is safe
+from any thread. Byte layout and costs: docs/internals/components.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import pyarrow as pa
+import pyarrow.ipc
+
+from tideline.errors import Closed, Corruption, InvalidRequest
+from tideline.lsm.files import checksum, sync_folder, unavailable, write_all
+from tideline.lsm.filter import MinMax
+
+__all__ = ["Component", "ComponentInfo", "remove_strays", "write_component"]
+
+_NAME = re.compile(r"c-[0-9]{6,}\.arrow")
+
+
+@dataclass(frozen=True)
+class ComponentInfo:
+    """What the manifest says about a component.
+
+    >>> info = ComponentInfo("c-000001.arrow", "sorted", 2, 640, 7, {"until": MinMax(3, 9)})
+    >>> info.to_json()["filters"]
+    {'until': [3, 9]}
+    >>> ComponentInfo.from_json(info.to_json()) == info
+    True
+    """
+
+    name: str
+    kind: str
+    rows: int
+    size_bytes: int
+    crc: int
+    filters: dict[str, MinMax] = field(default_factory=dict)
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """For the manifest."""
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "rows": self.rows,
+            "size_bytes": self.size_bytes,
+            "crc": self.crc,
+            "filters": {name: value.to_json() for name, value in self.filters.items()},
+            "extra": self.extra,
+        }
+
+    @classmethod
+    def from_json(cls, value: Any) -> ComponentInfo:
+        """What `to_json` gave; anything else is `Corruption` of the manifest it came from."""
+        try:
+            filters = {name: MinMax.from_json(pair) for name, pair in value["filters"].items()}
+            info = cls(
+                name=value["name"],
+                kind=value["kind"],
+                rows=value["rows"],
+                size_bytes=value["size_bytes"],
+                crc=value["crc"],
+                filters=filters,
+                extra=value["extra"],
+            )
+            numbers = (info.rows, info.size_bytes, info.crc)
+            good = all(type(number) is int and number >= 0 for number in numbers)
+            # A name with a slash in it would open, and later delete, a file somewhere else.
+            good = good and bool(_NAME.fullmatch(info.name)) and isinstance(info.extra, dict)
+        except (AttributeError, InvalidRequest, KeyError, TypeError) as error:
+            raise _misdescribed(value) from error
+        if not good:
+            raise _misdescribed(value)
+        return info
+
+
+def write_component(
+    folder: Path,
+    number: int,
+    table: pa.Table,
+    *,
+    kind: str,
+    rows: int,
+    filters: Mapping[str, MinMax],
+    extra: Mapping[str, Any],
+    sync: bool,
+) -> ComponentInfo:
+    """Write `table` as component `number`; on error no file is left.
+
+    `rows` is what the kind counts as records; with `sync` the file is on disk on return.
+    """
+    if number < 1 or rows < 0:
+        raise InvalidRequest("number starts at 1, rows at 0", number=number, rows=rows)
+    batch = _one_batch(table)
+    path = folder / f"c-{number:06d}.arrow"
+    temporary = path.with_name(path.name + ".tmp")
+    made = temporary
+    fd = -1
+    try:
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        sink = _Sink(fd)
+        options = pa.ipc.IpcWriteOptions(compression=None)
+        with pa.ipc.new_file(pa.PythonFile(sink, "w"), batch.schema, options=options) as writer:
+            writer.write_batch(batch)
+        if sync:
+            os.fsync(fd)
+        fd, closing = -1, fd
+        os.close(closing)
+        os.replace(temporary, path)
+        made = path
+        if sync:
+            sync_folder(folder)
+    except BaseException as error:
+        if fd >= 0:
+            os.close(fd)
+        with contextlib.suppress(OSError):
+            made.unlink()
+        if isinstance(error, OSError):
+            raise unavailable(error, "component write failed", path) from error
+        raise
+    return ComponentInfo(path.name, kind, rows, sink.size, sink.crc, dict(filters), dict(extra))
+
+
+class Component:
+    """An open component: its table is the mapped file, nothing is copied.
+
+    >>> import tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> info = write_component(
+    ...     Path(folder.name), 7, pa.table({"key": [1, 2, 3]}),
+    ...     kind="sorted", rows=3, filters={"key": MinMax(1, 3)}, extra={}, sync=False)
+    >>> component = Component.open(Path(folder.name), info)
+    >>> component.info.name, component.table["key"].to_pylist()
+    ('c-000007.arrow', [1, 2, 3])
+    >>> component.drop(); component.close(); folder.cleanup()
+    """
+
+    def __init__(self, path: Path, info: ComponentInfo, buffer: pa.Buffer) -> None:
+        """Use `Component.open`."""
+        self.info = info
+        self._path = path
+        self._buffer: pa.Buffer | None = buffer
+        self._table: pa.Table | None = None
+
+    @classmethod
+    def open(cls, folder: Path, info: ComponentInfo, *, verify: bool = True) -> Component:
+        """Map the file; with `verify` its checksum is computed, else only its size is compared."""
+        path = folder / info.name
+        try:
+            size = path.stat().st_size
+            if size != info.size_bytes:
+                raise Corruption(
+                    "component has another size", file=path, size=size, expected=info.size_bytes
+                )
+            with pa.memory_map(str(path), "r") as file:
+                buffer = file.read_buffer()
+        except FileNotFoundError:
+            raise Corruption("component is missing", file=path) from None
+        except OSError as error:
+            raise unavailable(error, "component cannot be opened", path) from error
+        self = cls(path, info, buffer)
+        if verify:
+            self.verify()
+        try:
+            reader = pa.ipc.open_file(buffer)
+            if reader.num_record_batches != 1:
+                raise Corruption("component must be one record batch", file=path)
+            self._table = pa.Table.from_batches([reader.get_batch(0)])
+            self._table.validate()
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise Corruption("component is not readable Arrow", file=path) from error
+        return self
+
+    @property
+    def table(self) -> pa.Table:
+        """The columns, in place."""
+        if self._table is None:
+            raise Closed("the component was closed", file=str(self._path))
+        return self._table
+
+    def verify(self) -> None:
+        """Read every byte and compare the checksum."""
+        if self._buffer is None:
+            raise Closed("the component was closed", file=str(self._path))
+        if checksum(memoryview(self._buffer)) != self.info.crc:
+            raise Corruption("component is damaged: its checksum differs", file=self._path)
+
+    def close(self) -> None:
+        """Let go of the map; it ends when the last array made from it is gone."""
+        self._table = None
+        self._buffer = None
+
+    def drop(self) -> None:
+        """Delete the file without reading it. Whoever still reads the map may go on."""
+        try:
+            self._path.unlink(missing_ok=True)
+        except OSError as error:
+            raise unavailable(error, "component cannot be deleted", self._path) from error
+
+
+def remove_strays(folder: Path, known: set[str]) -> list[str]:
+    """Remove the component and temporary files that are not in `known`; returns their names.
+
+    They were left by a killed process: nothing that counts is among them.
+    """
+    removed = []
+    for name in sorted(os.listdir(folder)):
+        if name not in known and (_NAME.fullmatch(name) or name.endswith(".tmp")):
+            try:
+                (folder / name).unlink()
+            except OSError as error:
+                raise unavailable(error, "file cannot be deleted", folder / name) from error
+            removed.append(name)
+    return removed
+
+
+class _Sink:
+    """A file for Arrow to write to that keeps count and checksum on the way.
+
+    The checksum is of the bytes as they were in memory: what the disk makes of them later shows.
+    """
+
+    closed = False
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self.size = 0
+        self.crc = 0
+
+    def write(self, data: bytes | pa.Buffer) -> int:
+        view = memoryview(data).cast("B")
+        write_all(self._fd, view)
+        self.crc = crc32(view, self.crc)
+        self.size += len(view)
+        return len(view)
+
+    def tell(self) -> int:
+        return self.size
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def _misdescribed(value: Any) -> Corruption:
+    return Corruption("manifest describes a component wrongly", file="MANIFEST", value=value)
+
+
+def _one_batch(table: pa.Table) -> pa.RecordBatch:
+    """The table as the single batch of the file; no copy when its columns are single chunks."""
+    batches = table.unify_dictionaries().combine_chunks().to_batches()
+    if not batches:
+        return pa.RecordBatch.from_arrays(
+            [pa.array([], type=column.type) for column in table.schema], schema=table.schema
+        )
+    if len(batches) > 1:  # a text column of more than 2 GiB does not fit 32-bit offsets
+        raise InvalidRequest(
+            "a component is one record batch: use large_string", batches=len(batches)
+        )
+    return batches[0]

@@ -1,0 +1,428 @@
+"""An append-only log of frames, in numbered segment files.
+
+    folder   := log-000001.log log-000002.log ...       numbers without gaps
+    segment  := file header (16 bytes) | frame*          bytes: frames.py, docs/internals/log.md
+    frame    := header (16 bytes) | payload | zero bytes up to a multiple of 8
+
+Invariants:
+1. Every payload begins at a multiple of 8, so int64 columns in it are aligned in the
+   memory map that `replay` reads.
+2. When `append` returns, the frame is in the operating system's hands: a killed
+   process loses nothing. When `sync` returns with durability "disk", it is on disk.
+3. Only the end of the last segment may be incomplete, and it says so beyond doubt: fewer
+   bytes than a header, a header that checks and a payload that the file's end cuts short,
+   or zero bytes only. That tail was never acknowledged and is cut away. Everything
+   else that does not check is `Corruption`: the header's own checksum is what keeps a flipped
+   length from looking like a torn tail.
+4. There is never garbage before the end: a write that fails is cut away again, and when
+   even that fails the log takes no more until it is opened anew.
+
+Threads: `replay`, `append` and `close` are for one thread at a time (the caller's writer lock);
+`sync`, `forget`, `segment` and `size_bytes` are safe from any thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import re
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from zlib import crc32
+
+from tideline.errors import Closed, Corruption, InvalidRequest, TidelineError, Unavailable
+from tideline.lsm.files import sync_folder, unavailable, write_all
+from tideline.lsm.frames import CRC, FRAME, HEADER_BYTES, MAGIC, MAX_PAYLOAD, PADS, file_header
+from tideline.lsm.frames import frames as read_frames
+
+__all__ = ["Log", "NullLog", "Position"]
+
+_NAME = re.compile(r"log-([0-9]{6,})\.log")
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a frame begins."""
+
+    segment: int
+    offset: int
+
+
+class Log:
+    """Frames in the order they were appended.
+
+    >>> import tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> log = Log.open(Path(folder.name))
+    >>> log.append(b"hello")
+    Position(segment=1, offset=16)
+    >>> log.close()
+    >>> log = Log.open(Path(folder.name))
+    >>> [(segment, bytes(payload)) for segment, payload in log.replay()]
+    [(1, b'hello')]
+    >>> log.close(); folder.cleanup()
+    """
+
+    def __init__(self, folder: Path, *, disk: bool, segment_bytes: int) -> None:
+        """Use `Log.open`."""
+        self._folder = folder
+        self._disk = disk
+        self._segment_bytes = segment_bytes
+        self._kept: dict[int, int] = {}  # sizes of the segments before the current one
+        self._pending: list[int] = []  # segments that replay has still to read
+        self._segment = 0
+        self._end = 0  # of the last whole frame of the current segment
+        # `_file` is the open segment; `_fd` is the same while appends are allowed, else -1, so
+        # that a refused append costs the allowed ones nothing (writing to -1 fails).
+        self._file = -1
+        self._fd = -1
+        self._refusal: tuple[type[TidelineError], str] | None = None
+        self._commit = threading.Condition()
+        self._syncing = False
+        self._synced = (0, 0)  # everything before this (segment, offset) is on disk
+        self._unsynced = False  # an fsync has failed
+
+    @classmethod
+    def open(
+        cls,
+        folder: Path,
+        *,
+        first: int = 1,
+        durability: str = "os",
+        segment_bytes: int = 64 << 20,
+    ) -> Log:
+        """Open the log in `folder` from segment `first` on; a new one when there is none.
+
+        Segments before `first` are what a killed `forget` left: they are removed.
+        """
+        if durability not in ("os", "disk"):
+            raise InvalidRequest("durability must be 'os' or 'disk'", durability=durability)
+        if first < 1 or segment_bytes < 1:
+            raise InvalidRequest(
+                "first and segment_bytes start at 1", first=first, segment_bytes=segment_bytes
+            )
+        self = cls(Path(folder), disk=durability == "disk", segment_bytes=segment_bytes)
+        try:
+            numbers = _numbers(self._folder)
+            for number in numbers:
+                if number < first:
+                    self._path(number).unlink()
+            numbers = [number for number in numbers if number >= first]
+            self._kept = {number: self._path(number).stat().st_size for number in numbers}
+        except OSError as error:
+            raise unavailable(error, "log cannot be opened", folder) from error
+        if not numbers and first == 1:
+            self._start(1, self._create(1), HEADER_BYTES)
+            return self
+        for expected in range(first, max([*numbers, first]) + 1):
+            if expected not in numbers:
+                raise Corruption("log segment is missing", file=self._path(expected))
+        self._pending = numbers
+        self._segment = numbers[-1]
+        self._refusal = (InvalidRequest, "replay the log to its end before appending")
+        return self
+
+    def replay(self) -> Iterator[tuple[int, memoryview]]:
+        """Every frame's segment and payload, in order. Once, to its end, before any append.
+
+        A payload is a view into the mapped segment and stays valid as long as it is held.
+        An incomplete last frame is cut away; other damage raises `Corruption`.
+        """
+        numbers, self._pending = self._pending, []
+        return self._replay(numbers)
+
+    def append(self, payload: bytes | bytearray | memoryview) -> Position:
+        """Add one frame; it is handed to the operating system before this returns.
+
+        `Unavailable` when the disk is full or fails: nothing was added.
+        """
+        if type(payload) is memoryview:
+            payload = payload.cast("B")  # len() of another format would not count bytes
+        size = len(payload)
+        if size > MAX_PAYLOAD:
+            raise InvalidRequest("payload is too large", size_bytes=size, limit=MAX_PAYLOAD)
+        if self._end > self._segment_bytes:
+            self._rotate()
+        start = self._end
+        head = FRAME.pack(MAGIC, size, crc32(payload))
+        pad = PADS[size & 7]
+        limit = start + 16 + size + len(pad)
+        try:
+            written = os.writev(self._fd, (head, CRC.pack(crc32(head)), payload, pad))
+            if written != limit - start:
+                rest = b"".join((head, CRC.pack(crc32(head)), payload, pad))
+                write_all(self._fd, memoryview(rest)[written:])
+            self._end = limit
+        except OSError as error:
+            if self._refusal is not None:
+                raise self._refuse() from None
+            self._undo()
+            raise unavailable(error, "log write failed", self._path(self._segment)) from error
+        except BaseException:  # Ctrl-C between the write and the new end
+            self._undo()
+            raise
+        return Position(self._segment, start)
+
+    def sync(self, position: Position) -> None:
+        """Return when the frame at `position` is on disk (durability "disk"; "os": at once).
+
+        Group commit: of the threads that wait, one fsyncs for all.
+        """
+        if not self._disk:
+            return
+        with self._commit:
+            while True:
+                if (position.segment, position.offset) < self._synced:
+                    return
+                if self._unsynced or self._file < 0:
+                    raise self._refuse()
+                if not self._syncing:
+                    break
+                self._commit.wait()
+            self._syncing = True
+            target, fd = (self._segment, self._end), self._file
+        failure: OSError | None = None
+        done = False
+        try:
+            os.fsync(fd)
+            done = True
+        except OSError as error:
+            failure = error
+        finally:
+            with self._commit:
+                self._syncing = False
+                if done:
+                    self._synced = max(self._synced, target)
+                elif failure is not None:
+                    self._fail_sync()
+                self._commit.notify_all()
+        if failure is not None:
+            raise self._refuse() from failure
+
+    @property
+    def segment(self) -> int:
+        """Number of the segment that is appended to."""
+        return self._segment
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all segments that are kept."""
+        with self._commit:
+            return sum(self._kept.values()) + self._end
+
+    def rotate(self) -> None:
+        """Begin a new segment, under the same lock as `append`."""
+        self._rotate()
+
+    def verify(self) -> None:
+        """Read every kept segment again and check every frame up to where it ends now."""
+        with self._commit:
+            ends = {**self._kept, self._segment: self._end}
+        for number, end in sorted(ends.items()):
+            data = self._map(self._path(number))
+            if len(data) < end:
+                raise Corruption("log segment is cut short", file=self._path(number), size=len(data))
+            for _ in read_frames(self._path(number), number, data[:end], False):
+                pass
+
+    def forget(self, before: int) -> int:
+        """Delete the segments with a number below `before`; returns the bytes freed.
+
+        The caller's manifest must already name `before` (or a later one) as the first.
+        """
+        with self._commit:
+            if before > self._segment:
+                raise InvalidRequest(
+                    "the current segment cannot be forgotten", before=before, segment=self._segment
+                )
+            going = sorted(number for number in self._kept if number < before)
+        freed = 0
+        for number in going:  # oldest first: a kill in between leaves no gap
+            try:
+                self._path(number).unlink(missing_ok=True)
+            except OSError as error:
+                raise unavailable(error, "log cannot be deleted", self._path(number)) from error
+            with self._commit:
+                freed += self._kept.pop(number, 0)
+        return freed
+
+    def close(self) -> None:
+        """Finish; with durability "disk" everything appended is on disk. Twice is allowed."""
+        with self._commit:
+            self._commit.wait_for(lambda: not self._syncing)
+            file, self._file, self._fd = self._file, -1, -1
+            self._refusal = (Closed, "the log was closed")
+            self._commit.notify_all()
+            if file < 0:
+                return
+            try:
+                if self._disk and not self._unsynced:
+                    os.fsync(file)
+                    self._synced = (self._segment, self._end)
+            except OSError as error:
+                path = self._path(self._segment)
+                raise unavailable(error, "log could not be synced", path) from error
+            finally:
+                os.close(file)
+
+    def _replay(self, numbers: list[int]) -> Iterator[tuple[int, memoryview]]:
+        end = 0
+        for number in numbers:
+            path = self._path(number)
+            last = number == numbers[-1]
+            data = self._map(path)
+            end = yield from read_frames(path, number, data, last)
+        if numbers and self._refusal is not None and self._refusal[0] is not Closed:
+            self._kept.pop(numbers[-1])
+            self._start(numbers[-1], self._reopen(numbers[-1], end), max(end, HEADER_BYTES))
+
+    def _map(self, path: Path) -> memoryview:
+        try:
+            with path.open("rb") as file:
+                if self._disk:  # what is served from now on must survive a power cut
+                    os.fsync(file.fileno())
+                if os.fstat(file.fileno()).st_size == 0:
+                    return memoryview(b"")
+                return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        except OSError as error:
+            raise unavailable(error, "log cannot be read", path) from error
+
+    def _reopen(self, number: int, end: int) -> int:
+        """The last segment, ready for appends, without what followed its last whole frame."""
+        if end == 0:  # killed while the segment was being created
+            return self._create(number)
+        path = self._path(number)
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+            try:
+                if os.fstat(fd).st_size != end:
+                    os.ftruncate(fd, end)
+                if self._disk:
+                    os.fsync(fd)
+                    sync_folder(self._folder)
+            except BaseException:
+                os.close(fd)
+                raise
+        except OSError as error:
+            raise unavailable(error, "log cannot be opened", path) from error
+        return fd
+
+    def _create(self, number: int) -> int:
+        """A new segment with its header; no file is left when it cannot be written."""
+        path = self._path(number)
+        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
+        fd = -1
+        try:
+            fd = os.open(path, flags, 0o644)
+            write_all(fd, file_header(number))
+            if self._disk:
+                os.fsync(fd)
+                sync_folder(self._folder)
+        except BaseException as error:
+            if fd >= 0:
+                os.close(fd)
+                with contextlib.suppress(OSError):
+                    path.unlink()
+            if isinstance(error, OSError):
+                raise unavailable(error, "log write failed", path) from error
+            raise
+        return fd
+
+    def _start(self, number: int, fd: int, end: int) -> None:
+        self._segment, self._end = number, end
+        self._file = self._fd = fd
+        self._refusal = None
+        self._synced = (number, end)
+
+    def _rotate(self) -> None:
+        if self._refusal is not None:
+            raise self._refuse()
+        with self._commit:
+            # The descriptor must not be closed under a thread that fsyncs it.
+            self._commit.wait_for(lambda: not self._syncing)
+            if self._disk:
+                # Before the next segment exists: only the last may ever be incomplete.
+                try:
+                    os.fsync(self._file)
+                except OSError as error:
+                    self._fail_sync()
+                    raise self._refuse() from error
+                self._synced = (self._segment, self._end)
+                self._commit.notify_all()
+            number = self._segment + 1
+            fd = self._create(number)
+            os.close(self._file)
+            self._kept[self._segment] = self._end
+            self._start(number, fd, HEADER_BYTES)
+
+    def _undo(self) -> None:
+        """Cut away what a failed append may have written."""
+        if self._fd < 0:
+            return
+        try:
+            os.ftruncate(self._fd, self._end)
+        except OSError:
+            self._fd = -1
+            self._refusal = (Unavailable, "log write failed and could not be undone: reopen")
+
+    def _fail_sync(self) -> None:
+        """After a failed fsync the kernel may have dropped the pages: no retry is safe."""
+        self._fd = -1
+        self._unsynced = True
+        self._refusal = (Unavailable, "log could not be synced: reopen")
+
+    def _refuse(self) -> TidelineError:
+        assert self._refusal is not None
+        kind, message = self._refusal
+        return kind(message, file=str(self._path(self._segment)))
+
+    def _path(self, number: int) -> Path:
+        return self._folder / _name(number)
+
+
+class NullLog:
+    """A log that keeps nothing, for databases in memory.
+
+    >>> NullLog().append(b"hello")
+    Position(segment=1, offset=0)
+    """
+
+    segment = 1
+    size_bytes = 0
+    _position = Position(1, 0)
+
+    def replay(self) -> Iterator[tuple[int, memoryview]]:
+        """Nothing."""
+        return iter(())
+
+    def append(self, payload: bytes | bytearray | memoryview) -> Position:
+        """Keeps nothing."""
+        return self._position
+
+    def sync(self, position: Position) -> None:
+        """Returns at once."""
+
+    def rotate(self) -> None:
+        """Does nothing."""
+
+    def verify(self) -> None:
+        """There is nothing to verify."""
+
+    def forget(self, before: int) -> int:
+        """Frees nothing."""
+        return 0
+
+    def close(self) -> None:
+        """Does nothing."""
+
+
+def _name(number: int) -> str:
+    return f"log-{number:06d}.log"
+
+
+def _numbers(folder: Path) -> list[int]:
+    found = (_NAME.fullmatch(name) for name in os.listdir(folder))
+    return sorted(int(match[1]) for match in found if match and _name(int(match[1])) == match[0])

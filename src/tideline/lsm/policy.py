@@ -1,0 +1,187 @@
+"""Which components to merge and which to drop: policies decide, they never act.
+
+    NoMerge      nothing
+    Constant     all into one when there are k
+    Prefix       the oldest run of small components, when it is too long or too heavy
+    Window       per bucket of time: runs of similar size; drop whole what has expired
+
+Invariants of every policy:
+1. Components come oldest to newest; a group to merge is a run of at least two of them in that
+   order, without a gap (for `Window`: among those of its bucket). A merge that kept the order
+   of records keeps it.
+2. Groups do not overlap, and nothing is both merged and dropped.
+3. Asking again after doing what it said comes to an end: no group without a change.
+
+Pure functions of what they are given; safe from any thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from tideline.errors import InvalidRequest
+from tideline.lsm.component import ComponentInfo
+
+__all__ = ["Constant", "NoMerge", "Policy", "Prefix", "Window"]
+
+# A run takes in an older component of at most this many times the bytes of the newer ones
+# together. At 2, components that stay apart at least double, so there are few; and a byte that is
+# merged moves into a component at least 1.5 times as large, so it is merged seldom.
+_SIMILAR = 2
+
+
+class Policy(Protocol):
+    """What an index asks of its policy."""
+
+    def merges(self, components: Sequence[ComponentInfo], now: int) -> list[list[ComponentInfo]]:
+        """Groups to merge, each oldest to newest."""
+        ...
+
+    def drops(self, components: Sequence[ComponentInfo], now: int) -> list[ComponentInfo]:
+        """Components that may be deleted whole, without reading them."""
+        ...
+
+
+class NoMerge:
+    """Every component stays as it was sealed.
+
+    >>> NoMerge().merges([], 0)
+    []
+    """
+
+    def merges(self, components: Sequence[ComponentInfo], now: int) -> list[list[ComponentInfo]]:
+        """Never."""
+        return []
+
+    def drops(self, components: Sequence[ComponentInfo], now: int) -> list[ComponentInfo]:
+        """Never."""
+        return []
+
+
+class Constant(NoMerge):
+    """All components into one as soon as there are `k`: few to search, much to rewrite.
+
+    >>> a, b = (ComponentInfo(f"c-00000{i}.arrow", "sorted", 1, 10, 0) for i in (1, 2))
+    >>> Constant(2).merges([a, b], 0) == [[a, b]]
+    True
+    """
+
+    def __init__(self, k: int) -> None:
+        self.k = _at_least(2, "k", k)
+
+    def merges(self, components: Sequence[ComponentInfo], now: int) -> list[list[ComponentInfo]]:
+        """Everything, when the count reached `k`."""
+        return [list(components)] if len(components) >= self.k else []
+
+
+class Prefix(NoMerge):
+    """Small components are merged until they are large, then left alone.
+
+    Between components over `max_bytes` (which are never merged again) lie runs of smaller ones.
+    In each run, the shortest sequence from its oldest on that weighs more than `max_bytes` or
+    has more than `max_count` components is merged. So at rest a run has at most `max_count`.
+
+    >>> a, b, c = (ComponentInfo(f"c-00000{i}.arrow", "sorted", 1, 40, 0) for i in (1, 2, 3))
+    >>> Prefix(100, 5).merges([a, b], 0)
+    []
+    >>> Prefix(100, 5).merges([a, b, c], 0) == [[a, b, c]]
+    True
+    """
+
+    def __init__(self, max_bytes: int, max_count: int) -> None:
+        self.max_bytes = _at_least(1, "max_bytes", max_bytes)
+        self.max_count = _at_least(1, "max_count", max_count)
+
+    def merges(self, components: Sequence[ComponentInfo], now: int) -> list[list[ComponentInfo]]:
+        """At most one group for each run of small components."""
+        groups = []
+        run: list[ComponentInfo] = []
+        size = 0
+        found = False  # this run already gave its group
+        for component in components:
+            if component.size_bytes > self.max_bytes:
+                run, size, found = [], 0, False
+                continue
+            if found:
+                continue
+            run.append(component)
+            size += component.size_bytes
+            if len(run) > 1 and (size > self.max_bytes or len(run) > self.max_count):
+                groups.append(run)
+                found = True
+        return groups
+
+
+class Window:
+    """Components of a bucket of time live and die together.
+
+    A component's `extra["bucket"]` names its bucket; `filters[expiry]` ranges over the times
+    its records expire. When all have, the file is deleted unread. A bucket with more than
+    `max_count` components merges runs of similar size, into at most `max_bytes`; sizes that
+    stay apart at least double, so a bucket of n bytes keeps about log2(n) components and
+    rewrites a byte about as often.
+
+    >>> from tideline.lsm.filter import MinMax
+    >>> old = ComponentInfo("c-000001.arrow", "postings", 1, 10, 0, {"until": MinMax(5, 30)})
+    >>> Window().drops([old], now=29), Window().drops([old], now=30) == [old]
+    ([], True)
+    """
+
+    def __init__(self, expiry: str = "until", max_count: int = 4, max_bytes: int = 1 << 30) -> None:
+        if not isinstance(expiry, str) or not expiry:
+            raise InvalidRequest("expiry must be the name of a filter", expiry=expiry)
+        self.expiry = expiry
+        self.max_count = _at_least(1, "max_count", max_count)
+        self.max_bytes = _at_least(1, "max_bytes", max_bytes)
+
+    def merges(self, components: Sequence[ComponentInfo], now: int) -> list[list[ComponentInfo]]:
+        """Runs of similar size in buckets that have too many components."""
+        buckets: dict[Any, list[ComponentInfo]] = {}
+        for component in components:
+            if not self._expired(component, now):
+                buckets.setdefault(_bucket(component), []).append(component)
+        groups = []
+        for bucket in buckets.values():
+            if len(bucket) > self.max_count:
+                groups.extend(self._runs(bucket))
+        return groups
+
+    def drops(self, components: Sequence[ComponentInfo], now: int) -> list[ComponentInfo]:
+        """Those in which nothing is valid at `now` (valid is `now < until`)."""
+        return [component for component in components if self._expired(component, now)]
+
+    def _expired(self, component: ComponentInfo, now: int) -> bool:
+        expiry = component.filters.get(self.expiry)
+        # Without a filter nothing is known; an empty one says there is no record to keep.
+        return expiry is not None and (expiry.is_empty or expiry.high <= now)
+
+    def _runs(self, bucket: list[ComponentInfo]) -> list[list[ComponentInfo]]:
+        """Runs from the newest back: an older one joins while it is not much larger."""
+        groups = []
+        limit = len(bucket)
+        while limit > 0:
+            start = limit - 1
+            size = bucket[start].size_bytes
+            while start > 0:
+                older = bucket[start - 1].size_bytes
+                if older > _SIMILAR * size or older + size > self.max_bytes:
+                    break
+                size += older
+                start -= 1
+            if limit - start > 1:
+                groups.append(bucket[start:limit])
+            limit = start
+        return groups
+
+
+def _bucket(component: ComponentInfo) -> Any:
+    """A bucket read back from JSON is a list, one just made may be a tuple."""
+    bucket = component.extra.get("bucket")
+    return tuple(bucket) if isinstance(bucket, (list, tuple)) else bucket
+
+
+def _at_least(minimum: int, name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
+        raise InvalidRequest(f"{name} must be an integer of at least {minimum}", **{name: value})
+    return value

@@ -1,0 +1,129 @@
+"""One dataset on disk: a manifest, a log, and the components of its indexes.
+
+    write      rows -> memory of every index -> one log frame -> acknowledged
+    recovery   manifest -> components (verified) -> log from `first_log` on -> memory
+    commit     manifest names components and `first_log`; then files and segments go
+
+The manifest is the only thing that makes a component count, and it is switched
+atomically. So a kill at any moment leaves either the old set of components with the
+log that goes with it, or the new one.
+
+`commit` runs in the background worker or under nobody's lock; one at a time.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tideline.errors import Corruption
+from tideline.lsm.component import ComponentInfo, remove_strays
+from tideline.lsm.log import Log, NullLog
+from tideline.lsm.manifest import Manifest
+from tideline.lsm.tree import Tree
+
+__all__ = ["FORMAT", "Store"]
+
+FORMAT = 1
+
+
+class Store:
+    """The files of one dataset."""
+
+    def __init__(self, folder: Path, *, durability: str, logged: bool, segment_bytes: int) -> None:
+        self.folder = folder
+        self.sync = durability == "disk"
+        self._manifest = Manifest(folder / "MANIFEST")
+        self._lock = threading.Lock()
+        self.trees: list[Tree[Any]] = []
+        document = self._manifest.load() if folder.exists() else None
+        self.is_new = document is None
+        folder.mkdir(parents=True, exist_ok=True)
+        document = document or {
+            "format": FORMAT, "next_component": 1, "first_log": 1, "trees": {}, "facts": {},
+        }  # fmt: skip
+        if document.get("format") != FORMAT:
+            raise Corruption(
+                "manifest has an unknown format", file=folder / "MANIFEST",
+                format=document.get("format"),
+            )  # fmt: skip
+        try:
+            self.facts: dict[str, Any] = document["facts"]
+            self.first_log: int = document["first_log"]
+            self._next_component: int = document["next_component"]
+            self._infos: dict[str, list[ComponentInfo]] = {
+                name: [ComponentInfo.from_json(item) for item in items]
+                for name, items in document["trees"].items()
+            }
+        except (KeyError, TypeError, AttributeError) as error:
+            raise Corruption("manifest lacks a part", file=folder / "MANIFEST") from error
+        known = {info.name for infos in self._infos.values() for info in infos}
+        remove_strays(folder, known)
+        first = folder / f"log-{self.first_log:06d}.log"
+        if logged and not self.is_new and not first.exists():
+            raise Corruption("log segment is missing", file=first)
+        self.log: Log | NullLog = (
+            Log.open(
+                folder, first=self.first_log, durability=durability, segment_bytes=segment_bytes
+            )
+            if logged
+            else NullLog()
+        )
+
+    def attach(self, tree: Tree[Any], now: int) -> None:
+        """Load what the manifest says of a tree and keep its components from now on."""
+        tree.load(self._infos.get(tree.name, []), now)
+        self.trees.append(tree)
+
+    def next_component(self) -> int:
+        """A number no component has had."""
+        with self._lock:
+            number = self._next_component
+            self._next_component += 1
+            return number
+
+    def commit(self, snapshot: Callable[[], tuple[dict[str, Any], int]]) -> None:
+        """Save the manifest, then delete what it no longer names.
+
+        `snapshot` gives the facts and the first log segment still needed; it takes the
+        owner's lock, so that facts, components and log position belong together.
+        """
+        facts, first_log = snapshot()
+        waste = [tree.waste for tree in self.trees]
+        with self._lock:
+            self._manifest.save(
+                {
+                    "format": FORMAT,
+                    "next_component": self._next_component,
+                    "first_log": first_log,
+                    "trees": {tree.name: [i.to_json() for i in tree.infos] for tree in self.trees},
+                    "facts": facts,
+                }
+            )
+            self.facts = facts
+        for tree, gone in zip(self.trees, waste, strict=True):
+            tree.sweep(gone)
+        if first_log > self.first_log:
+            self.log.forget(first_log)
+            self.first_log = first_log
+
+    def check(self) -> None:
+        """Read the manifest, the log and every component again and verify them."""
+        if self._manifest.load() is None:
+            raise Corruption("manifest is missing", file=self.folder / "MANIFEST")
+        self.log.verify()
+        for tree in self.trees:
+            tree.check()
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all components."""
+        return sum(tree.size_bytes for tree in self.trees)
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self.log.close()
+        for tree in self.trees:
+            tree.close()
