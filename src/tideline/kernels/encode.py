@@ -1,0 +1,77 @@
+"""A batch of operations, given as columns, turned into rows (see kernels/layout.py)."""
+
+from __future__ import annotations
+
+from tideline.kernels import jit
+from tideline.kernels.layout import (
+    PUBLISH,
+    R_AT,
+    R_BODY,
+    R_LENGTHS,
+    R_NOW,
+    R_SEQ,
+    R_TEXT,
+    R_UNTIL,
+    VOID,
+)
+from tideline.kernels.text import copy
+from tideline.kernels.views import doubles, octets
+
+
+@jit
+def encode_rows(
+    kinds, flags, now, first, until, keys, key_at, shape_kinds, shapes, ids, id_at, users, user_at,
+    bodies, body_at, wheres, where_at, out, out_address, starts,
+):
+    """Write n rows end to end into `out` and where each starts into `starts`. Returns the words.
+
+    The texts are byte columns with n + 1 offsets. A row of kind VOID gets only its head.
+    """
+    octet = octets(out_address, out.shape[0] * 8)
+    p = 0
+    for i in range(kinds.shape[0]):
+        starts[i] = p
+        kind = kinds[i]
+        if kind == VOID:
+            for j in range(R_BODY):
+                out[p + j] = 0
+            out[p] = R_BODY << 32
+            p += R_BODY
+            continue
+        key_length = key_at[i + 1] - key_at[i]
+        id_length = id_at[i + 1] - id_at[i]
+        if kind == PUBLISH:
+            user_length = 0
+            text_length = body_at[i + 1] - body_at[i]
+        else:
+            user_length = user_at[i + 1] - user_at[i]
+            text_length = where_at[i + 1] - where_at[i]
+        shape = shape_kinds[i]
+        body = R_BODY + (4 if shape != 0 else 0)
+        total = key_length + id_length + user_length + text_length
+        size = body + ((total + 7) >> 3)
+        out[p] = kind | (flags[i] << 8) | (size << 32)
+        out[p + R_SEQ] = 0
+        out[p + R_NOW] = now[i]
+        out[p + R_AT] = first[i]
+        out[p + R_UNTIL] = until[i]
+        out[p + R_LENGTHS] = key_length | (id_length << 16) | (user_length << 32)
+        out[p + R_TEXT] = text_length | (shape << 32)
+        if shape != 0:
+            f = doubles(out_address + (p + R_BODY) * 8, 4)
+            for j in range(4):
+                f[j] = shapes[i, j]
+        if total > 0:
+            out[p + size - 1] = 0
+        at = (p + body) * 8
+        copy(octet, at, keys, key_at[i], key_length)
+        at += key_length
+        copy(octet, at, ids, id_at[i], id_length)
+        at += id_length
+        if kind == PUBLISH:
+            copy(octet, at, bodies, body_at[i], text_length)
+        else:
+            copy(octet, at, users, user_at[i], user_length)
+            copy(octet, at + user_length, wheres, where_at[i], text_length)
+        p += size
+    return p

@@ -1,0 +1,564 @@
+"""Take records out of an engine: as rows, as texts for answers, as columns to seal."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tideline.kernels import jit
+from tideline.kernels.disk import component, place_of
+from tideline.kernels.heap import (
+    active_of,
+    engine,
+    find_tomb,
+    heap_bytes,
+    heap_of,
+    next_slot,
+    slot_key_length,
+    windows_of,
+)
+from tideline.kernels.layout import (
+    AT,
+    BLOB_TEXT,
+    C_EXTRA,
+    C_EXTRA_CAP,
+    C_EXTRA_USED,
+    CHUNK,
+    D_EVENT_AT,
+    D_EVENT_BODIES,
+    D_EVENT_BODY_OFFSETS,
+    D_EVENT_ID_OFFSETS,
+    D_EVENT_IDS,
+    D_EVENT_SEQ,
+    D_EVENT_SHAPE,
+    D_EVENT_UNTIL,
+    D_EVENT_MADE,
+    D_EVENTS,
+    D_KEY_BYTES,
+    D_KEY_OFFSETS,
+    D_KEYS,
+    D_PLACES,
+    D_SUB_FLAGS,
+    D_SUB_ID_OFFSETS,
+    D_SUB_IDS,
+    D_SUB_MADE,
+    D_SUB_SEQ,
+    D_SUB_SHAPE,
+    D_SUB_SINCE,
+    D_SUB_UNTIL,
+    D_SUB_USER_HASH,
+    D_SUB_USER_OFFSETS,
+    D_SUB_USERS,
+    D_SUB_WHERE_OFFSETS,
+    D_SUB_WHERES,
+    D_SUBS,
+    E_ACTIVE_COUNT,
+    E_COMPONENT_COUNT,
+    EVENT_BLOB,
+    EVENT_WORDS,
+    EVENTS,
+    F_CANCELLED,
+    F_COND,
+    F_GHOST,
+    F_SHAPE,
+    F_TOMB,
+    F_UNSEEN,
+    F_VOID,
+    FOREVER,
+    GHOST,
+    GHOSTS,
+    IN_ROW,
+    KEEP,
+    LOW16,
+    LOW32,
+    LOW48,
+    MADE,
+    ON_DISK,
+    PUBLISH,
+    R_AT,
+    R_BODY,
+    R_COND,
+    R_LENGTHS,
+    R_NOW,
+    R_SEQ,
+    R_TEXT,
+    R_UNSEEN,
+    R_UNTIL,
+    REF_COMPONENT,
+    REF_INDEX,
+    SEQ,
+    SHAPE_WORDS,
+    SINCE,
+    SLOT_KEY,
+    STAMP,
+    SUB_BLOB,
+    SUB_WORDS,
+    SUBS,
+    SUBSCRIBE,
+    UNTIL,
+    USER,
+    W_SLOTS,
+    W_WORDS,
+)
+from tideline.kernels.match import SKIPPED, disk_shape, heap_shape
+from tideline.kernels.store import id_hash_of, row_parts
+from tideline.kernels.text import copy
+from tideline.kernels.views import doubles, octets, words
+
+
+# ---- records as rows ---------------------------------------------------------------------
+
+
+@jit
+def record_row(e, h, side, ref, out, out_bytes, out_address, p, room):
+    """Write one record as a row at word p. Returns its words, or -1 when it does not fit."""
+    heap = heap_bytes(e)
+    if ref >= ON_DISK:
+        d = component(e, (ref >> 40) & REF_COMPONENT)
+        x = ref & REF_INDEX
+        place = place_of(d, side, x)
+        key_offsets = words(d[D_KEY_OFFSETS], d[D_PLACES] + 1)
+        key = octets(d[D_KEYS], d[D_KEY_BYTES])
+        key_start = key_offsets[place]
+        key_length = key_offsets[place + 1] - key_start
+        if side == SUBS:
+            n = d[D_SUBS]
+            first = words(d[D_SUB_SINCE], n)[x]
+            until = words(d[D_SUB_UNTIL], n)[x]
+            seq = words(d[D_SUB_SEQ], n)[x]
+            made = words(d[D_SUB_MADE], n)[x]
+            flags = words(d[D_SUB_FLAGS], n)[x]
+            shape = disk_shape(d[D_SUB_SHAPE], n, x)
+            offsets = words(d[D_SUB_ID_OFFSETS], n + 1)
+            ids = octets(d[D_SUB_IDS], FOREVER)
+            user_offsets = words(d[D_SUB_USER_OFFSETS], n + 1)
+            users = octets(d[D_SUB_USERS], FOREVER)
+            text_offsets = words(d[D_SUB_WHERE_OFFSETS], n + 1)
+            texts = octets(d[D_SUB_WHERES], FOREVER)
+            user_start = user_offsets[x]
+            user_length = user_offsets[x + 1] - user_start
+        else:
+            n = d[D_EVENTS]
+            first = words(d[D_EVENT_AT], n)[x]
+            until = words(d[D_EVENT_UNTIL], n)[x]
+            seq = words(d[D_EVENT_SEQ], n)[x]
+            made = words(d[D_EVENT_MADE], n)[x]
+            flags = 0
+            shape = disk_shape(d[D_EVENT_SHAPE], n, x)
+            offsets = words(d[D_EVENT_ID_OFFSETS], n + 1)
+            ids = octets(d[D_EVENT_IDS], FOREVER)
+            users = ids
+            user_start = 0
+            user_length = 0
+            text_offsets = words(d[D_EVENT_BODY_OFFSETS], n + 1)
+            texts = octets(d[D_EVENT_BODIES], FOREVER)
+        id_start = offsets[x]
+        id_length = offsets[x + 1] - id_start
+        text_start = text_offsets[x]
+        text_length = text_offsets[x + 1] - text_start
+    else:
+        first = h[ref]
+        until = h[ref + UNTIL]
+        seq = h[ref + SEQ]
+        made = h[ref + MADE]
+        flags = h[ref + (SUB_BLOB if side == SUBS else EVENT_BLOB)]
+        b = flags & LOW48
+        shape = heap_shape(e, h, flags)
+        slot = h[b + 1]
+        key = heap
+        key_start = (slot + SLOT_KEY) * 8
+        key_length = slot_key_length(h, slot)
+        ids = heap
+        users = heap
+        texts = heap
+        id_start = (b + BLOB_TEXT + (SHAPE_WORDS if flags & F_SHAPE else 0)) * 8
+        id_length = h[b] & LOW16
+        user_start = id_start + id_length
+        user_length = (h[b] >> 16) & LOW16
+        text_start = user_start + user_length
+        text_length = h[b] >> 32
+    total = key_length + id_length + user_length + text_length
+    body = R_BODY + (4 if shape[0] != 0 else 0)
+    size = body + ((total + 7) >> 3)
+    if p + size > room:
+        return -1
+    kind = PUBLISH
+    if side == SUBS:
+        kind = SUBSCRIBE
+        if flags & F_COND:
+            kind |= R_COND << 8
+        if flags & F_UNSEEN:
+            kind |= R_UNSEEN << 8
+    out[p] = kind | (size << 32)
+    out[p + R_SEQ] = seq
+    out[p + R_NOW] = made
+    out[p + R_AT] = first
+    out[p + R_UNTIL] = until
+    out[p + R_LENGTHS] = key_length | (id_length << 16) | (user_length << 32)
+    out[p + R_TEXT] = text_length | (shape[0] << 32)
+    if shape[0] != 0:
+        f = doubles(out_address + (p + R_BODY) * 8, 4)
+        f[0] = shape[1]
+        f[1] = shape[2]
+        f[2] = shape[3]
+        f[3] = shape[4]
+    if total > 0:
+        out[p + size - 1] = 0
+    at = (p + body) * 8
+    copy(out_bytes, at, key, key_start, key_length)
+    at += key_length
+    copy(out_bytes, at, ids, id_start, id_length)
+    at += id_length
+    copy(out_bytes, at, users, user_start, user_length)
+    at += user_length
+    copy(out_bytes, at, texts, text_start, text_length)
+    return size
+
+
+@jit
+def log_ghost(c, e, h, ref, keep):
+    """Write a subscription as a ghost's row, for the log. False when there is no room."""
+    p = c[C_EXTRA_USED]
+    room = c[C_EXTRA_CAP]
+    out = words(c[C_EXTRA], room)
+    size = record_row(
+        e, h, SUBS, ref, out, octets(c[C_EXTRA], room * 8), c[C_EXTRA], p, room - 2
+    )
+    if size < 0:
+        return False
+    out[p] = GHOST | (out[p] & 0xFF00) | ((size + 2) << 32)
+    out[p + size] = keep
+    out[p + size + 1] = FOREVER
+    if ref < ON_DISK and h[ref + SUB_BLOB] & F_CANCELLED:
+        out[p + size + 1] = h[ref + STAMP]
+    c[C_EXTRA_USED] = p + size + 2
+    return True
+
+
+@jit
+def pack_rows(address, side, refs_address, count, out_address, room):
+    """Records as rows, end to end. Returns the words used, or -1 when `room` is too small."""
+    e = engine(address)
+    h = heap_of(e)
+    refs = words(refs_address, count)
+    out = words(out_address, room)
+    out_bytes = octets(out_address, room * 8)
+    p = 0
+    for k in range(count):
+        size = record_row(e, h, side, refs[k], out, out_bytes, out_address, p, room)
+        if size < 0:
+            return -1
+        p += size
+    return p
+
+
+@jit
+def pack_texts(address, side, user, refs, rows, row_starts, offsets, data):
+    """The ids (or users) of records as Arrow string buffers.
+
+    A reference IN_ROW names a row of the call itself. Returns the bytes used, or -1.
+    """
+    e = engine(address)
+    h = heap_of(e)
+    heap = heap_bytes(e)
+    row_bytes = rows.view(np.uint8)
+    used = 0
+    offsets[0] = 0
+    for k in range(refs.shape[0]):
+        ref = refs[k]
+        if ref >= ON_DISK:
+            d = component(e, (ref >> 40) & REF_COMPONENT)
+            x = ref & REF_INDEX
+            if side == SUBS and user:
+                starts = words(d[D_SUB_USER_OFFSETS], d[D_SUBS] + 1)
+                source = octets(d[D_SUB_USERS], FOREVER)
+            elif side == SUBS:
+                starts = words(d[D_SUB_ID_OFFSETS], d[D_SUBS] + 1)
+                source = octets(d[D_SUB_IDS], FOREVER)
+            else:
+                starts = words(d[D_EVENT_ID_OFFSETS], d[D_EVENTS] + 1)
+                source = octets(d[D_EVENT_IDS], FOREVER)
+            start = starts[x]
+            length = starts[x + 1] - start
+            if used + length > data.shape[0]:
+                return -1
+            copy(data, used, source, start, length)
+        elif ref >= IN_ROW:
+            _, key, ident, user_start, text, limit = row_parts(rows, row_starts[ref - IN_ROW])
+            start = user_start if user else ident
+            length = (text if user else user_start) - start
+            if used + length > data.shape[0]:
+                return -1
+            copy(data, used, row_bytes, start, length)
+        else:
+            blob = h[ref + (SUB_BLOB if side == SUBS else EVENT_BLOB)]
+            b = blob & LOW48
+            start = (b + BLOB_TEXT + (SHAPE_WORDS if blob & F_SHAPE else 0)) * 8
+            length = h[b] & LOW16
+            if user:
+                start += length
+                length = (h[b] >> 16) & LOW16
+            if used + length > data.shape[0]:
+                return -1
+            copy(data, used, heap, start, length)
+        used += length
+        offsets[k + 1] = used
+    return used
+
+
+# ---- looking through everything --------------------------------------------------------------
+
+
+@jit
+def list_subscriptions(address, user, now, out_address, room):
+    """References to the live subscriptions (of one user hash, or 0 for all). -1: no room."""
+    e = engine(address)
+    h = heap_of(e)
+    out = words(out_address, room)
+    ws = windows_of(e)
+    active = active_of(e)
+    found = 0
+    for i in range(e[E_ACTIVE_COUNT]):
+        slot = ws[active[i] * W_WORDS + W_SLOTS]
+        while slot > 0:
+            chunk = h[slot + SUBS]
+            while chunk > 0:
+                o = chunk + CHUNK
+                for _ in range(h[chunk + 1] & LOW32):
+                    if (
+                        h[o + UNTIL] > now
+                        and h[o + SUB_BLOB] & SKIPPED == 0
+                        and (user == 0 or h[o + USER] == user)
+                    ):
+                        if found >= room:
+                            return -1
+                        out[found] = o
+                        found += 1
+                    o += SUB_WORDS
+                chunk = h[chunk]
+            slot = next_slot(h, slot)
+    for n in range(e[E_COMPONENT_COUNT]):
+        d = component(e, n)
+        count = d[D_SUBS]
+        untils = words(d[D_SUB_UNTIL], count)
+        flags = words(d[D_SUB_FLAGS], count)
+        users = words(d[D_SUB_USER_HASH], count)
+        seqs = words(d[D_SUB_SEQ], count)
+        for x in range(count):
+            if untils[x] > now and flags[x] & SKIPPED == 0 and (user == 0 or users[x] == user):
+                if find_tomb(e, seqs[x]) == FOREVER:
+                    if found >= room:
+                        return -1
+                    out[found] = ON_DISK + (n << 40) + x
+                    found += 1
+    return found
+
+
+@jit
+def count_live(address, now):
+    """(live subscriptions, live events) at `now`, memory and disk."""
+    e = engine(address)
+    h = heap_of(e)
+    ws = windows_of(e)
+    active = active_of(e)
+    subs = 0
+    events = 0
+    for i in range(e[E_ACTIVE_COUNT]):
+        slot = ws[active[i] * W_WORDS + W_SLOTS]
+        while slot > 0:
+            chunk = h[slot + SUBS]
+            while chunk > 0:
+                o = chunk + CHUNK
+                for _ in range(h[chunk + 1] & LOW32):
+                    if h[o + UNTIL] > now and h[o + SUB_BLOB] & SKIPPED == 0:
+                        subs += 1
+                    o += SUB_WORDS
+                chunk = h[chunk]
+            chunk = h[slot + EVENTS]
+            while chunk > 0:
+                o = chunk + CHUNK
+                for _ in range(h[chunk + 1] & LOW32):
+                    if h[o + UNTIL] > now and h[o + EVENT_BLOB] & F_VOID == 0:
+                        events += 1
+                    o += EVENT_WORDS
+                chunk = h[chunk]
+            slot = next_slot(h, slot)
+    for n in range(e[E_COMPONENT_COUNT]):
+        d = component(e, n)
+        untils = words(d[D_SUB_UNTIL], d[D_SUBS])
+        flags = words(d[D_SUB_FLAGS], d[D_SUBS])
+        seqs = words(d[D_SUB_SEQ], d[D_SUBS])
+        for x in range(d[D_SUBS]):
+            if untils[x] > now and flags[x] & SKIPPED == 0 and find_tomb(e, seqs[x]) == FOREVER:
+                subs += 1
+        ends = words(d[D_EVENT_UNTIL], d[D_EVENTS])
+        for x in range(d[D_EVENTS]):
+            if ends[x] > now:
+                events += 1
+    return subs, events
+
+
+# ---- a window as columns ------------------------------------------------------------------------
+
+
+@jit
+def list_slots(address, number, slots, key_lengths):
+    """The slots of a window that hold records, with the lengths of their keys. Returns how many."""
+    e = engine(address)
+    h = heap_of(e)
+    slot = windows_of(e)[number * W_WORDS + W_SLOTS]
+    found = 0
+    while slot > 0:
+        if h[slot + SUBS] > 0 or h[slot + EVENTS] > 0 or h[slot + GHOSTS] > 0:
+            slots[found] = slot
+            key_lengths[found] = slot_key_length(h, slot)
+            found += 1
+        slot = next_slot(h, slot)
+    return found
+
+
+@jit
+def copy_keys(address, slots, offsets, data):
+    """The keys of slots, end to end."""
+    e = engine(address)
+    heap = heap_bytes(e)
+    for i in range(slots.shape[0]):
+        copy(data, offsets[i], heap, (slots[i] + SLOT_KEY) * 8, offsets[i + 1] - offsets[i])
+
+
+@jit
+def sealed_flags(h, o, ghost):
+    flags = h[o + SUB_BLOB] & ~LOW48
+    return flags | F_GHOST if ghost else flags
+
+
+@jit
+def measure(address, slots, sub_lists, event_lists):
+    """List lengths per slot (as running offsets) and the bytes of the five texts."""
+    e = engine(address)
+    h = heap_of(e)
+    sub_ids = 0
+    users = 0
+    wheres = 0
+    event_ids = 0
+    bodies = 0
+    subs = 0
+    events = 0
+    sub_lists[0] = 0
+    event_lists[0] = 0
+    for i in range(slots.shape[0]):
+        for side in (SUBS, GHOSTS):
+            chunk = h[slots[i] + side]
+            while chunk > 0:
+                for j in range(h[chunk + 1] & LOW32):
+                    o = chunk + CHUNK + j * SUB_WORDS
+                    if h[o + SUB_BLOB] & F_VOID:
+                        continue
+                    lengths = h[h[o + SUB_BLOB] & LOW48]
+                    sub_ids += lengths & LOW16
+                    users += (lengths >> 16) & LOW16
+                    wheres += lengths >> 32
+                    subs += 1
+                chunk = h[chunk]
+        chunk = h[slots[i] + EVENTS]
+        while chunk > 0:
+            for j in range(h[chunk + 1] & LOW32):
+                o = chunk + CHUNK + j * EVENT_WORDS
+                if h[o + EVENT_BLOB] & F_VOID == 0:
+                    lengths = h[h[o + EVENT_BLOB] & LOW48]
+                    event_ids += lengths & LOW16
+                    bodies += lengths >> 32
+                    events += 1
+            chunk = h[chunk]
+        sub_lists[i + 1] = subs
+        event_lists[i + 1] = events
+    return sub_ids, users, wheres, event_ids, bodies
+
+
+@jit
+def put_text(target, offsets, k, source, start, length):
+    copy(target, offsets[k], source, start, length)
+    offsets[k + 1] = offsets[k] + length
+
+
+@jit
+def fill_subs(address, slots, numbers, shapes, ids, id_at, users, user_at, wheres, where_at):
+    """Subscriptions and ghosts of slots into columns.
+
+    `numbers` rows: since, until, seq, made, keep, ended, flags, user hash, id hash.
+    """
+    e = engine(address)
+    h = heap_of(e)
+    heap = heap_bytes(e)
+    k = 0
+    for i in range(slots.shape[0]):
+        for side in (SUBS, GHOSTS):
+            chunk = h[slots[i] + side]
+            while chunk > 0:
+                for j in range(h[chunk + 1] & LOW32):
+                    o = chunk + CHUNK + j * SUB_WORDS
+                    if h[o + SUB_BLOB] & F_VOID:
+                        continue
+                    blob = h[o + SUB_BLOB]
+                    b = blob & LOW48
+                    numbers[0, k] = h[o + SINCE]
+                    numbers[1, k] = h[o + UNTIL]
+                    numbers[2, k] = h[o + SEQ]
+                    numbers[3, k] = h[o + MADE]
+                    numbers[4, k] = h[o + KEEP]
+                    ended = blob & (F_CANCELLED | F_TOMB) != 0
+                    numbers[5, k] = h[o + STAMP] if ended else FOREVER
+                    numbers[6, k] = sealed_flags(h, o, side == GHOSTS)
+                    numbers[7, k] = h[o + USER]
+                    if shapes.shape[0] > 0:
+                        s = heap_shape(e, h, blob)
+                        shapes[k, 0] = s[0]
+                        shapes[k, 1] = s[1]
+                        shapes[k, 2] = s[2]
+                        shapes[k, 3] = s[3]
+                        shapes[k, 4] = s[4]
+                    start = (b + BLOB_TEXT + (SHAPE_WORDS if blob & F_SHAPE else 0)) * 8
+                    length = h[b] & LOW16
+                    numbers[8, k] = id_hash_of(e, SUBS, heap, start, start + length)
+                    put_text(ids, id_at, k, heap, start, length)
+                    start += length
+                    length = (h[b] >> 16) & LOW16
+                    put_text(users, user_at, k, heap, start, length)
+                    put_text(wheres, where_at, k, heap, start + length, h[b] >> 32)
+                    k += 1
+                chunk = h[chunk]
+
+
+@jit
+def fill_events(address, slots, numbers, shapes, ids, id_at, bodies, body_at):
+    """Events of slots into columns. `numbers` rows: at, until, seq, made, id hash."""
+    e = engine(address)
+    h = heap_of(e)
+    heap = heap_bytes(e)
+    k = 0
+    for i in range(slots.shape[0]):
+        chunk = h[slots[i] + EVENTS]
+        while chunk > 0:
+            for j in range(h[chunk + 1] & LOW32):
+                o = chunk + CHUNK + j * EVENT_WORDS
+                blob = h[o + EVENT_BLOB]
+                if blob & F_VOID:
+                    continue
+                b = blob & LOW48
+                numbers[0, k] = h[o + AT]
+                numbers[1, k] = h[o + UNTIL]
+                numbers[2, k] = h[o + SEQ]
+                numbers[3, k] = h[o + MADE]
+                if shapes.shape[0] > 0:
+                    s = heap_shape(e, h, blob)
+                    shapes[k, 0] = s[0]
+                    shapes[k, 1] = s[1]
+                    shapes[k, 2] = s[2]
+                    shapes[k, 3] = s[3]
+                    shapes[k, 4] = s[4]
+                start = (b + BLOB_TEXT + (SHAPE_WORDS if blob & F_SHAPE else 0)) * 8
+                length = h[b] & LOW16
+                numbers[4, k] = id_hash_of(e, EVENTS, heap, start, start + length)
+                put_text(ids, id_at, k, heap, start, length)
+                put_text(bodies, body_at, k, heap, start + length, h[b] >> 32)
+                k += 1
+            chunk = h[chunk]

@@ -1,0 +1,592 @@
+"""The memory of an engine: segments, windows, places (slots), lists (chunks), ids.
+
+Invariants:
+1. A record lies in the window its `until` falls into; every pointer stored in a
+   window points into that same window. So a window is dropped by giving its
+   segments back: nothing inside is touched.
+2. The directory (place -> slot) and the id table outlive windows: an entry whose
+   window is gone is stale, is never matched, and is left out when the table is
+   rebuilt.
+3. Before a row is stored, SPARE segments and room in both tables are there, so
+   nothing in this file can fail half way.
+
+One writer at a time (the channel's lock); readers hold the same lock.
+"""
+
+from __future__ import annotations
+
+from tideline.kernels import jit
+from tideline.kernels.layout import (
+    CHUNK,
+    CHUNK_MOST,
+    E_ACTIVE,
+    E_ACTIVE_COUNT,
+    E_DIR,
+    E_DIR_CAP,
+    E_DIR_USED,
+    E_FREE,
+    E_FREE_COUNT,
+    E_HEAP,
+    E_HEAP_WORDS,
+    E_HIGH,
+    E_IDS,
+    E_IDS_CAP,
+    E_IDS_USED,
+    E_LIMIT,
+    E_LOG,
+    E_MODE,
+    E_NEXT_EXPIRY,
+    E_NEXT_GEN,
+    E_TOMBS,
+    E_TOMBS_CAP,
+    E_TOMBS_USED,
+    E_WINDOWS,
+    E_WORDS,
+    F_VOID,
+    FOREVER,
+    FREE,
+    LOW32,
+    LOW48,
+    OPEN,
+    SEGMENT,
+    SLOT_CHILD,
+    SLOT_KEY,
+    SLOT_NEXT,
+    SLOT_SIBLING,
+    SPARE,
+    SUB_BLOB,
+    W_AT_HIGH,
+    W_AT_LOW,
+    W_EVENT_UNTIL_HIGH,
+    W_EVENTS,
+    W_FIRST,
+    W_GEN,
+    W_GHOSTS,
+    W_LIMIT,
+    W_LOG,
+    W_POS,
+    W_SEGMENT,
+    W_SEGMENTS,
+    W_SINCE_LOW,
+    W_SLOT_COUNT,
+    W_SLOTS,
+    W_STATE,
+    W_SUBS,
+    W_UNTIL_HIGH,
+    W_WIDTH,
+    W_WORDS,
+    WINDOWS,
+)
+from tideline.kernels.text import copy
+from tideline.kernels.views import octets, words
+
+GOLDEN = -7046029254386353131
+LEAST_WIDTH = 1 << 20  # microseconds: windows narrower than a second gain nothing
+ENTRY_REF = (1 << 36) - 1
+
+
+@jit
+def engine(address):
+    return words(address, E_WORDS)
+
+
+@jit
+def heap_of(e):
+    return words(e[E_HEAP], e[E_HEAP_WORDS])
+
+
+@jit
+def heap_bytes(e):
+    return octets(e[E_HEAP], e[E_HEAP_WORDS] * 8)
+
+
+@jit
+def windows_of(e):
+    return words(e[E_WINDOWS], WINDOWS * W_WORDS)
+
+
+@jit
+def active_of(e):
+    return words(e[E_ACTIVE], WINDOWS)
+
+
+# ---- segments -------------------------------------------------------------------
+
+
+@jit
+def free_segments(e):
+    return e[E_FREE_COUNT] + e[E_LIMIT] - e[E_HIGH]
+
+
+@jit
+def take_segment(e):
+    if e[E_FREE_COUNT] > 0:
+        e[E_FREE_COUNT] -= 1
+        return words(e[E_FREE], e[E_FREE_COUNT] + 1)[e[E_FREE_COUNT]] * SEGMENT
+    e[E_HIGH] += 1
+    return (e[E_HIGH] - 1) * SEGMENT
+
+
+@jit
+def allocate(e, h, w, count):
+    """`count` words (at most a segment less one) inside window `w` (its first word's index)."""
+    ws = windows_of(e)
+    if ws[w + W_POS] + count > SEGMENT:
+        base = take_segment(e)
+        h[base] = -1
+        if ws[w + W_SEGMENT] >= 0:
+            h[ws[w + W_SEGMENT]] = base
+        else:
+            ws[w + W_FIRST] = base
+        ws[w + W_SEGMENT] = base
+        ws[w + W_POS] = 1
+        ws[w + W_SEGMENTS] += 1
+    at = ws[w + W_SEGMENT] + ws[w + W_POS]
+    ws[w + W_POS] += count
+    return at
+
+
+# ---- windows --------------------------------------------------------------------
+
+
+@jit
+def note_expiry(e):
+    """Recompute the first moment at which a window can be dropped."""
+    ws = windows_of(e)
+    active = active_of(e)
+    first = FOREVER
+    for i in range(e[E_ACTIVE_COUNT]):
+        w = active[i] * W_WORDS
+        if ws[w + W_STATE] == OPEN and ws[w + W_LIMIT] < first:
+            first = ws[w + W_LIMIT]
+    e[E_NEXT_EXPIRY] = first
+
+
+@jit
+def pick_window(e, until, now):
+    """The open window (index of its first word) for a record that ends at `until`."""
+    ws = windows_of(e)
+    active = active_of(e)
+    if until >= FOREVER:
+        width = 0
+        limit = FOREVER
+    else:
+        # A quarter of the time left: a record stays at most that long after its end.
+        quarter = (until - now) >> 2
+        width = LEAST_WIDTH
+        while width < quarter:
+            width <<= 1
+        if e[E_ACTIVE_COUNT] > WINDOWS - 56:
+            width <<= 6
+        limit = ((until - 1) // width + 1) * width
+        if limit >= FOREVER:
+            limit = FOREVER - 1
+    best = -1
+    for i in range(e[E_ACTIVE_COUNT]):
+        w = active[i] * W_WORDS
+        if ws[w + W_STATE] == OPEN and ws[w + W_LIMIT] == limit and ws[w + W_WIDTH] == width:
+            return w
+        # When the table is nearly full any open window that ends late enough will do.
+        if ws[w + W_STATE] == OPEN and ws[w + W_LIMIT] >= limit:
+            best = w
+    if e[E_ACTIVE_COUNT] >= WINDOWS - 8 and best >= 0:
+        return best
+    number = 0
+    while ws[number * W_WORDS + W_STATE] != FREE:
+        number += 1
+    w = number * W_WORDS
+    for i in range(W_WORDS):
+        ws[w + i] = 0
+    ws[w + W_STATE] = OPEN
+    ws[w + W_GEN] = e[E_NEXT_GEN]
+    e[E_NEXT_GEN] += 1
+    ws[w + W_WIDTH] = width
+    ws[w + W_LIMIT] = limit
+    ws[w + W_SEGMENT] = -1
+    ws[w + W_FIRST] = -1
+    ws[w + W_POS] = SEGMENT
+    ws[w + W_SINCE_LOW] = FOREVER
+    ws[w + W_UNTIL_HIGH] = -FOREVER
+    ws[w + W_AT_LOW] = FOREVER
+    ws[w + W_AT_HIGH] = -FOREVER
+    ws[w + W_EVENT_UNTIL_HIGH] = -FOREVER
+    ws[w + W_LOG] = e[E_LOG]
+    active[e[E_ACTIVE_COUNT]] = number
+    e[E_ACTIVE_COUNT] += 1
+    if limit < e[E_NEXT_EXPIRY]:
+        e[E_NEXT_EXPIRY] = limit
+    return w
+
+
+@jit
+def set_state(address, number, state):
+    """Freeze or thaw a window. A frozen one is not dropped: it is being sealed."""
+    e = engine(address)
+    windows_of(e)[number * W_WORDS + W_STATE] = state
+    note_expiry(e)
+
+
+@jit
+def drop_window(address, number):
+    """Give a window's segments back. Returns how many there were."""
+    e = engine(address)
+    h = heap_of(e)
+    ws = windows_of(e)
+    w = number * W_WORDS
+    free = words(e[E_FREE], e[E_HIGH])
+    segment = ws[w + W_FIRST]
+    count = 0
+    while segment >= 0:
+        following = h[segment]
+        free[e[E_FREE_COUNT]] = segment // SEGMENT
+        e[E_FREE_COUNT] += 1
+        count += 1
+        segment = following
+    ws[w + W_STATE] = FREE
+    active = active_of(e)
+    for i in range(e[E_ACTIVE_COUNT]):
+        if active[i] == number:
+            active[i] = active[e[E_ACTIVE_COUNT] - 1]
+            e[E_ACTIVE_COUNT] -= 1
+            break
+    note_expiry(e)
+    return count
+
+
+# ---- entries of the two tables ----------------------------------------------------
+
+
+@jit
+def pack_entry(ref, w, gen):
+    return ref | ((w // W_WORDS) << 36) | ((gen & 0x7FFFF) << 44)
+
+
+@jit
+def entry_window(e, packed):
+    """The window of an entry, or -1 when that window is gone."""
+    ws = windows_of(e)
+    w = ((packed >> 36) & 0xFF) * W_WORDS
+    if ws[w + W_STATE] == FREE or (ws[w + W_GEN] & 0x7FFFF) != packed >> 44:
+        return -1
+    return w
+
+
+@jit
+def has_room(e):
+    """Whether both tables and the heap can take one more row (see invariant 3)."""
+    return (
+        free_segments(e) >= SPARE
+        and (e[E_DIR_USED] + 64) * 4 < e[E_DIR_CAP] * 3
+        and (e[E_IDS_USED] + 8) * 4 < e[E_IDS_CAP] * 3
+        and (e[E_TOMBS_USED] + 8) * 4 < e[E_TOMBS_CAP] * 3
+    )
+
+
+# ---- places -----------------------------------------------------------------------
+
+
+@jit
+def find_slot(e, w, h1, h2):
+    """The slot of a place in a window, or 0."""
+    ws = windows_of(e)
+    table = words(e[E_DIR], e[E_DIR_CAP] * 3)
+    mask = e[E_DIR_CAP] - 1
+    k1 = h1 + ws[w + W_GEN] * GOLDEN
+    i = (k1 ^ (k1 >> 32)) & mask
+    while True:
+        packed = table[3 * i + 2]
+        if packed == 0:
+            return 0
+        if table[3 * i] == k1 and table[3 * i + 1] == h2:
+            return packed & ENTRY_REF
+        i = (i + 1) & mask
+
+
+@jit
+def put_entry(table, mask, k1, h2, packed):
+    i = (k1 ^ (k1 >> 32)) & mask
+    while table[3 * i + 2] != 0:
+        i = (i + 1) & mask
+    table[3 * i] = k1
+    table[3 * i + 1] = h2
+    table[3 * i + 2] = packed
+
+
+@jit
+def make_slot(e, h, w, h1, h2, key, start, length, parent):
+    ws = windows_of(e)
+    slot = allocate(e, h, w, SLOT_KEY + ((length + 7) >> 3))
+    h[slot] = 0
+    h[slot + 1] = 0
+    h[slot + 2] = 0
+    h[slot + SLOT_NEXT] = ws[w + W_SLOTS] | (length << 48)
+    h[slot + SLOT_CHILD] = 0
+    h[slot + SLOT_SIBLING] = 0
+    ws[w + W_SLOTS] = slot
+    ws[w + W_SLOT_COUNT] += 1
+    if length > 0:
+        h[slot + SLOT_KEY + ((length - 1) >> 3)] = 0
+    copy(heap_bytes(e), (slot + SLOT_KEY) * 8, key, start, length)
+    if parent > 0:
+        h[slot + SLOT_SIBLING] = h[parent + SLOT_CHILD]
+        h[parent + SLOT_CHILD] = slot
+    k1 = h1 + ws[w + W_GEN] * GOLDEN
+    table = words(e[E_DIR], e[E_DIR_CAP] * 3)
+    put_entry(table, e[E_DIR_CAP] - 1, k1, h2, pack_entry(slot, w, ws[w + W_GEN]))
+    e[E_DIR_USED] += 1
+    return slot
+
+
+@jit
+def reach_slot(e, h, w, key, start, tree, count):
+    """The slot of the last of `count` nodes in a window, made with its ancestors if missing."""
+    last = 3 * (count - 1)
+    slot = find_slot(e, w, tree[last], tree[last + 1])
+    if slot > 0:
+        return slot
+    parent = 0
+    for n in range(count):
+        slot = find_slot(e, w, tree[3 * n], tree[3 * n + 1])
+        if slot == 0:
+            slot = make_slot(
+                e, h, w, tree[3 * n], tree[3 * n + 1], key, start, tree[3 * n + 2], parent
+            )
+        parent = slot
+    return slot
+
+
+@jit
+def gather_slots(e, h, w, tree, count, out, limit):
+    """The slots of a window whose places meet a place: itself, ancestors, descendants.
+
+    Writes them into out[0:limit); returns how many, or -1 when they do not fit.
+    """
+    if e[E_MODE] == 0:
+        slot = find_slot(e, w, tree[0], tree[1])
+        if slot == 0:
+            return 0
+        out[0] = slot
+        return 1
+    found = 0
+    for n in range(count):
+        slot = find_slot(e, w, tree[3 * n], tree[3 * n + 1])
+        if slot == 0:
+            return found  # every ancestor of a record has a slot: nothing lies deeper
+        if found >= limit:
+            return -1
+        out[found] = slot
+        found += 1
+    at = found - 1  # the place itself: now everything below it, breadth first
+    while at < found:
+        child = h[out[at] + SLOT_CHILD]
+        while child > 0:
+            if found >= limit:
+                return -1
+            out[found] = child
+            found += 1
+            child = h[child + SLOT_SIBLING]
+        at += 1
+    return found
+
+
+@jit
+def slot_key_length(h, slot):
+    return h[slot + SLOT_NEXT] >> 48
+
+
+# ---- lists ------------------------------------------------------------------------
+
+
+@jit
+def append_record(e, h, w, slot, side, size):
+    """Room for one more record at the end of a list; returns where it goes."""
+    chunk = h[slot + side]
+    if chunk > 0:
+        used = h[chunk + 1] & LOW32
+        cap = h[chunk + 1] >> 32
+        if used < cap:
+            h[chunk + 1] += 1
+            return chunk + CHUNK + used * size
+        cap = min(cap * 2, CHUNK_MOST)
+    else:
+        cap = 1
+    fresh = allocate(e, h, w, CHUNK + cap * size)
+    h[fresh] = chunk
+    h[fresh + 1] = 1 | (cap << 32)
+    h[slot + side] = fresh
+    return fresh + CHUNK
+
+
+# ---- ids ---------------------------------------------------------------------------
+
+
+@jit
+def put_id(e, id_hash, ref, w):
+    table = words(e[E_IDS], e[E_IDS_CAP] * 2)
+    mask = e[E_IDS_CAP] - 1
+    i = id_hash & mask
+    while table[2 * i] != 0:
+        i = (i + 1) & mask
+    table[2 * i] = id_hash
+    table[2 * i + 1] = pack_entry(ref, w, windows_of(e)[w + W_GEN])
+    e[E_IDS_USED] += 1
+
+
+# ---- tombs: cancelled subscriptions that lie where nothing can be marked ---------------
+
+
+@jit
+def find_tomb(e, seq):
+    """The seq at which a sealed subscription was cancelled, or FOREVER."""
+    if e[E_TOMBS_USED] == 0:
+        return FOREVER
+    table = words(e[E_TOMBS], e[E_TOMBS_CAP] * 4)
+    mask = e[E_TOMBS_CAP] - 1
+    i = (seq * GOLDEN >> 20) & mask
+    while table[4 * i] != 0:
+        if table[4 * i] == seq + 1:
+            return table[4 * i + 1]
+        i = (i + 1) & mask
+    return FOREVER
+
+
+@jit
+def put_tomb(e, seq, ended, until, record):
+    table = words(e[E_TOMBS], e[E_TOMBS_CAP] * 4)
+    mask = e[E_TOMBS_CAP] - 1
+    i = (seq * GOLDEN >> 20) & mask
+    while table[4 * i] != 0:
+        if table[4 * i] == seq + 1:
+            if table[4 * i + 1] == FOREVER:  # one that was taken back
+                table[4 * i + 1] = ended
+                table[4 * i + 3] = record
+            return
+        i = (i + 1) & mask
+    table[4 * i] = seq + 1
+    table[4 * i + 1] = ended
+    table[4 * i + 2] = until
+    table[4 * i + 3] = record
+    e[E_TOMBS_USED] += 1
+
+
+@jit
+def take_tomb_back(e, h, seq):
+    """The cancel was not logged: its tomb says nothing any more."""
+    table = words(e[E_TOMBS], e[E_TOMBS_CAP] * 4)
+    mask = e[E_TOMBS_CAP] - 1
+    i = (seq * GOLDEN >> 20) & mask
+    while table[4 * i] != 0:
+        if table[4 * i] == seq + 1:
+            table[4 * i + 1] = FOREVER
+            if table[4 * i + 3] > 0:
+                h[table[4 * i + 3] + SUB_BLOB] |= F_VOID
+            return
+        i = (i + 1) & mask
+
+
+@jit
+def bury(address, seq, ended, until):
+    """Load a tomb that a sealed component holds."""
+    put_tomb(engine(address), seq, ended, until, 0)
+
+
+# ---- rebuilding a table: leaves the stale entries out ------------------------------------
+
+
+@jit
+def rebuild_dir(address, old_address, old_cap):
+    """Move the entries that still count from an old directory into the engine's new one."""
+    e = engine(address)
+    old = words(old_address, old_cap * 3)
+    table = words(e[E_DIR], e[E_DIR_CAP] * 3)
+    used = 0
+    for i in range(old_cap):
+        packed = old[3 * i + 2]
+        if packed != 0 and entry_window(e, packed) >= 0:
+            put_entry(table, e[E_DIR_CAP] - 1, old[3 * i], old[3 * i + 1], packed)
+            used += 1
+    e[E_DIR_USED] = used
+
+
+@jit
+def rebuild_ids(address, old_address, old_cap):
+    """The same for the id table."""
+    e = engine(address)
+    old = words(old_address, old_cap * 2)
+    table = words(e[E_IDS], e[E_IDS_CAP] * 2)
+    mask = e[E_IDS_CAP] - 1
+    used = 0
+    for i in range(old_cap):
+        if old[2 * i] != 0 and entry_window(e, old[2 * i + 1]) >= 0:
+            j = old[2 * i] & mask
+            while table[2 * j] != 0:
+                j = (j + 1) & mask
+            table[2 * j] = old[2 * i]
+            table[2 * j + 1] = old[2 * i + 1]
+            used += 1
+    e[E_IDS_USED] = used
+
+
+@jit
+def rebuild_tombs(address, old_address, old_cap, now):
+    """The same for the tombs; those of expired subscriptions are left out."""
+    e = engine(address)
+    old = words(old_address, old_cap * 4)
+    e[E_TOMBS_USED] = 0
+    for i in range(old_cap):
+        if old[4 * i] != 0 and old[4 * i + 2] > now:
+            put_tomb(e, old[4 * i] - 1, old[4 * i + 1], old[4 * i + 2], old[4 * i + 3])
+
+
+@jit
+def count_entries(address):
+    """How many entries of the directory and the id table still count."""
+    e = engine(address)
+    table = words(e[E_DIR], e[E_DIR_CAP] * 3)
+    places = 0
+    for i in range(e[E_DIR_CAP]):
+        if table[3 * i + 2] != 0 and entry_window(e, table[3 * i + 2]) >= 0:
+            places += 1
+    ids = words(e[E_IDS], e[E_IDS_CAP] * 2)
+    known = 0
+    for i in range(e[E_IDS_CAP]):
+        if ids[2 * i] != 0 and entry_window(e, ids[2 * i + 1]) >= 0:
+            known += 1
+    return places, known
+
+
+@jit
+def note_subscription(e, w, since, until):
+    ws = windows_of(e)
+    ws[w + W_SUBS] += 1
+    if since < ws[w + W_SINCE_LOW]:
+        ws[w + W_SINCE_LOW] = since
+    if until > ws[w + W_UNTIL_HIGH]:
+        ws[w + W_UNTIL_HIGH] = until
+
+
+@jit
+def note_event(e, w, at, until):
+    ws = windows_of(e)
+    ws[w + W_EVENTS] += 1
+    if at < ws[w + W_AT_LOW]:
+        ws[w + W_AT_LOW] = at
+    if at > ws[w + W_AT_HIGH]:
+        ws[w + W_AT_HIGH] = at
+    if until > ws[w + W_EVENT_UNTIL_HIGH]:
+        ws[w + W_EVENT_UNTIL_HIGH] = until
+
+
+@jit
+def note_ghost(e, w):
+    windows_of(e)[w + W_GHOSTS] += 1
+
+
+@jit
+def window_key(h, slot):
+    return (slot + SLOT_KEY) * 8, slot_key_length(h, slot)
+
+
+@jit
+def next_slot(h, slot):
+    return h[slot + SLOT_NEXT] & LOW48

@@ -1,0 +1,227 @@
+"""Where things stand in the memory that kernels share with Python.
+
+Everything is int64 words. An *engine* is one place-ordered memory with its disk
+components (layout `dual` has one, `two` has two: one a side).
+
+    engine   state words E_*: addresses and counters
+    heap     segments of SEGMENT words, each owned by one window and chained
+    window   W_* words: one expiry bucket; holds slots, chunks, records, blobs
+    slot     a place inside a window: three list heads, a chain, the key
+             0 subscriptions | 1 events | 2 ghosts | 3 next slot + key length << 48
+             4 first child   | 5 next sibling | 6.. key bytes
+    chunk    0 next chunk | 1 used + capacity << 32 | 2.. records
+    record   subscription or ghost (8 words)      event (6 words)
+             0 since | 1 until | 2 seq            0 at | 1 until | 2 seq
+             3 made  | 4 user hash                3 made
+             5 blob + flags                       4 blob + flags
+             6 keep  | 7 stamp, or ended          5 stamp
+    blob     0 id length + user length << 16 + text length << 32 | 1 slot
+             [2..6 shape: kind, a, b, c, d] then id, user, text bytes
+
+`made` is the channel's time when the record arrived; `keep` the latest end of an
+event the subscription was answered with; `ended` the seq of its cancel; `stamp`
+the code the record got in the answers of the running call (epoch << 32 + code).
+
+A *row* is one operation as bytes: what a call hands to a kernel, what the log
+holds, what recovery replays and what comes back out (docs/internals/log.md):
+
+    0 kind + flags << 8 + row words << 32
+    1 seq | 2 now | 3 at, since (cancel: seq of the target) | 4 until
+    5 key length + id length << 16 + user length << 32
+    6 text length + shape kind << 32
+    [7..10 shape a, b, c, d when the kind is not 0] then key, id, user, text bytes
+    a ghost's row ends with two more words: keep and ended
+"""
+
+from __future__ import annotations
+
+FOREVER = 1 << 62
+
+# ---- engine state -------------------------------------------------------------
+(
+    E_HEAP,
+    E_HEAP_WORDS,
+    E_FREE,  # address of the stack of free segments
+    E_FREE_COUNT,
+    E_HIGH,  # segments ever used: [0, E_HIGH)
+    E_LIMIT,  # segments there may be
+    E_DIR,
+    E_DIR_CAP,
+    E_DIR_USED,
+    E_IDS,
+    E_IDS_CAP,
+    E_IDS_USED,
+    E_WINDOWS,
+    E_ACTIVE,  # address of the numbers of the active windows
+    E_ACTIVE_COUNT,
+    E_COMPONENTS,
+    E_COMPONENT_COUNT,
+    E_TOMBS,
+    E_TOMBS_CAP,
+    E_TOMBS_USED,
+    E_MODE,
+    E_SEED1,
+    E_SEED2,
+    E_NEXT_GEN,
+    E_LOG,  # the log segment that new records go to
+    E_NEXT_EXPIRY,  # the first moment at which a window can be dropped
+    E_READS,  # component reads so far
+) = range(27)
+E_WORDS = 32
+
+SEGMENT = 32_768  # words: 256 KiB
+SPARE = 8  # free segments that must be there before a row is stored
+WINDOWS = 256
+
+# ---- window --------------------------------------------------------------------
+FREE, OPEN, FROZEN = 0, 1, 2
+(
+    W_STATE,
+    W_GEN,
+    W_WIDTH,
+    W_LIMIT,  # every record in here has until <= W_LIMIT
+    W_SEGMENT,
+    W_POS,
+    W_FIRST,
+    W_SEGMENTS,
+    W_SUBS,
+    W_EVENTS,
+    W_GHOSTS,
+    W_SINCE_LOW,
+    W_UNTIL_HIGH,
+    W_AT_LOW,
+    W_AT_HIGH,
+    W_EVENT_UNTIL_HIGH,
+    W_LOG,
+    W_SLOTS,
+    W_SLOT_COUNT,
+) = range(19)
+W_WORDS = 20
+
+# ---- slot, chunk, record -------------------------------------------------------
+SUBS, EVENTS, GHOSTS = 0, 1, 2
+SLOT_NEXT, SLOT_CHILD, SLOT_SIBLING, SLOT_KEY = 3, 4, 5, 6
+LOW48 = (1 << 48) - 1
+LOW32 = (1 << 32) - 1
+LOW16 = (1 << 16) - 1
+CHUNK = 2
+CHUNK_MOST = 128
+
+SINCE, UNTIL, SEQ, MADE, USER, SUB_BLOB, KEEP, STAMP = range(8)
+AT = 0
+EVENT_BLOB, EVENT_STAMP = 4, 5
+SUB_WORDS, EVENT_WORDS = 8, 6
+
+F_COND = 1 << 48
+F_UNSEEN = 1 << 49
+F_CANCELLED = 1 << 50
+F_SHAPE = 1 << 51
+F_TOMB = 1 << 52
+F_UNKNOWN_KEEP = 1 << 53  # recovered: what it was answered with is not known
+F_VOID = 1 << 54  # taken back: its log write failed
+F_GHOST = 1 << 55  # sealed ghost: counts only for unseen
+
+BLOB_TEXT = 2
+SHAPE_WORDS = 5
+
+# ---- row -----------------------------------------------------------------------
+VOID, PUBLISH, SUBSCRIBE, CANCEL, FIND, GHOST = 0, 1, 2, 3, 4, 5
+R_HEAD, R_SEQ, R_NOW, R_AT, R_UNTIL, R_LENGTHS, R_TEXT, R_BODY = range(8)
+R_COND, R_UNSEEN, R_SAME = 1, 2, 4  # row flags
+
+# ---- call state: what one call reads and gives back -----------------------------
+(
+    C_SUBS,  # address of the engine of subscriptions
+    C_EVENTS,  # address of the engine of events
+    C_NEWEST,
+    C_NEXT_SEQ,
+    C_EPOCH,
+    C_ROWS,  # address of the rows
+    C_ROWS_WORDS,
+    C_POS,  # in: where to start; out: the first row not done
+    C_STATUS,
+    C_ANSWER_ROW,
+    C_ANSWER_SUB,
+    C_ANSWER_EVENT,
+    C_ANSWER_KIND,
+    C_ANSWER_CAP,
+    C_ANSWER_COUNT,
+    C_SUB_REFS,
+    C_EVENT_REFS,
+    C_REFS_CAP,
+    C_SUB_REF_COUNT,
+    C_EVENT_REF_COUNT,
+    C_PAIR_ANSWER,  # pairs to check in Python: this answer falls if
+    C_PAIR_SUB,  # this earlier subscription of the same user has the event
+    C_PAIR_CAP,
+    C_PAIR_COUNT,
+    C_SCRATCH,
+    C_SCRATCH_WORDS,
+    C_DUPLICATES,  # address: per row, the record that has the id already
+    C_OWN,  # address: per row, the record it stored (to take it back)
+    C_ROW,  # number of the row at C_POS
+    C_AFTER,  # find: only events with a larger seq
+    C_LATE,
+    C_EXTRA,  # address: rows of ghosts that the log must have too
+    C_EXTRA_CAP,
+    C_EXTRA_USED,
+    C_MAYBES,  # 256 when an answer of this call needs its condition checked
+) = range(35)
+C_WORDS = 40
+
+DONE, NEED_MEMORY, NEED_DIR, NEED_IDS, NEED_OUTPUT, NEED_DROP, NEED_TOMBS, NEED_SCRATCH = range(8)
+
+LIVE, MAYBE = 1, 2  # answer kinds: past is 0; MAYBE: the condition is still to be checked
+
+# ---- references to records --------------------------------------------------------
+# heap word offset | ON_DISK + component << 40 + index | IN_ROW + row number
+ON_DISK = 1 << 61
+IN_ROW = 1 << 60
+REF_INDEX = (1 << 40) - 1
+REF_COMPONENT = (1 << 20) - 1
+
+# ---- component: addresses of the columns of one disk component ---------------------
+(
+    D_PLACES,
+    D_KEY_OFFSETS,
+    D_KEYS,
+    D_KEY_BYTES,
+    D_SINCE_LOW,
+    D_UNTIL_HIGH,
+    D_AT_LOW,
+    D_AT_HIGH,
+    D_EVENT_UNTIL_HIGH,
+    D_SUB_LISTS,
+    D_SUBS,
+    D_SUB_SINCE,
+    D_SUB_UNTIL,
+    D_SUB_SEQ,
+    D_SUB_MADE,
+    D_SUB_USER_HASH,
+    D_SUB_FLAGS,
+    D_SUB_ENDED,
+    D_SUB_SHAPE,
+    D_SUB_ID_HASH,
+    D_SUB_BY_ID,
+    D_SUB_ID_OFFSETS,
+    D_SUB_IDS,
+    D_SUB_USER_OFFSETS,
+    D_SUB_USERS,
+    D_SUB_WHERE_OFFSETS,
+    D_SUB_WHERES,
+    D_EVENT_LISTS,
+    D_EVENTS,
+    D_EVENT_AT,
+    D_EVENT_UNTIL,
+    D_EVENT_SEQ,
+    D_EVENT_MADE,
+    D_EVENT_FLAGS,
+    D_EVENT_SHAPE,
+    D_EVENT_ID_HASH,
+    D_EVENT_BY_ID,
+    D_EVENT_ID_OFFSETS,
+    D_EVENT_IDS,
+    D_EVENT_BODY_OFFSETS,
+    D_EVENT_BODIES,
+) = range(41)
+D_WORDS = 42

@@ -1,0 +1,651 @@
+"""The contract of an answer, as loops: who is answered by an event, what a window finds.
+
+    event e answers subscription s:   places meet
+                                      s.since <= e.at < s.until
+                                      the earlier of the two is valid at `now`
+    conditions are checked in Python afterwards: such answers are marked MAYBE
+
+Each function scans the memory windows first, then the disk components, skipping
+what its filter rules out. Answers are emitted as codes: a record gets a code when
+it is first met in a call, kept in its stamp, so texts are copied once per record,
+not once per answer.
+"""
+
+from __future__ import annotations
+
+from tideline.kernels import jit
+from tideline.kernels.disk import component, place_of, place_ranges
+from tideline.kernels.geo import shapes_meet
+from tideline.kernels.heap import (
+    active_of,
+    find_slot,
+    find_tomb,
+    gather_slots,
+    heap_bytes,
+    slot_key_length,
+    windows_of,
+)
+from tideline.kernels.layout import (
+    AT,
+    BLOB_TEXT,
+    C_ANSWER_CAP,
+    C_ANSWER_COUNT,
+    C_ANSWER_EVENT,
+    C_ANSWER_KIND,
+    C_ANSWER_ROW,
+    C_ANSWER_SUB,
+    C_EPOCH,
+    C_EVENT_REF_COUNT,
+    C_EVENT_REFS,
+    C_PAIR_ANSWER,
+    C_PAIR_CAP,
+    C_PAIR_COUNT,
+    C_PAIR_SUB,
+    C_REFS_CAP,
+    C_ROW,
+    C_SCRATCH,
+    C_SCRATCH_WORDS,
+    C_SUB_REF_COUNT,
+    C_SUB_REFS,
+    CHUNK,
+    D_AT_HIGH,
+    D_AT_LOW,
+    D_EVENT_AT,
+    D_EVENT_LISTS,
+    D_EVENT_MADE,
+    D_EVENT_SEQ,
+    D_EVENT_SHAPE,
+    D_EVENT_UNTIL,
+    D_EVENT_UNTIL_HIGH,
+    D_EVENTS,
+    D_KEY_BYTES,
+    D_KEY_OFFSETS,
+    D_KEYS,
+    D_PLACES,
+    D_SINCE_LOW,
+    D_SUB_ENDED,
+    D_SUB_FLAGS,
+    D_SUB_LISTS,
+    D_SUB_MADE,
+    D_SUB_SEQ,
+    D_SUB_SHAPE,
+    D_SUB_SINCE,
+    D_SUB_UNTIL,
+    D_SUB_USER_HASH,
+    D_SUBS,
+    D_UNTIL_HIGH,
+    DONE,
+    E_ACTIVE_COUNT,
+    E_COMPONENT_COUNT,
+    E_HEAP,
+    E_HEAP_WORDS,
+    E_MODE,
+    E_SEED1,
+    E_SEED2,
+    EVENT_BLOB,
+    EVENT_STAMP,
+    EVENT_WORDS,
+    EVENTS,
+    F_CANCELLED,
+    F_COND,
+    F_GHOST,
+    F_SHAPE,
+    F_TOMB,
+    F_UNSEEN,
+    F_VOID,
+    FOREVER,
+    GHOSTS,
+    IN_ROW,
+    KEEP,
+    LIVE,
+    LOW32,
+    LOW48,
+    MADE,
+    MAYBE,
+    NEED_OUTPUT,
+    NEED_SCRATCH,
+    ON_DISK,
+    R_BODY,
+    R_TEXT,
+    REF_COMPONENT,
+    REF_INDEX,
+    SEQ,
+    SINCE,
+    SLOT_KEY,
+    STAMP,
+    SUB_BLOB,
+    SUB_WORDS,
+    SUBS,
+    UNTIL,
+    USER,
+    W_AT_HIGH,
+    W_AT_LOW,
+    W_EVENT_UNTIL_HIGH,
+    W_EVENTS,
+    W_GHOSTS,
+    W_SINCE_LOW,
+    W_SUBS,
+    W_UNTIL_HIGH,
+    W_WORDS,
+)
+from tideline.kernels.text import nodes
+from tideline.kernels.views import doubles, octets, words
+
+TREE = 256  # words of scratch for the nodes of one key
+SKIPPED = F_CANCELLED | F_TOMB | F_VOID | F_GHOST  # records that no event answers
+
+
+# ---- scratch: [0, TREE) and [TREE, 2 TREE) nodes, [512, half) slots, [half, end) references
+
+
+@jit
+def slots_scratch(c):
+    half = c[C_SCRATCH_WORDS] >> 1
+    return words(c[C_SCRATCH] + 4096, half - 512), half - 512
+
+
+@jit
+def refs_scratch(c):
+    half = c[C_SCRATCH_WORDS] >> 1
+    return words(c[C_SCRATCH] + half * 8, half), half
+
+
+# ---- emitting ---------------------------------------------------------------------
+
+
+@jit
+def sub_code(c, h, o):
+    """The code of a heap subscription in this call's answers, or -1 when there is no room."""
+    refs = words(c[C_SUB_REFS], c[C_REFS_CAP])
+    stamp = h[o + STAMP]
+    code = stamp & LOW32
+    if stamp >> 32 == c[C_EPOCH] and code < c[C_SUB_REF_COUNT] and refs[code] == o:
+        return code
+    code = c[C_SUB_REF_COUNT]
+    if code >= c[C_REFS_CAP]:
+        return -1
+    refs[code] = o
+    c[C_SUB_REF_COUNT] = code + 1
+    h[o + STAMP] = (c[C_EPOCH] << 32) | code
+    return code
+
+
+@jit
+def event_code(c, h, o):
+    refs = words(c[C_EVENT_REFS], c[C_REFS_CAP])
+    stamp = h[o + EVENT_STAMP]
+    code = stamp & LOW32
+    if stamp >> 32 == c[C_EPOCH] and code < c[C_EVENT_REF_COUNT] and refs[code] == o:
+        return code
+    code = c[C_EVENT_REF_COUNT]
+    if code >= c[C_REFS_CAP]:
+        return -1
+    refs[code] = o
+    c[C_EVENT_REF_COUNT] = code + 1
+    h[o + EVENT_STAMP] = (c[C_EPOCH] << 32) | code
+    return code
+
+
+@jit
+def new_code(c, side, ref):
+    """A code for a record that has no stamp to write to: on disk, or the row itself."""
+    count = C_SUB_REF_COUNT if side == SUBS else C_EVENT_REF_COUNT
+    code = c[count]
+    if code >= c[C_REFS_CAP]:
+        return -1
+    words(c[C_SUB_REFS if side == SUBS else C_EVENT_REFS], c[C_REFS_CAP])[code] = ref
+    c[count] = code + 1
+    return code
+
+
+@jit
+def emit(c, sub, event, kind):
+    k = c[C_ANSWER_COUNT]
+    if sub < 0 or event < 0 or k >= c[C_ANSWER_CAP]:
+        return False
+    words(c[C_ANSWER_ROW], c[C_ANSWER_CAP])[k] = c[C_ROW]
+    words(c[C_ANSWER_SUB], c[C_ANSWER_CAP])[k] = sub
+    words(c[C_ANSWER_EVENT], c[C_ANSWER_CAP])[k] = event
+    octets(c[C_ANSWER_KIND], c[C_ANSWER_CAP])[k] = kind
+    c[C_ANSWER_COUNT] = k + 1
+    return True
+
+
+# ---- shapes -----------------------------------------------------------------------
+
+
+@jit
+def heap_shape(e, h, blob):
+    """The shape of a heap record: kind, a, b, c, d."""
+    if blob & F_SHAPE == 0:
+        return 0, 0.0, 0.0, 0.0, 0.0
+    at = (blob & LOW48) + BLOB_TEXT
+    f = doubles(e[E_HEAP], e[E_HEAP_WORDS])
+    return h[at], f[at + 1], f[at + 2], f[at + 3], f[at + 4]
+
+
+@jit
+def disk_shape(address, count, index):
+    """The shape of a disk record: a fixed-size list of five doubles."""
+    if address == 0:
+        return 0, 0.0, 0.0, 0.0, 0.0
+    f = doubles(address, count * 5)
+    at = index * 5
+    return int(f[at]), f[at + 1], f[at + 2], f[at + 3], f[at + 4]
+
+
+@jit
+def row_shape(address, row, p):
+    kind = row[p + R_TEXT] >> 32
+    if kind == 0:
+        return 0, 0.0, 0.0, 0.0, 0.0
+    f = doubles(address + (p + R_BODY) * 8, 4)
+    return kind, f[0], f[1], f[2], f[3]
+
+
+@jit
+def same_shape(s, t):
+    return s[0] == t[0] and s[1] == t[1] and s[2] == t[2] and s[3] == t[3] and s[4] == t[4]
+
+
+@jit
+def meet(s, t):
+    return shapes_meet(s[0], s[1], s[2], s[3], s[4], t[0], t[1], t[2], t[3], t[4])
+
+
+# ---- an event looks for subscriptions ----------------------------------------------
+
+
+@jit
+def answer_subscriptions(c, e, h, key, start, tree, count, at, until, now, shape):
+    """Emit every subscription an arriving event answers. Returns (status, own code, unseen)."""
+    own = -1
+    unseen = False
+    ws = windows_of(e)
+    active = active_of(e)
+    slots, room = slots_scratch(c)
+    exact = shape[0] != 0
+    for i in range(e[E_ACTIVE_COUNT]):
+        w = active[i] * W_WORDS
+        if ws[w + W_SUBS] == 0 or ws[w + W_UNTIL_HIGH] <= now:
+            continue
+        if ws[w + W_UNTIL_HIGH] <= at or ws[w + W_SINCE_LOW] > at:
+            continue
+        found = gather_slots(e, h, w, tree, count, slots, room)
+        if found < 0:
+            return NEED_SCRATCH, own, unseen
+        for j in range(found):
+            chunk = h[slots[j] + SUBS]
+            while chunk > 0:
+                o = chunk + CHUNK
+                for _ in range(h[chunk + 1] & LOW32):
+                    if h[o + SINCE] <= at and at < h[o + UNTIL] and now < h[o + UNTIL]:
+                        blob = h[o + SUB_BLOB]
+                        if blob & SKIPPED == 0 and (
+                            not exact or meet(shape, heap_shape(e, h, blob))
+                        ):
+                            if own < 0:
+                                own = new_code(c, EVENTS, IN_ROW + c[C_ROW])
+                            kind = LIVE | (MAYBE if blob & F_COND else 0)
+                            if not emit(c, sub_code(c, h, o), own, kind):
+                                return NEED_OUTPUT, own, unseen
+                            if until > h[o + KEEP]:
+                                h[o + KEEP] = until
+                            if blob & F_UNSEEN:
+                                unseen = True
+                    o += SUB_WORDS
+                chunk = h[chunk]
+    ranges, _ = slots_scratch(c)
+    for n in range(e[E_COMPONENT_COUNT]):
+        d = component(e, n)
+        if d[D_SUBS] == 0 or d[D_UNTIL_HIGH] <= now or d[D_UNTIL_HIGH] <= at:
+            continue
+        if d[D_SINCE_LOW] > at:
+            continue
+        found = place_ranges(e, d, key, start, tree, count, ranges)
+        lists = words(d[D_SUB_LISTS], d[D_PLACES] + 1)
+        sinces = words(d[D_SUB_SINCE], d[D_SUBS])
+        untils = words(d[D_SUB_UNTIL], d[D_SUBS])
+        flags = words(d[D_SUB_FLAGS], d[D_SUBS])
+        seqs = words(d[D_SUB_SEQ], d[D_SUBS])
+        for j in range(found):
+            for x in range(lists[ranges[2 * j]], lists[ranges[2 * j + 1]]):
+                if sinces[x] <= at and at < untils[x] and now < untils[x]:
+                    if flags[x] & SKIPPED or find_tomb(e, seqs[x]) != FOREVER:
+                        continue
+                    if exact and not meet(shape, disk_shape(d[D_SUB_SHAPE], d[D_SUBS], x)):
+                        continue
+                    if own < 0:
+                        own = new_code(c, EVENTS, IN_ROW + c[C_ROW])
+                    kind = LIVE | (MAYBE if flags[x] & F_COND else 0)
+                    if not emit(c, new_code(c, SUBS, ON_DISK + (n << 40) + x), own, kind):
+                        return NEED_OUTPUT, own, unseen
+                    if flags[x] & F_UNSEEN:
+                        unseen = True
+    return DONE, own, unseen
+
+
+# ---- a subscription looks for events ---------------------------------------------------
+
+
+@jit
+def answer_events(
+    c, e, h, key, start, tree, count, since, until, now, after, shape, same_place, own, kind
+):
+    """Emit every valid event a window finds. Returns (status, own code, latest end).
+
+    `own` is the code of the asking subscription: -1 to make one at the first answer,
+    0 for a question that is not stored.
+    """
+    keep = -FOREVER
+    ws = windows_of(e)
+    active = active_of(e)
+    slots, room = slots_scratch(c)
+    exact = shape[0] != 0
+    for i in range(e[E_ACTIVE_COUNT]):
+        w = active[i] * W_WORDS
+        if ws[w + W_EVENTS] == 0 or ws[w + W_EVENT_UNTIL_HIGH] <= now:
+            continue
+        if ws[w + W_AT_HIGH] < since or ws[w + W_AT_LOW] >= until:
+            continue
+        if same_place:
+            found = 1
+            slots[0] = find_slot(e, w, tree[3 * count - 3], tree[3 * count - 2])
+            if slots[0] == 0:
+                continue
+        else:
+            found = gather_slots(e, h, w, tree, count, slots, room)
+            if found < 0:
+                return NEED_SCRATCH, own, keep
+        for j in range(found):
+            chunk = h[slots[j] + EVENTS]
+            while chunk > 0:
+                o = chunk + CHUNK
+                for _ in range(h[chunk + 1] & LOW32):
+                    if (
+                        since <= h[o + AT]
+                        and h[o + AT] < until
+                        and now < h[o + UNTIL]
+                        and h[o + SEQ] > after
+                    ):
+                        blob = h[o + EVENT_BLOB]
+                        if blob & F_VOID == 0 and shape_fits(
+                            exact, same_place, shape, e, h, blob
+                        ):
+                            if own < 0:
+                                own = new_code(c, SUBS, IN_ROW + c[C_ROW])
+                            if not emit(c, own, event_code(c, h, o), kind):
+                                return NEED_OUTPUT, own, keep
+                            if h[o + UNTIL] > keep:
+                                keep = h[o + UNTIL]
+                    o += EVENT_WORDS
+                chunk = h[chunk]
+    ranges, _ = slots_scratch(c)
+    for n in range(e[E_COMPONENT_COUNT]):
+        d = component(e, n)
+        if d[D_EVENTS] == 0 or d[D_EVENT_UNTIL_HIGH] <= now:
+            continue
+        if d[D_AT_HIGH] < since or d[D_AT_LOW] >= until:
+            continue
+        found = place_ranges(e, d, key, start, tree, count, ranges)
+        lists = words(d[D_EVENT_LISTS], d[D_PLACES] + 1)
+        ats = words(d[D_EVENT_AT], d[D_EVENTS])
+        untils = words(d[D_EVENT_UNTIL], d[D_EVENTS])
+        seqs = words(d[D_EVENT_SEQ], d[D_EVENTS])
+        offsets = words(d[D_KEY_OFFSETS], d[D_PLACES] + 1)
+        for j in range(found):
+            first = ranges[2 * j]
+            last = ranges[2 * j + 1]
+            if same_place:
+                length = offsets[first + 1] - offsets[first]
+                if length != tree[3 * count - 1]:
+                    continue  # an ancestor, not the place itself
+                last = first + 1
+            for x in range(lists[first], lists[last]):
+                if since <= ats[x] and ats[x] < until and now < untils[x] and seqs[x] > after:
+                    other = disk_shape(d[D_EVENT_SHAPE], d[D_EVENTS], x)
+                    if same_place:
+                        if not same_shape(shape, other):
+                            continue
+                    elif exact and not meet(shape, other):
+                        continue
+                    if own < 0:
+                        own = new_code(c, SUBS, IN_ROW + c[C_ROW])
+                    if not emit(c, own, new_code(c, EVENTS, ON_DISK + (n << 40) + x), kind):
+                        return NEED_OUTPUT, own, keep
+                    if untils[x] > keep:
+                        keep = untils[x]
+    return DONE, own, keep
+
+
+@jit
+def shape_fits(exact, same_place, shape, e, h, blob):
+    if same_place:
+        return same_shape(shape, heap_shape(e, h, blob))
+    return not exact or meet(shape, heap_shape(e, h, blob))
+
+
+# ---- unseen: what the same user was told before -------------------------------------------
+
+
+@jit
+def gather_user(c, e, h, key, start, tree, count, user, before):
+    """References to a user's earlier subscriptions (and ghosts) whose places meet a place.
+
+    They go to the references scratch; returns how many, or -1 when there is no room.
+    """
+    ws = windows_of(e)
+    active = active_of(e)
+    slots, room = slots_scratch(c)
+    refs, most = refs_scratch(c)
+    total = 0
+    for i in range(e[E_ACTIVE_COUNT]):
+        w = active[i] * W_WORDS
+        if ws[w + W_SUBS] + ws[w + W_GHOSTS] == 0:
+            continue
+        found = gather_slots(e, h, w, tree, count, slots, room)
+        if found < 0:
+            return -1
+        for j in range(found):
+            for side in (SUBS, GHOSTS):
+                chunk = h[slots[j] + side]
+                while chunk > 0:
+                    o = chunk + CHUNK
+                    for _ in range(h[chunk + 1] & LOW32):
+                        if (
+                            h[o + USER] == user
+                            and h[o + SEQ] < before
+                            and h[o + SUB_BLOB] & (F_TOMB | F_VOID) == 0
+                        ):
+                            if total >= most:
+                                return -1
+                            refs[total] = o
+                            total += 1
+                        o += SUB_WORDS
+                    chunk = h[chunk]
+    ranges, _ = slots_scratch(c)
+    for n in range(e[E_COMPONENT_COUNT]):
+        d = component(e, n)
+        if d[D_SUBS] == 0:
+            continue
+        found = place_ranges(e, d, key, start, tree, count, ranges)
+        lists = words(d[D_SUB_LISTS], d[D_PLACES] + 1)
+        users = words(d[D_SUB_USER_HASH], d[D_SUBS])
+        seqs = words(d[D_SUB_SEQ], d[D_SUBS])
+        flags = words(d[D_SUB_FLAGS], d[D_SUBS])
+        for j in range(found):
+            for x in range(lists[ranges[2 * j]], lists[ranges[2 * j + 1]]):
+                if users[x] == user and seqs[x] < before and flags[x] & F_TOMB == 0:
+                    if total >= most:
+                        return -1
+                    refs[total] = ON_DISK + (n << 40) + x
+                    total += 1
+    return total
+
+
+@jit
+def had(e, h, ref, at, until, seq, made, shape):
+    """Whether an earlier subscription was answered with an event: 0 no, 1 yes, 2 if its condition holds."""
+    if ref >= ON_DISK:
+        d = component(e, (ref >> 40) & REF_COMPONENT)
+        x = ref & REF_INDEX
+        count = d[D_SUBS]
+        s_since = words(d[D_SUB_SINCE], count)[x]
+        s_until = words(d[D_SUB_UNTIL], count)[x]
+        s_seq = words(d[D_SUB_SEQ], count)[x]
+        s_made = words(d[D_SUB_MADE], count)[x]
+        flags = words(d[D_SUB_FLAGS], count)[x]
+        ended = find_tomb(e, s_seq)
+        if flags & F_CANCELLED:
+            ended = words(d[D_SUB_ENDED], count)[x]
+        other = disk_shape(d[D_SUB_SHAPE], count, x)
+    else:
+        s_since = h[ref + SINCE]
+        s_until = h[ref + UNTIL]
+        s_seq = h[ref + SEQ]
+        s_made = h[ref + MADE]
+        flags = h[ref + SUB_BLOB]
+        ended = h[ref + STAMP] if flags & F_CANCELLED else find_tomb(e, s_seq)
+        other = heap_shape(e, h, flags)
+    if not (s_since <= at and at < s_until):
+        return 0
+    if seq < s_seq:
+        if until <= s_made:
+            return 0
+    elif seq > ended or made >= s_until:
+        return 0
+    if shape[0] != 0 and not meet(shape, other):
+        return 0
+    return 2 if flags & F_COND else 1
+
+
+@jit
+def add_pair(c, answer, e, h, ref):
+    """Ask Python to check the condition of an earlier subscription. False when there is no room."""
+    k = c[C_PAIR_COUNT]
+    code = sub_code(c, h, ref) if ref < IN_ROW and h[ref + SUB_BLOB] & F_CANCELLED == 0 else (
+        new_code(c, SUBS, ref)
+    )
+    if code < 0 or k >= c[C_PAIR_CAP]:
+        return False
+    words(c[C_PAIR_ANSWER], c[C_PAIR_CAP])[k] = answer
+    words(c[C_PAIR_SUB], c[C_PAIR_CAP])[k] = code
+    c[C_PAIR_COUNT] = k + 1
+    return True
+
+
+@jit
+def leave_out_seen(c, es, hs, ee, he, first, user, before):
+    """Take the answers [first, count) back that `user` was told before. Returns a status."""
+    answers = c[C_ANSWER_COUNT]
+    codes = words(c[C_ANSWER_EVENT], c[C_ANSWER_CAP])
+    kinds = octets(c[C_ANSWER_KIND], c[C_ANSWER_CAP])
+    event_refs = words(c[C_EVENT_REFS], c[C_REFS_CAP])
+    refs, _ = refs_scratch(c)
+    tree = words(c[C_SCRATCH] + TREE * 8, TREE)
+    kept = first
+    total = -1
+    for k in range(first, answers):
+        ref = event_refs[codes[k]]
+        if ref >= ON_DISK:
+            d = component(ee, (ref >> 40) & REF_COMPONENT)
+            x = ref & REF_INDEX
+            count = d[D_EVENTS]
+            at = words(d[D_EVENT_AT], count)[x]
+            until = words(d[D_EVENT_UNTIL], count)[x]
+            seq = words(d[D_EVENT_SEQ], count)[x]
+            made = words(d[D_EVENT_MADE], count)[x]
+            shape = disk_shape(d[D_EVENT_SHAPE], count, x)
+            place = place_of(d, EVENTS, x)
+            offsets = words(d[D_KEY_OFFSETS], d[D_PLACES] + 1)
+            key = octets(d[D_KEYS], d[D_KEY_BYTES])
+            start = offsets[place]
+            limit = offsets[place + 1]
+        else:
+            at = he[ref + AT]
+            until = he[ref + UNTIL]
+            seq = he[ref + SEQ]
+            made = he[ref + MADE]
+            blob = he[ref + EVENT_BLOB]
+            shape = heap_shape(ee, he, blob)
+            slot = he[(blob & LOW48) + 1]
+            key = heap_bytes(ee)
+            start = (slot + SLOT_KEY) * 8
+            limit = start + slot_key_length(he, slot)
+        if total < 0 or es[E_MODE] != 0:  # in a flat space every answer is at one place
+            count = nodes(key, start, limit, es[E_MODE], es[E_SEED1], es[E_SEED2], tree)
+            total = gather_user(c, es, hs, key, start, tree, count, user, before)
+            if total < 0:
+                return NEED_SCRATCH
+        seen = False
+        pairs = c[C_PAIR_COUNT]
+        for t in range(total):
+            told = had(es, hs, refs[t], at, until, seq, made, shape)
+            if told == 1:
+                seen = True
+                break
+            if told == 2 and not add_pair(c, kept, es, hs, refs[t]):
+                return NEED_OUTPUT
+        if seen:
+            c[C_PAIR_COUNT] = pairs
+        else:
+            codes[kept] = codes[k]
+            kinds[kept] = kinds[k]
+            kept += 1
+    # rows and subscription codes are the same for all of [first, answers): nothing to move
+    c[C_ANSWER_COUNT] = kept
+    return DONE
+
+
+@jit
+def sub_facts(c, e, h, code):
+    """(user hash, seq, flags) of a subscription that is an answer of this call."""
+    ref = words(c[C_SUB_REFS], c[C_REFS_CAP])[code]
+    if ref >= ON_DISK:
+        d = component(e, (ref >> 40) & REF_COMPONENT)
+        x = ref & REF_INDEX
+        return (
+            words(d[D_SUB_USER_HASH], d[D_SUBS])[x],
+            words(d[D_SUB_SEQ], d[D_SUBS])[x],
+            words(d[D_SUB_FLAGS], d[D_SUBS])[x],
+        )
+    return h[ref + USER], h[ref + SEQ], h[ref + SUB_BLOB]
+
+
+@jit
+def yield_to_earlier(c, e, h, first):
+    """One event, several subscriptions of a user: an unseen one yields to an earlier. Status."""
+    answers = c[C_ANSWER_COUNT]
+    subs = words(c[C_ANSWER_SUB], c[C_ANSWER_CAP])
+    kinds = octets(c[C_ANSWER_KIND], c[C_ANSWER_CAP])
+    sub_refs = words(c[C_SUB_REFS], c[C_REFS_CAP])
+    facts, most = refs_scratch(c)
+    n = answers - first
+    if 4 * n > most:
+        return NEED_SCRATCH
+    for k in range(n):
+        user, seq, flags = sub_facts(c, e, h, subs[first + k])
+        facts[4 * k] = user
+        facts[4 * k + 1] = seq
+        facts[4 * k + 2] = flags
+        facts[4 * k + 3] = sub_refs[subs[first + k]]
+    kept = first
+    for k in range(n):
+        gone = False
+        pairs = c[C_PAIR_COUNT]
+        if facts[4 * k + 2] & F_UNSEEN:
+            for j in range(n):
+                if facts[4 * j] == facts[4 * k] and facts[4 * j + 1] < facts[4 * k + 1]:
+                    if facts[4 * j + 2] & F_COND == 0:
+                        gone = True
+                        break
+                    if not add_pair(c, kept, e, h, facts[4 * j + 3]):
+                        return NEED_OUTPUT
+        if gone:
+            c[C_PAIR_COUNT] = pairs
+        else:
+            subs[kept] = subs[first + k]
+            kinds[kept] = kinds[first + k]
+            kept += 1
+    c[C_ANSWER_COUNT] = kept
+    return DONE

@@ -1,0 +1,97 @@
+"""Compile every kernel Python calls, once and visibly.
+
+Compiling takes the better part of a minute; the result is kept (kernels/__init__.py)
+and found again by the next process. `ready` says whether it is there; `compile_all`
+makes it so. The list names the exact types Python passes: a kernel that is called with
+others would compile in the middle of somebody's call (a test looks for that).
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from numba.core import types as t
+
+from tideline.kernels import cache_folder, encode, export, geo, ghosts, heap, jsontext, rows
+
+__all__ = ["compile_all", "ensure", "kernels", "ready"]
+
+_I, _F, _Q = t.int64, t.float64, t.boolean
+_W = t.Array(t.int64, 1, "C")
+_W2 = t.Array(t.int64, 2, "C")
+_B = t.Array(t.uint8, 1, "C")
+_F1 = t.Array(t.float64, 1, "C")
+_F2 = t.Array(t.float64, 2, "C")
+_Q1 = t.Array(t.boolean, 1, "C")
+_I32 = t.Array(t.int32, 1, "C")
+
+
+def kernels() -> list[tuple[Any, tuple[Any, ...]]]:
+    """Every kernel that Python calls, with the types it is called with."""
+    return [
+        (rows.run_rows, (_I, _I, _Q)),
+        (rows.begin_part, (_I,)),
+        (rows.replay_rows, (_I,)),
+        (rows.take_back, (_I, _I, _I, _I)),
+        (ghosts.collect_ghosts, (_I, _I, _I, _Q)),
+        (heap.set_state, (_I, _I, _I)),
+        (heap.drop_window, (_I, _I)),
+        (heap.bury, (_I, _I, _I, _I)),
+        (heap.rebuild_dir, (_I, _I, _I)),
+        (heap.rebuild_ids, (_I, _I, _I)),
+        (heap.rebuild_tombs, (_I, _I, _I, _I)),
+        (heap.count_entries, (_I,)),
+        (export.pack_rows, (_I,) * 6),
+        (export.pack_texts, (_I, _I, _Q, _W, _W, _W, _I32, _B)),
+        (export.list_subscriptions, (_I,) * 5),
+        (export.count_live, (_I, _I)),
+        (export.list_slots, (_I, _I, _W, _W)),
+        (export.copy_keys, (_I, _W, _W, _B)),
+        (export.measure, (_I, _W, _W, _W)),
+        (export.fill_subs, (_I, _W, _W2, _F2, _B, _W, _B, _W, _B, _W)),
+        (export.fill_events, (_I, _W, _W2, _F2, _B, _W, _B, _W)),
+        (encode.encode_rows, (_W,) * 5 + (_B, _W, _W, _F2) + (_B, _W) * 4 + (_W, _I, _W)),
+        (jsontext.check_rows, (_B, _W, _Q1, _Q1)),
+        (geo.shapes_meet, (_I, _F, _F, _F, _F) * 2),
+        (geo.circle_cover, (_F,) * 7 + (_I,) * 3),
+        (geo.point_keys, (_F1, _F1, _F1, _W, _B, _W, _F2, _F, _F, _F, _F, _I, _I, _I,
+                          _B, _W, _B, _F2, _Q1)),
+    ]  # fmt: skip
+
+
+def ready() -> bool:
+    """Whether an earlier process has compiled everything for this version."""
+    return (cache_folder() / "ready").exists()
+
+
+def compile_all(say: Callable[[int, int, str], None]) -> float:
+    """Compile (or load) every kernel; `say(number, total, name)` before each. Returns seconds."""
+    started = time.perf_counter()
+    todo = kernels()
+    for number, (kernel, signature) in enumerate(todo, start=1):
+        say(number, len(todo), kernel.py_func.__name__)
+        kernel.compile(signature)
+    try:
+        (cache_folder() / "ready").touch()
+    except OSError:
+        pass  # a cache that cannot be written is only slow
+    return time.perf_counter() - started
+
+
+def ensure() -> None:
+    """On the first use of this version on this machine, compile with a line of progress."""
+    if ready():
+        return
+    print("tideline: compiling kernels, once on this machine", file=sys.stderr, flush=True)
+    live = sys.stderr.isatty()
+
+    def say(number: int, total: int, name: str) -> None:
+        if live:
+            print(f"\r  [{number:2}/{total}] {name:20}", end="", file=sys.stderr, flush=True)
+
+    seconds = compile_all(say)
+    print(f"{chr(13) if live else ''}tideline: kernels ready in {seconds:.0f} s",
+          file=sys.stderr, flush=True)  # fmt: skip
