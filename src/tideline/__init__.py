@@ -1,0 +1,69 @@
+"""Tideline: a database for live data. Ask about the past and the future with one question.
+
+>>> import tideline
+>>> with tideline.open(":memory:") as db:
+...     roads = db.channel("roads")
+...     told = roads.publish("I-87", {"kind": "accident"}, ttl_s=600)
+...     sub = roads.subscribe("I-87", user="ann", since_s=-60, until_s=60)
+...     [event.body["kind"] for event in sub.past]
+['accident']
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tideline.errors import (
+    Closed,
+    Conflict,
+    Corruption,
+    InvalidRequest,
+    NotFound,
+    TidelineError,
+    Unavailable,
+)
+from tideline.model import (
+    Applied,
+    ChannelStats,
+    Event,
+    Report,
+    Subscriber,
+    SubscriptionInfo,
+    Told,
+)
+from tideline.space import Box, Circle, Flat, Grid, QuadTree, Topics
+
+if TYPE_CHECKING:
+    from tideline.channel import Channel, Subscription
+    from tideline.database import Database, open
+
+__all__ = [
+    "Applied", "Box", "Channel", "ChannelStats", "Circle", "Closed", "Conflict", "Corruption",
+    "Database", "Event", "Flat", "Grid", "InvalidRequest", "NotFound", "QuadTree", "Report",
+    "Subscriber", "Subscription", "SubscriptionInfo", "TidelineError", "Told", "Topics",
+    "Unavailable", "open",
+]  # fmt: skip
+
+__version__ = "0.1.0"
+
+# What needs the compiled kernels is loaded when it is first asked for.
+_LATE = {
+    "Channel": "tideline.channel",
+    "Database": "tideline.database",
+    "Subscription": "tideline.channel",
+    "open": "tideline.database",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LATE:
+        import importlib
+
+        value = getattr(importlib.import_module(_LATE[name]), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'tideline' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,75 @@
+"""From the codes a kernel emits to answers that hold: conditions and unseen checked.
+
+A kernel marks an answer MAYBE when the subscription has a condition, and lists pairs
+(answer, earlier subscription): the answer falls if that subscription has the event too.
+Both need the event's body, so both are settled here. Calls without conditions never
+come here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from tideline.channel.codec import Row, read_rows
+from tideline.channel.engine import Engine
+from tideline.kernels import layout as at
+from tideline.where import Condition, parse_text
+
+__all__ = ["holding"]
+
+
+def holding(
+    engine: Engine, count: int, starts: NDArray[np.int64], question: Condition | None = None
+) -> NDArray[np.bool_]:
+    """Which of the call's answers hold (the lock is held).
+
+    `question` is the condition of a find, whose answers name no subscription.
+    """
+    call = engine.call
+    subs, events, kinds = call.sub[:count], call.event[:count], call.kind[:count]
+    pairs = int(engine.state[at.C_PAIR_COUNT])
+    pair_answers, pair_subs = call.pair_answer[:pairs], call.pair_sub[:pairs]
+    asked = (kinds & at.MAYBE) != 0
+    event_codes = np.union1d(events[asked], events[pair_answers])
+    bodies = {
+        code: msgspec.json.decode(row.text)
+        for code, row in _rows(engine, at.EVENTS, call.event_refs, event_codes, starts).items()
+    }
+    conditions: dict[int, Condition] = {}
+    sub_codes = pair_subs if question is not None else np.union1d(subs[asked], pair_subs)
+    for code, row in _rows(
+        engine, at.SUBS, call.sub_refs, np.unique(sub_codes), starts
+    ).items():
+        conditions[code] = parse_text(row.text)
+    holds = np.ones(count, np.bool_)
+    for k in np.flatnonzero(asked).tolist():
+        condition = question if question is not None else conditions[int(subs[k])]
+        holds[k] = condition.matches(bodies[int(events[k])])
+    for k, code in zip(pair_answers.tolist(), pair_subs.tolist(), strict=True):
+        if holds[k] and conditions[code].matches(bodies[int(events[k])]):
+            holds[k] = False
+    return holds
+
+
+def _rows(
+    engine: Engine, side: int, refs: NDArray[np.int64], codes: Any, starts: NDArray[np.int64]
+) -> dict[int, Row]:
+    """The records behind some codes."""
+    found: dict[int, Row] = {}
+    stored = []
+    for code in codes.tolist():
+        ref = int(refs[code])
+        if at.IN_ROW <= ref < at.ON_DISK:
+            start = int(starts[ref - at.IN_ROW])
+            size = int(engine.call.rows[start]) >> 32
+            found[code] = read_rows(engine.call.rows[start : start + size])[0]
+        else:
+            stored.append(code)
+    if stored:
+        rows = read_rows(engine.pack(side, refs[np.array(stored)]))
+        found.update(zip(stored, rows, strict=True))
+    return found

@@ -1,0 +1,534 @@
+"""The verbs of a channel: publish, subscribe, cancel, find, resume, apply.
+
+Each verb checks its arguments, writes one row, runs it under the engine's lock, logs
+it, and only then tells anyone. Past answers and live delivery are decided under the
+same lock, so nothing falls between them and nothing comes twice.
+
+Layout `poll` stores no subscriptions: see channel/poll.py.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tideline.channel import batch
+from tideline.channel.answers import holding
+from tideline.channel.checks import (
+    check_flag,
+    check_text,
+    check_time,
+    encode_body,
+    same_json,
+    window,
+)
+from tideline.channel.codec import Row, read_rows, write_row
+from tideline.channel.engine import Engine
+from tideline.channel.poll import Poller
+from tideline.channel.subscription import Subscription
+from tideline.clock import FOREVER, Clock, span_us, to_us
+from tideline.errors import Closed, Conflict, InvalidRequest, NotFound
+from tideline.kernels import export, layout as words_at
+from tideline.model import Applied, ChannelStats, Event, Subscriber, SubscriptionInfo, Told
+from tideline.space import Space
+from tideline.space.place import Place
+from tideline.where import Condition, parse, parse_text
+
+__all__ = ["Channel"]
+
+_ONE = np.zeros(1, np.int64)
+_TOKEN = re.compile(r"[0-9]{18}")
+
+
+class Channel:
+    """Events and subscriptions side by side. Made by `Database.channel`."""
+
+    def __init__(
+        self, name: str, space: Space, layout: str, poll_s: float, engine: Engine, clock: Clock,
+    ) -> None:  # fmt: skip
+        self.name = name
+        self.space = space
+        self.layout = layout
+        self.clock = clock
+        self._engine = engine
+        self._handles: dict[int, Subscription] = {}
+        self._poller = Poller(self, span_us(poll_s, "poll_s")) if layout == "poll" else None
+        self._nonce = secrets.token_hex(4)
+        self._made = 0
+        self._own_rows = engine.call.rows  # single calls write their row here
+        self._buffer = memoryview(self._own_rows).cast("B")
+        self._clocked = False  # whether the last write was at the clock's time
+        self._closed = False
+
+    # ---- publish ---------------------------------------------------------------------------
+
+    def publish(
+        self, place: Any, body: Any, *, id: str | None = None, at: datetime | None = None,
+        ttl_s: float | None = None, until: datetime | None = None, related: bool = False,
+    ) -> Told:  # fmt: skip
+        """Store an event and return whom it answers.
+
+        >>> import tideline
+        >>> from tideline.testing import ManualClock
+        >>> db = tideline.open(":memory:", clock=ManualClock(100))
+        >>> roads = db.channel("roads")
+        >>> sub = roads.subscribe("I-87", user="ann", until_s=60)
+        >>> told = roads.publish("I-87", {"kind": "accident"}, id="e1", ttl_s=600)
+        >>> told.event.id, [s.user for s in told.subscriptions]
+        ('e1', ['ann'])
+        >>> [event.body for event in sub.take()]
+        [{'kind': 'accident'}]
+        >>> db.close()
+        """
+        encoded = self.space.encode(place)
+        text = encode_body(body)
+        ident = self._new_id() if id is None else check_text(id, "id")
+        now = self.clock.now()
+        at_us = now if at is None else check_time(to_us(at, "at"), "at")
+        if ttl_s is not None:
+            if until is not None:
+                raise InvalidRequest("give ttl_s or until, not both", ttl_s=ttl_s, until=until)
+            until_us = at_us + span_us(ttl_s, "ttl_s")
+        else:
+            until_us = FOREVER if until is None else to_us(until, "until")
+        if until_us <= at_us:
+            raise InvalidRequest(
+                "an event must stay valid after it happens", ttl_s=ttl_s, until=until
+            )
+        engine = self._engine
+        with engine.lock:
+            earlier: list[Event] = []
+            if related:
+                earlier = self._find(
+                    encoded, -FOREVER, FOREVER, engine.now(now), flags=words_at.R_SAME
+                )
+            words = write_row(
+                self._rows(), words_at.PUBLISH, 0, 0, now, at_us, until_us, encoded,
+                ident, b"", text,
+            )  # fmt: skip
+            if self._poller is not None:
+                self._poller.due(engine.now(now))
+            result, position = engine.write(words, 1)
+            self._clocked = True
+            if position is None:
+                return self._repeated_event(encoded, text, at, ttl_s, until)
+            seq = int(engine.state[words_at.C_NEXT_SEQ]) - 1
+            event = Event(ident.decode(), place, at_us, until_us, seq, raw=text)
+            load = self._tell(result, event) if result >> 16 else None
+        if engine.store.sync:
+            engine.store.log.sync(position)
+        return Told(event, load, earlier)
+
+    def _tell(self, result: int, event: Event) -> Callable[[], list[Subscriber]] | None:
+        """Deliver a published event to open handles; returns how to list whom it answered."""
+        engine, count = self._engine, result >> 16
+        codes = engine.call.sub[:count]
+        if result & 256:
+            codes = codes[holding(engine, count, _ONE)]
+            if not len(codes):
+                return None
+        engine.answers += len(codes)
+        packed = engine.pack(words_at.SUBS, engine.call.sub_refs[codes])
+        if self._handles:
+            self._deliver(packed, event)
+        return lambda: [
+            Subscriber(row.id, row.user)
+            for row in sorted(read_rows(packed), key=lambda row: row.seq)
+        ]
+
+    def _deliver(self, packed: Any, event: Event) -> None:
+        at_word = 0
+        while at_word < len(packed):
+            handle = self._handles.get(int(packed[at_word + 1]))
+            if handle is not None:
+                handle._deliver([event])
+            at_word += int(packed[at_word]) >> 32
+
+    def _repeated_event(
+        self, place: Place, text: bytes, at: datetime | None, ttl_s: float | None,
+        until: datetime | None,
+    ) -> Told:  # fmt: skip
+        """An id given again: the same content is the same event, other content a conflict."""
+        row = self._record(words_at.EVENTS, int(self._engine.call.duplicates[0]))
+        same = row.place == place and same_json(row.text, text)
+        if at is not None:
+            same = same and row.first == to_us(at, "at")
+        if ttl_s is not None:
+            same = same and row.until - row.first == span_us(ttl_s, "ttl_s")
+        else:
+            same = same and row.until == (FOREVER if until is None else to_us(until, "until"))
+        if not same:
+            raise Conflict("an event with this id exists with other content", id=row.id)
+        return Told(self._event(row), None, [], duplicate=True)
+
+    # ---- subscribe ---------------------------------------------------------------------------
+
+    def subscribe(
+        self, place: Any, *, user: str, id: str | None = None, since_s: float | None = None,
+        since: datetime | None = None, until_s: float | None = None,
+        until: datetime | None = None, where: dict[str, Any] | None = None, unseen: bool = False,
+    ) -> Subscription:  # fmt: skip
+        """Store a subscription; its `past` is there at once, what happens later is delivered.
+
+        >>> import tideline
+        >>> from tideline.testing import ManualClock
+        >>> clock = ManualClock(100)
+        >>> roads = tideline.open(":memory:", clock=clock).channel("roads")
+        >>> told = roads.publish("I-87", {"lanes": 2}, ttl_s=600)
+        >>> clock.advance(30)
+        >>> sub = roads.subscribe("I-87", user="ann", since_s=-60, until_s=60)
+        >>> [event.body for event in sub.past]
+        [{'lanes': 2}]
+        """
+        encoded = self.space.encode(place)
+        owner = check_text(user, "user")
+        ident = self._new_id() if id is None else check_text(id, "id")
+        condition = parse(where)
+        unseen = check_flag(unseen, "unseen")
+        now = self.clock.now()
+        since_us, until_us = window(now, since_s, since, until_s, until)
+        engine = self._engine
+        if self._poller is not None:
+            return self._poller.subscribe(
+                encoded, place, ident, user, since_us, until_us, condition, unseen, now
+            )
+        flags = (words_at.R_COND if condition else 0) | (words_at.R_UNSEEN if unseen else 0)
+        with engine.lock:
+            words = write_row(
+                self._rows(), words_at.SUBSCRIBE, flags, 0, now, since_us, until_us, encoded,
+                ident, owner, condition.text,
+            )  # fmt: skip
+            result, position = engine.write(words, 1)
+            self._clocked = True
+            if position is None:
+                return self._repeated_subscription(
+                    encoded, owner, condition, unseen, since_s, since, until_s, until
+                )
+            seq = int(engine.state[words_at.C_NEXT_SEQ]) - 1
+            handle = Subscription(
+                self, id=ident.decode(), user=user, place=place, since_us=since_us,
+                until_us=until_us, where=where or None, unseen=unseen, seq=seq,
+                past=self._past(result) if result >> 16 else None,
+            )  # fmt: skip
+            self._open(handle)
+        if engine.store.sync:
+            engine.store.log.sync(position)
+        return handle
+
+    def _past(self, result: int) -> Callable[[], list[Event]] | None:
+        """The events a window has just found, decoded when somebody looks."""
+        engine, count = self._engine, result >> 16
+        codes = engine.call.event[:count]
+        if result & 256:
+            codes = codes[holding(engine, count, _ONE)]
+            if not len(codes):
+                return None
+        engine.answers += len(codes)
+        packed = engine.pack(words_at.EVENTS, engine.call.event_refs[codes])
+        return lambda: self._events(packed)
+
+    def _open(self, handle: Subscription) -> None:
+        """Feed a handle from now on; forget those that have ended."""
+        if len(self._handles) % 1024 == 1023:
+            now = self._now()
+            for seq, other in list(self._handles.items()):
+                if other.until_us <= now:
+                    del self._handles[seq]
+        self._handles[handle.seq] = handle
+
+    def _repeated_subscription(
+        self, place: Place, owner: bytes, condition: Condition, unseen: bool,
+        since_s: float | None, since: datetime | None, until_s: float | None,
+        until: datetime | None,
+    ) -> Subscription:  # fmt: skip
+        row = self._record(words_at.SUBS, int(self._engine.call.duplicates[0]))
+        since_us, until_us = window(row.made, since_s, since, until_s, until)
+        same = (
+            row.place == place
+            and row.user == owner.decode()
+            and row.text == condition.text
+            and bool(row.flags & words_at.R_UNSEEN) == unseen
+            and (row.first, row.until) == (since_us, until_us)
+        )
+        if not same:
+            raise Conflict("a subscription with this id exists with other content", id=row.id)
+        handle = self._handle(row, None)
+        old = self._handles.get(row.seq)
+        self._open(handle)
+        if old is not None:  # the retry takes over; the old one keeps what nobody took yet
+            old._end()
+        return handle
+
+    def cancel(self, id: str) -> None:
+        """End a subscription; `NotFound` if there is none (any more)."""
+        ident = check_text(id, "id")
+        engine = self._engine
+        if self._poller is not None:
+            return self._poller.cancel(id)
+        with engine.lock:
+            words = write_row(
+                self._rows(), words_at.CANCEL, 0, 0, self.clock.now(), 0, 0, Place(b""), ident,
+                b"", b"",
+            )  # fmt: skip
+            _, position = engine.write(words, 1)
+            if position is None:
+                raise NotFound("no such subscription", id=id)
+            handle = self._handles.pop(int(self._buffer_word(words_at.R_AT)), None)
+        if handle is not None:
+            handle._end()
+        if engine.store.sync:
+            engine.store.log.sync(position)
+
+    def _cancel_handle(self, handle: Subscription) -> None:
+        if self._poller is not None:
+            self._poller.stop(handle)
+            handle._end()
+            return
+        if handle.expired:
+            handle._end()
+            return
+        try:
+            self.cancel(handle.id)
+        except NotFound:
+            handle._end()
+
+    # ---- asking -------------------------------------------------------------------------------
+
+    def find(
+        self, place: Any, *, since_s: float | None = None, since: datetime | None = None,
+        until_s: float | None = None, until: datetime | None = None,
+        where: dict[str, Any] | None = None, limit: int | None = None,
+    ) -> list[Event]:  # fmt: skip
+        """The valid events of a window, newest first; stores nothing.
+
+        Without a window: everything that is still valid.
+        """
+        encoded = self.space.encode(place)
+        condition = parse(where)
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int)):
+            raise InvalidRequest("limit must be a whole number", limit=limit)
+        if limit is not None and limit < 0:
+            raise InvalidRequest("limit must not be negative", limit=limit)
+        now = self.clock.now()
+        since_us, until_us = window(now, since_s, since, until_s, until, earliest=True)
+        with self._engine.lock:
+            self._check_open()
+            events = self._find(
+                encoded, since_us, until_us, self._engine.now(now), condition=condition
+            )
+        events.sort(key=lambda event: (event.at_us, event.seq), reverse=True)
+        return events if limit is None else events[:limit]
+
+    def _find(
+        self, place: Place, since_us: int, until_us: int, now: int, *, flags: int = 0,
+        condition: Condition | None = None, after: int = -1, user: str = "", seq: int = 0,
+    ) -> list[Event]:  # fmt: skip
+        """Ask without storing (the lock is held); in order of arrival."""
+        engine = self._engine
+        if condition:
+            flags |= words_at.R_COND
+        words = write_row(
+            self._rows(), words_at.FIND, flags, seq, now, since_us, until_us, place, b"",
+            user.encode(), b"",
+        )  # fmt: skip
+        engine.state[words_at.C_AFTER] = after
+        result = engine.ask(words)
+        count = result >> 16
+        if not count:
+            return []
+        codes = engine.call.event[:count]
+        if condition or engine.state[words_at.C_PAIR_COUNT]:
+            codes = codes[holding(engine, count, _ONE, condition or parse(None))]
+        return self._events(engine.pack(words_at.EVENTS, engine.call.event_refs[codes]))
+
+    def subscriptions(self, user: str | None = None) -> list[SubscriptionInfo]:
+        """The live subscriptions, of one user or of all, in order of arrival."""
+        owner = None if user is None else check_text(user, "user")
+        with self._engine.lock:
+            self._check_open()
+            rows = self._list_subscriptions()
+        return [
+            SubscriptionInfo(
+                row.id, row.user, self.space.decode(*row.place), row.first, row.until,
+                parse_text(row.text).document or None, bool(row.flags & words_at.R_UNSEEN),
+            )  # fmt: skip
+            for row in sorted(rows, key=lambda row: row.seq)
+            if owner is None or row.user == user
+        ]
+
+    def _list_subscriptions(self) -> list[Row]:
+        engine = self._engine
+        room = 1 << 10
+        while True:
+            out = np.empty(room, np.int64)
+            now = engine.now(self.clock.now())
+            address = engine.sides[0].memory.address
+            found = int(export.list_subscriptions(address, 0, now, out.ctypes.data, room))
+            if found >= 0:
+                return read_rows(engine.pack(words_at.SUBS, out[:found])) if found else []
+            room *= 8
+
+    def resume(self, id: str, after: str | None = None) -> Subscription:
+        """A stored subscription given back, with what it missed since `after`.
+
+        `after` is the token of the last event that was handled; without it, `past` holds
+        everything the subscription was answered with that is still valid.
+        """
+        ident = check_text(id, "id")
+        seen = -1
+        if after is not None:
+            if not isinstance(after, str) or not _TOKEN.fullmatch(after):
+                raise InvalidRequest("after must be the token of an event", after=after)
+            seen = int(after)
+        if self._poller is not None:
+            raise NotFound("layout 'poll' stores no subscriptions", id=id)
+        engine = self._engine
+        with engine.lock:
+            self._check_open()
+            now = engine.now(self.clock.now())
+            row = self._subscription(ident, now)
+            unseen = bool(row.flags & words_at.R_UNSEEN)
+            missed = self._find(
+                row.place, row.first, row.until, now, condition=parse_text(row.text), after=seen,
+                flags=words_at.R_UNSEEN if unseen else 0, user=row.user, seq=row.seq,
+            )  # fmt: skip
+            old = self._handles.get(row.seq)
+            handle = self._handle(row, lambda: missed)
+            self._open(handle)
+        if old is not None:
+            old._end()
+        return handle
+
+    def _subscription(self, ident: bytes, now: int) -> Row:
+        for row in self._list_subscriptions():
+            if row.id.encode() == ident:
+                return row
+        raise NotFound("no such subscription", id=ident.decode())
+
+    # ---- batches ---------------------------------------------------------------------------------
+
+    def apply(self, table: pa.Table) -> Applied:
+        """Run a table of operations in order; see docs/guide/batches.md for its columns."""
+        self._check_open()
+        if self._poller is not None:
+            return self._poller.apply(table)
+        return batch.apply(self, table)
+
+    # ---- looking in ---------------------------------------------------------------------------------
+
+    def stats(self) -> ChannelStats:
+        """What the channel holds now and has done since it was made."""
+        engine = self._engine
+        with engine.lock:
+            self._check_open()
+            now = engine.now(self.clock.now())
+            self._let_go(now)
+            counts = [export.count_live(side.memory.address, now) for side in engine.sides]
+            log = engine.store.log
+            return ChannelStats(
+                events=sum(int(events) for _, events in counts),
+                subscriptions=sum(int(subs) for subs, _ in counts),
+                windows=sum(len(side.memory.windows()) for side in engine.sides),
+                components=sum(len(side.tree.readers) for side in engine.sides),
+                bytes_memory=sum(side.memory.size_bytes for side in engine.sides),
+                bytes_disk=engine.store.size_bytes,
+                bytes_log=log.size_bytes,
+                answers=engine.answers,
+                dropped=sum(side.tree.dropped for side in engine.sides),
+                late=int(engine.state[words_at.C_LATE]),
+            )
+
+    def _let_go(self, now: int) -> None:
+        """Drop what has expired by the clock, in a channel that lives by the clock.
+
+        Reads do not move a channel's time: a batch may still bring rows from before. A
+        minute is left for those; a channel that replays history (its newest write far
+        from the clock) is left alone.
+        """
+        engine = self._engine
+        newest = engine.newest
+        horizon = now - 60_000_000
+        if newest < horizon and self._clocked:
+            engine.state[words_at.C_NEWEST] = horizon
+            engine.drop_expired()
+            for side in engine.sides:
+                side.memory.trim()
+
+    def seal(self) -> None:
+        """Seal everything in memory to disk now."""
+        self._engine.seal_all()
+
+    def maintain(self) -> None:
+        """Run all pending background work to its end."""
+        self._engine.maintain()
+
+    # ---- inside ---------------------------------------------------------------------------------------
+
+    def _now(self) -> int:
+        return self._engine.now(self.clock.now())
+
+    def _rows(self) -> memoryview:
+        """Where to write the next row (the lock is held)."""
+        if self._closed:
+            raise Closed("the database was closed", channel=self.name)
+        return self._buffer
+
+    def _buffer_word(self, word: int) -> int:
+        return int.from_bytes(self._buffer[word * 8 : word * 8 + 8], "little", signed=True)
+
+    def _new_id(self) -> bytes:
+        self._made += 1
+        return b"%s-%x" % (self._nonce.encode(), self._made)
+
+    def _new_ids(self, count: int) -> list[str]:
+        first = self._made + 1
+        self._made += count
+        return [f"{self._nonce}-{n:x}" for n in range(first, first + count)]
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed("the database was closed", channel=self.name)
+
+    def _record(self, side: int, ref: int) -> Row:
+        return read_rows(self._engine.pack(side, np.array([ref], np.int64)))[0]
+
+    def _event(self, row: Row) -> Event:
+        return Event(
+            row.id, self.space.decode(*row.place), row.first, row.until, row.seq, raw=row.text
+        )
+
+    def _events(self, packed: Any) -> list[Event]:
+        return [self._event(row) for row in sorted(read_rows(packed), key=lambda row: row.seq)]
+
+    def _handle(self, row: Row, past: Callable[[], list[Event]] | None) -> Subscription:
+        return Subscription(
+            self, id=row.id, user=row.user, place=self.space.decode(*row.place),
+            since_us=row.first, until_us=row.until, where=parse_text(row.text).document or None,
+            unseen=bool(row.flags & words_at.R_UNSEEN), seq=row.seq, past=past,
+        )  # fmt: skip
+
+    def _poll(self, handle: Subscription) -> None:
+        if self._poller is not None:
+            self._poller.ask(handle)
+
+    def _wake_at(self, handle: Subscription) -> int:
+        """When a waiting handle must look again."""
+        if self._poller is not None:
+            return self._poller.next_at(handle)
+        return handle.until_us
+
+    def _shut(self) -> None:
+        """The database is closing."""
+        self._closed = True
+        for handle in list(self._handles.values()):
+            handle._end()
+        self._handles.clear()
+        if self._poller is not None:
+            self._poller.close()
+        self._engine.close()

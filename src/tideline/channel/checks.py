@@ -1,0 +1,118 @@
+"""Arguments of the verbs, checked: bad input never reaches the store.
+
+Each function returns the value as the store takes it, or raises `InvalidRequest` naming
+the argument and what is allowed. Pure functions; safe from any thread.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from tideline.clock import FOREVER, span_us, to_us
+from tideline.errors import InvalidRequest
+
+__all__ = [
+    "BODY_LIMIT_BYTES",
+    "ID_LIMIT_BYTES",
+    "check_flag",
+    "check_text",
+    "check_time",
+    "encode_body",
+    "same_json",
+    "window",
+]
+
+BODY_LIMIT_BYTES = 128 << 10
+ID_LIMIT_BYTES = 256
+_LAST_US = 250_000_000_000 * 1_000_000  # the year 9892: datetimes end soon after
+_encode = msgspec.json.Encoder().encode
+
+def encode_body(body: Any) -> bytes:
+    """A body as JSON text, within the limit."""
+    if isinstance(body, (set, frozenset)):
+        raise InvalidRequest("body is not JSON: a set has no order", body=body)
+    try:
+        text = _encode(body)
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
+        raise InvalidRequest(f"body is not JSON: {error}", body=body) from None
+    if b"null" in text and _has_nan(body):
+        raise InvalidRequest("body is not JSON: it holds NaN or infinity", body=body)
+    if len(text) > BODY_LIMIT_BYTES:
+        raise InvalidRequest("body is too large", size_bytes=len(text), limit=BODY_LIMIT_BYTES)
+    return text
+
+
+def same_json(one: bytes, other: bytes) -> bool:
+    """Whether two texts say the same, in whatever spelling."""
+    return one == other or bool(
+        one and other and msgspec.json.decode(one) == msgspec.json.decode(other)
+    )
+
+
+def _has_nan(value: Any) -> bool:
+    """The encoder writes NaN and infinity as null: look where a null may be one of them."""
+    if isinstance(value, float):
+        return value != value or value in (float("inf"), float("-inf"))
+    if isinstance(value, dict):
+        return any(_has_nan(item) for item in value.values())
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return any(_has_nan(item) for item in value)
+    return False
+
+
+def check_text(value: Any, name: str) -> bytes:
+    """An id or a user as bytes."""
+    if not isinstance(value, str):
+        raise InvalidRequest(f"{name} must be text", **{name: value})
+    try:
+        text = value.encode()
+    except UnicodeEncodeError:
+        raise InvalidRequest(f"{name} is not valid text", **{name: value}) from None
+    if not 0 < len(text) <= ID_LIMIT_BYTES:
+        raise InvalidRequest(f"{name} must be 1 to {ID_LIMIT_BYTES} bytes", **{name: value})
+    return text
+
+
+def check_flag(value: Any, name: str) -> bool:
+    """A yes or no."""
+    if not isinstance(value, bool):
+        raise InvalidRequest(f"{name} must be True or False", **{name: value})
+    return value
+
+
+def check_time(value: int, name: str) -> int:
+    """A time that datetimes can name."""
+    if not -_LAST_US < value < _LAST_US:
+        raise InvalidRequest(f"{name} is too far from now", **{name: value})
+    return value
+
+
+def window(
+    now: int, since_s: float | None, since: datetime | None, until_s: float | None,
+    until: datetime | None, *, earliest: bool = False,
+) -> tuple[int, int]:  # fmt: skip
+    """The window [since, until) in microseconds."""
+    if since_s is not None and since is not None:
+        raise InvalidRequest("give since_s or since, not both", since_s=since_s, since=since)
+    if until_s is not None and until is not None:
+        raise InvalidRequest("give until_s or until, not both", until_s=until_s, until=until)
+    if since is not None:
+        since_us = to_us(since, "since")
+    elif since_s is not None:
+        since_us = now + span_us(since_s, "since_s")
+    else:
+        since_us = -FOREVER if earliest else now
+    if until is not None:
+        until_us = to_us(until, "until")
+    elif until_s is not None:
+        until_us = now + span_us(until_s, "until_s")
+    else:
+        until_us = FOREVER
+    if until_us <= since_us:
+        raise InvalidRequest(
+            "the window must end after it starts", since_us=since_us, until_us=until_us
+        )
+    return since_us, until_us

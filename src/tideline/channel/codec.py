@@ -1,0 +1,92 @@
+"""Rows in Python: write one operation into a call's buffer, read records that came out.
+
+The layout is in kernels/layout.py. One row is a fixed head of seven words, four words
+of shape when the place has one, and the texts end to end.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tideline.kernels import layout as at
+from tideline.space.place import Place
+
+__all__ = ["Row", "read_rows", "write_row"]
+
+_HEAD = struct.Struct("<7q")
+_SHAPE = struct.Struct("<4d")
+_LOW16 = 0xFFFF
+_LOW32 = 0xFFFFFFFF
+
+
+class Row(NamedTuple):
+    """One record as it came out of the store."""
+
+    kind: int
+    flags: int
+    seq: int
+    made: int
+    first: int
+    until: int
+    place: Place
+    id: str
+    user: str
+    text: bytes
+
+
+def write_row(
+    buffer: memoryview, kind: int, flags: int, seq: int, now: int, first: int, until: int,
+    place: Place, ident: bytes, user: bytes, text: bytes,
+) -> int:  # fmt: skip
+    """Write one row at the start of `buffer`; returns its words."""
+    key, shape = place[0], place[1]
+    texts = key + ident + user + text
+    at_byte = 88 if shape else 56
+    limit = at_byte + len(texts)
+    size = (limit + 7) >> 3
+    _HEAD.pack_into(
+        buffer, 0, kind | flags << 8 | size << 32, seq, now, first, until,
+        len(key) | len(ident) << 16 | len(user) << 32, len(text) | shape << 32,
+    )  # fmt: skip
+    if shape:
+        _SHAPE.pack_into(buffer, 56, place[2], place[3], place[4], place[5])
+    if limit & 7:
+        buffer[size * 8 - 8 : size * 8] = b"\0\0\0\0\0\0\0\0"
+    buffer[at_byte:limit] = texts
+    return size
+
+
+def read_rows(words: NDArray[np.int64]) -> list[Row]:
+    """Rows that lie end to end."""
+    data = memoryview(words).cast("B")
+    rows = []
+    start = 0
+    while start < len(data):
+        head, seq, made, first, until, lengths, text = _HEAD.unpack_from(data, start)
+        shape = text >> 32
+        position = start + 56
+        numbers = (0.0, 0.0, 0.0, 0.0)
+        if shape:
+            numbers = _SHAPE.unpack_from(data, position)
+            position += 32
+        key_end = position + (lengths & _LOW16)
+        id_end = key_end + (lengths >> 16 & _LOW16)
+        user_end = id_end + (lengths >> 32 & _LOW16)
+        text_end = user_end + (text & _LOW32)
+        rows.append(
+            Row(
+                head & 0xFF, head >> 8 & 0xFF, seq, made, first, until,
+                Place(bytes(data[position:key_end]), shape, *numbers),
+                str(data[key_end:id_end], "utf-8"), str(data[id_end:user_end], "utf-8"),
+                bytes(data[user_end:text_end]),
+            )
+        )  # fmt: skip
+        start += (head >> 32) * 8
+    return rows
+
+
+assert at.R_BODY == 7  # the head's seven words

@@ -1,0 +1,611 @@
+"""The engine of a channel: memory, components, log and recovery behind one lock.
+
+    rows -> run -> answers          one call of a kernel; what it asks for is served here
+            |-> log                 one frame a call, before anyone hears of the answers
+            `-> take_back           when the log refuses
+
+Layout `dual` keeps both sides of a place in one index; `two` keeps an index a side;
+`poll` is `dual` without subscriptions. The kernels are the same: they are given two
+engines, which may be one.
+
+Threads: `lock` is held by every method that names it. Sealing and merging write their
+files in the background worker without the lock and take it only to install. A writer
+that runs out of memory waits for the file, never for the lock, so there is no cycle.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tideline.clock import FOREVER
+from tideline.errors import Closed, Corruption, TidelineError, Unavailable
+from tideline.index.memory import Memory, WindowFacts
+from tideline.index.sealed import PostingsKind, SealedReader
+from tideline.kernels import export, ghosts, layout as at, rows as kernel
+from tideline.lsm.log import Position
+from tideline.lsm.policy import Window
+from tideline.lsm.store import Store
+from tideline.lsm.tree import Tree
+from tideline.lsm.worker import Worker
+
+__all__ = ["Call", "Engine", "Side"]
+
+Words = NDArray[np.int64]
+_SMALL_LOG = 64 << 10
+_CHECK_EVERY = 256  # operations between two looks at memory, log and components
+
+
+class Side:
+    """One index: its memory windows and its sealed components."""
+
+    def __init__(self, memory: Memory, tree: Tree[SealedReader], kind: PostingsKind) -> None:
+        self.memory = memory
+        self.tree = tree
+        self.kind = kind
+        self.seal: Seal | None = None
+        self._table: Words = np.zeros(at.D_WORDS, np.int64)
+
+    def refresh(self) -> None:
+        """Tell the kernels which components there are."""
+        readers = self.tree.readers
+        if readers:
+            self._table = np.concatenate([reader.row for reader in readers])
+        self.memory.state[at.E_COMPONENTS] = self._table.ctypes.data
+        self.memory.state[at.E_COMPONENT_COUNT] = len(readers)
+
+
+class Seal:
+    """A window on its way to disk."""
+
+    def __init__(self, side: Side, window: WindowFacts) -> None:
+        self.side = side
+        self.window = window
+        self.written = threading.Event()
+        self.reader: SealedReader | None = None
+        self.error: BaseException | None = None
+        self.installed = False
+
+    def write(self) -> None:
+        """Export and write the component; takes no lock."""
+        try:
+            product = self.side.kind.seal(self.side.memory, self.window)
+            if product.rows:
+                self.reader = self.side.tree.write(product)
+        except BaseException as error:
+            self.error = error
+        finally:
+            self.written.set()
+
+
+class Call:
+    """Buffers that one call of a kernel reads and fills; they grow on demand and stay."""
+
+    def __init__(self) -> None:
+        self.state: Words = np.zeros(at.C_WORDS, np.int64)
+        self.rows: Words = np.zeros(1 << 16, np.int64)
+        self._answers(1 << 12)
+        self._refs(1 << 12)
+        self._pairs(1 << 8)
+        self._scratch(1 << 14)
+        self._extra(1 << 12)
+        self.room_for(16)
+        self.use_rows(self.rows)
+
+    def use_rows(self, rows: Words) -> None:
+        """Read rows from here."""
+        self.rows = rows
+        self.state[at.C_ROWS] = rows.ctypes.data
+
+    def room_for(self, count: int) -> None:
+        """Make the per-row results large enough."""
+        self.own: Words = np.zeros(count, np.int64)
+        self.duplicates: Words = np.zeros(count, np.int64)
+        self.state[at.C_OWN] = self.own.ctypes.data
+        self.state[at.C_DUPLICATES] = self.duplicates.ctypes.data
+
+    def grow_output(self) -> None:
+        """Something did not fit: double whichever buffer is nearly full."""
+        state = self.state
+        # Which one it was is not said: the row was rolled back. Doubling all is bounded anyway.
+        self._answers(2 * int(state[at.C_ANSWER_CAP]))
+        self._refs(2 * int(state[at.C_REFS_CAP]))
+        self._pairs(2 * int(state[at.C_PAIR_CAP]))
+        self._extra(2 * int(state[at.C_EXTRA_CAP]))
+
+    def grow_scratch(self) -> None:
+        """A walk over a subtree did not fit."""
+        self._scratch(2 * int(self.state[at.C_SCRATCH_WORDS]))
+
+    def _answers(self, cap: int) -> None:
+        old = [getattr(self, name, None) for name in ("row", "sub", "event", "kind")]
+        fresh = [np.empty(cap, np.int64) for _ in range(3)] + [np.empty(cap, np.uint8)]
+        for before, after in zip(old, fresh, strict=True):
+            if before is not None:
+                after[: len(before)] = before
+        self.row, self.sub, self.event, self.kind = fresh
+        places = (at.C_ANSWER_ROW, at.C_ANSWER_SUB, at.C_ANSWER_EVENT, at.C_ANSWER_KIND)
+        for place, array in zip(places, fresh, strict=True):
+            self.state[place] = array.ctypes.data
+        self.state[at.C_ANSWER_CAP] = cap
+
+    def _refs(self, cap: int) -> None:
+        self.sub_refs = _grown(getattr(self, "sub_refs", None), cap)
+        self.event_refs = _grown(getattr(self, "event_refs", None), cap)
+        self.state[at.C_SUB_REFS] = self.sub_refs.ctypes.data
+        self.state[at.C_EVENT_REFS] = self.event_refs.ctypes.data
+        self.state[at.C_REFS_CAP] = cap
+
+    def _pairs(self, cap: int) -> None:
+        self.pair_answer = _grown(getattr(self, "pair_answer", None), cap)
+        self.pair_sub = _grown(getattr(self, "pair_sub", None), cap)
+        self.state[at.C_PAIR_ANSWER] = self.pair_answer.ctypes.data
+        self.state[at.C_PAIR_SUB] = self.pair_sub.ctypes.data
+        self.state[at.C_PAIR_CAP] = cap
+
+    def _scratch(self, count: int) -> None:
+        self.scratch: Words = np.zeros(count, np.int64)
+        self.state[at.C_SCRATCH] = self.scratch.ctypes.data
+        self.state[at.C_SCRATCH_WORDS] = count
+
+    def _extra(self, cap: int) -> None:
+        self.extra = _grown(getattr(self, "extra", None), cap)
+        self.state[at.C_EXTRA] = self.extra.ctypes.data
+        self.state[at.C_EXTRA_CAP] = cap
+
+
+class Engine:
+    """Everything a channel keeps, in memory and on disk."""
+
+    def __init__(
+        self, folder: Path, facts: dict[str, Any], *, mode: int, layout: str, memory_bytes: int,
+        durability: str, logged: bool, segment_bytes: int = 64 << 20,
+    ) -> None:  # fmt: skip
+        self.lock = threading.Lock()
+        self.store = Store(
+            folder, durability=durability, logged=logged, segment_bytes=segment_bytes
+        )
+        if self.store.is_new:
+            self.store.facts = facts
+        self.facts = self.store.facts
+        self.call = Call()
+        self.state = self.call.state
+        self.address = self.state.ctypes.data
+        self.answers = int(self.facts.get("answers", 0))
+        self._heavy_log = max(4 * segment_bytes, 2 * memory_bytes)
+        self._since_check = 0
+        self._busy = False  # a background check is on its way
+        self._recovering = True
+        self._closed = False
+        self._late_ghosts: list[bytes] = []
+        self.state[at.C_NEWEST] = self.facts.get("newest", -FOREVER)
+        self.state[at.C_NEXT_SEQ] = self.facts.get("next_seq", 1)
+        seed = self.facts["seeds"]
+        names = ("subscriptions", "events") if layout == "two" else ("dual",)
+        kind = PostingsKind(shaped=mode == 1)
+        self.sides = []
+        self.worker = Worker("tideline-" + folder.name)
+        try:
+            for name in names:
+                memory = Memory(memory_bytes // len(names), mode=mode, seeds=(seed[0], seed[1]))
+                tree = Tree(
+                    folder, name, kind, Window(), self.store.next_component, sync=self.store.sync
+                )
+                self.store.attach(tree, self.newest)
+                side = Side(memory, tree, kind)
+                side.refresh()
+                for reader in tree.readers:
+                    memory.put_tombs(*reader.tombs(), now=self.newest)
+                self.sides.append(side)
+            self.state[at.C_SUBS] = self.sides[0].memory.address
+            self.state[at.C_EVENTS] = self.sides[-1].memory.address
+            self._recover()
+            if self.store.is_new:
+                self.store.commit(self._snapshot)
+        except BaseException:
+            self.worker.close()
+            self.store.close()
+            raise
+
+    @property
+    def newest(self) -> int:
+        """The newest time a write has brought; -FOREVER before the first."""
+        return int(self.state[at.C_NEWEST])
+
+    def now(self, clock_now: int) -> int:
+        """The channel's time: the clock's, or what writes have already seen if that is later."""
+        newest = int(self.state[at.C_NEWEST])
+        return clock_now if clock_now > newest else newest
+
+    # ---- running rows (the lock is held) -------------------------------------------------
+
+    def ask(self, words: int) -> int:
+        """Run rows that store nothing. Returns what the kernel returned."""
+        result = int(kernel.run_rows(self.address, words, True))
+        while result & 0xFF:
+            self._serve(result & 0xFF)
+            result = int(kernel.run_rows(self.address, words, False))
+        return result
+
+    def write(
+        self, words: int, count: int, part: Callable[[int], None] | None = None
+    ) -> tuple[int, Position | None]:
+        """Run rows that store something, and log them. Returns the kernel's result and where.
+
+        Answers point into memory. So before anything is dropped or sealed in the middle of
+        a call, what has been done so far is logged and handed to `part` (with the kernel's
+        result), and the rest is a new part. A failure takes back the rows of its part.
+        """
+        if self._closed:
+            raise Closed("the database was closed")
+        # Before the rows, not after: answers point at components by their number.
+        self._since_check += count
+        if self._since_check >= _CHECK_EVERY:
+            self._since_check = 0
+            self._look_after()
+        state = self.state
+        seq = state[at.C_NEXT_SEQ]
+        result = int(kernel.run_rows(self.address, words, True))
+        first_row = first_word = 0
+        position = None
+        try:
+            while result & 0xFF:
+                status = result & 0xFF
+                if status in (at.NEED_DROP, at.NEED_MEMORY) and state[at.C_ROW] > first_row:
+                    assert part is not None  # a single row is never cut in two
+                    limit = int(state[at.C_POS])
+                    position = self._log(first_word, limit) or position
+                    part(result)
+                    first_row, first_word = int(state[at.C_ROW]), limit
+                    kernel.begin_part(self.address)
+                self._serve(status)
+                result = int(kernel.run_rows(self.address, words, False))
+            if state[at.C_NEXT_SEQ] == seq:
+                return result, None  # nothing was stored: nothing to log
+            position = self._log(first_word, words) or position
+        except BaseException:
+            kernel.take_back(self.address, first_word, first_row, int(state[at.C_ROW]))
+            raise
+        return result, position
+
+    def _log(self, first: int, limit: int) -> Position | None:
+        """One frame: the rows [first, limit) of the call, and ghosts they made."""
+        if first == limit:
+            return None
+        payload = memoryview(self.call.rows[first:limit]).cast("B")
+        extra = int(self.state[at.C_EXTRA_USED])
+        if extra:
+            payload = memoryview(bytes(payload) + self.call.extra[:extra].tobytes())
+        return self.store.log.append(payload)
+
+    def _serve(self, status: int) -> None:
+        """Give a kernel what it asked for."""
+        if status == at.NEED_DROP:
+            self.drop_expired()
+        elif status == at.NEED_OUTPUT:
+            self.call.grow_output()
+        elif status == at.NEED_SCRATCH:
+            self.call.grow_scratch()
+        else:
+            for side in self.sides:
+                side.memory.grow_tables(self.newest)
+                while side.memory.lacks_segments():
+                    self._make_room(side)
+
+    # ---- expiry ----------------------------------------------------------------------------
+
+    def drop_expired(self) -> None:
+        """Drop every window and component in which nothing is valid any more."""
+        now = self.newest
+        for side in self.sides:
+            for number in side.memory.expired(now):
+                if side is self.sides[0]:
+                    self._leave_ghosts(number, now, sealing=False)
+                side.memory.drop(number)
+                side.tree.dropped += 1
+            if side.tree.drop_expired(now):
+                side.refresh()
+
+    def _leave_ghosts(self, number: int, now: int, *, sealing: bool) -> None:
+        memory = self.sides[0].memory
+        memory.allow_headroom(True)
+        try:
+            while True:
+                ghosts.collect_ghosts(self.address, number, now, sealing)
+                status = int(self.state[at.C_STATUS])
+                if status == at.DONE:
+                    return
+                if status == at.NEED_OUTPUT:
+                    self.call.grow_output()
+                elif status == at.NEED_SCRATCH:
+                    self.call.grow_scratch()
+                elif not memory.grow_tables(now):
+                    raise Unavailable("memory_mb is too small for what must be remembered")
+        finally:
+            memory.allow_headroom(False)
+
+    # ---- sealing -----------------------------------------------------------------------------
+
+    def _make_room(self, side: Side) -> None:
+        """Free memory now: the caller cannot go on without."""
+        seal = side.seal
+        if seal is None:
+            seal = self._begin_seal(side)
+            if seal is None:
+                raise Unavailable("memory_mb is too small: nothing is left to seal")
+            seal.write()
+        seal.written.wait()
+        self._install(seal)
+
+    def _begin_seal(
+        self, side: Side, pick: Callable[[WindowFacts], float] | None = None
+    ) -> Seal | None:
+        """Freeze the window whose memory would stay taken for the longest.
+
+        Whoever begins a seal writes it; everyone else waits for `written`.
+        """
+        now = self.newest
+        windows = [w for w in side.memory.windows() if w.state == at.OPEN and w.segments]
+        if not windows or side.seal is not None:
+            return None
+        weight = pick or (lambda w: w.segments * float(min(w.limit, FOREVER) - now))
+        window = max(windows, key=weight)
+        side.memory.freeze(window.number)
+        side.seal = Seal(side, window)
+        return side.seal
+
+    def _install(self, seal: Seal) -> None:
+        """Let the sealed component take the place of its window (the lock is held)."""
+        if seal.installed:
+            return
+        seal.installed = True
+        seal.side.seal = None
+        memory = seal.side.memory
+        if seal.error is not None:
+            memory.thaw(seal.window.number)
+            raise seal.error
+        if seal.side is self.sides[0]:
+            before = int(self.state[at.C_EXTRA_USED])
+            status = int(self.state[at.C_STATUS])
+            self._leave_ghosts(seal.window.number, self.newest, sealing=True)
+            self.state[at.C_STATUS] = status
+            used = int(self.state[at.C_EXTRA_USED])
+            if used > before:
+                self._log_ghosts(self.call.extra[before:used].tobytes())
+                self.state[at.C_EXTRA_USED] = before
+        if seal.reader is not None:
+            seal.side.tree.install(seal.reader)
+        memory.drop(seal.window.number)
+        seal.side.refresh()
+        self._submit(self._tidy_later)
+
+    def _log_ghosts(self, payload: bytes) -> None:
+        if self._recovering:
+            self._late_ghosts.append(payload)
+        else:
+            self.store.log.append(payload)
+
+    # ---- background ------------------------------------------------------------------------------
+
+    def _submit(self, job: Callable[[], None]) -> None:
+        if not self._closed:
+            self.worker.submit(job)
+
+    def _look_after(self) -> None:
+        """Start background work when memory fills up, the log grows or components expire."""
+        for side in self.sides:
+            side.memory.state[at.E_LOG] = self.store.log.segment
+            if side.tree.drop_expired(self.newest):
+                side.refresh()
+        if self._busy:
+            return
+        first = self._first_log()
+        full = any(s.memory.segments_used * 5 > s.memory.limit * 3 for s in self.sides)
+        heavy = self.store.log.size_bytes > self._heavy_log
+        waste = any(side.tree.has_waste for side in self.sides)
+        if full or heavy or waste or first > self.store.first_log:
+            self._busy = True
+            self._submit(self._background)
+
+    def _background(self) -> None:
+        try:
+            for side in self.sides:
+                while self._seal_one(side, self._wants_seal):
+                    pass
+            self._tidy_later()
+        except Unavailable:
+            pass  # no room on disk: a writer that needs the memory meets the same and says so
+        finally:
+            self._busy = False
+
+    def _seal_one(self, side: Side, begin: Callable[[Side], Seal | None]) -> bool:
+        """Seal one window from outside the lock. False when there was none to seal."""
+        with self.lock:
+            seal = side.seal
+            mine = seal is None
+            if seal is None:
+                seal = begin(side)
+        if seal is None:
+            return False
+        if mine:
+            seal.write()
+        seal.written.wait()
+        with self.lock:
+            self._install(seal)
+        return True
+
+    def _wants_seal(self, side: Side) -> Seal | None:
+        """Begin to seal a window if memory is short or it keeps an old log segment alive."""
+        if side.memory.segments_used * 5 > side.memory.limit * 3:
+            return self._begin_seal(side)
+        log = self.store.log
+        if log.size_bytes > self._heavy_log:
+            old = [w for w in side.memory.windows() if w.state == at.OPEN and w.segments]
+            if old and min(w.first_log for w in old) < log.segment:
+                return self._begin_seal(side, lambda w: -w.first_log)
+        return None
+
+    def _tidy_later(self) -> None:
+        """Tidy in the background: no room on disk now is tried again with the next one."""
+        with contextlib.suppress(Unavailable):
+            self._tidy()
+
+    def _tidy(self) -> None:
+        """Merge what the policy says, save the manifest, delete what is gone (worker thread)."""
+        for side in self.sides:
+            while True:
+                with self.lock:
+                    groups = side.tree.merges(self.newest)
+                    tombs = side.memory.tombs() if groups else {}
+                    now = self.newest
+                if not groups:
+                    break
+                for group in groups:
+                    product = side.kind.merge(group, now, tombs)
+                    reader = side.tree.write(product) if product else None
+                    with self.lock:
+                        side.tree.install(reader, group)
+                        side.refresh()
+        self.store.commit(self._snapshot)
+        with self.lock:
+            for side in self.sides:
+                side.memory.trim()
+
+    def _first_log(self) -> int:
+        """The first log segment that recovery would need."""
+        windows = [window for side in self.sides for window in side.memory.windows()]
+        log = self.store.log
+        if not windows and log.size_bytes > _SMALL_LOG and not self._recovering:
+            log.rotate()  # nothing in it counts any more: let it go whole
+            for side in self.sides:
+                side.memory.state[at.E_LOG] = log.segment
+        return min([log.segment, *(window.first_log for window in windows)])
+
+    def _snapshot(self) -> tuple[dict[str, Any], int]:
+        with self.lock:
+            return self._facts(), self._first_log()
+
+    def _facts(self) -> dict[str, Any]:
+        return {
+            **self.facts,
+            "newest": self.newest,
+            "next_seq": int(self.state[at.C_NEXT_SEQ]),
+            "answers": self.answers,
+        }
+
+    # ---- recovery and the end ----------------------------------------------------------------------
+
+    def _recover(self) -> None:
+        """Bring the memory back from the log."""
+        held: list[memoryview] = []
+        size = 0
+        current = 0
+        for segment, payload in self.store.log.replay():
+            if segment != current or size > 4 << 20:
+                self._replay(held, current)
+                held, size, current = [], 0, segment
+            held.append(payload)
+            size += len(payload)
+        self._replay(held, current)
+        self._recovering = False
+        for side in self.sides:
+            side.memory.state[at.E_LOG] = self.store.log.segment
+        self.drop_expired()
+        for payload in self._late_ghosts:
+            self.store.log.append(payload)
+        self._late_ghosts.clear()
+
+    def _replay(self, payloads: list[memoryview], segment: int) -> None:
+        if not payloads:
+            return
+        for side in self.sides:
+            side.memory.state[at.E_LOG] = segment
+        data = payloads[0] if len(payloads) == 1 else b"".join(payloads)
+        if len(data) % 8:
+            raise Corruption("log frame is not whole rows", file=f"log-{segment:06d}.log")
+        rows = np.frombuffer(data, np.int64)
+        self.state[at.C_ROWS] = rows.ctypes.data
+        self.state[at.C_ROWS_WORDS] = len(rows)
+        self.state[at.C_POS] = 0
+        while True:
+            kernel.replay_rows(self.address)
+            status = int(self.state[at.C_STATUS])
+            if status == at.DONE:
+                break
+            self._serve(status)
+        self.call.use_rows(self.call.rows)
+
+    def seal_all(self) -> None:
+        """Seal everything in memory to disk now."""
+        for side in self.sides:
+            # Ghosts left by a seal go to memory again: only what was there before counts.
+            for _ in range(len(side.memory.windows())):
+                if not self._seal_one(side, self._begin_seal):
+                    break
+        self.maintain()
+
+    def maintain(self) -> None:
+        """Run all pending background work to its end."""
+        failed: list[BaseException] = []
+
+        def tidy() -> None:
+            try:
+                self._tidy()
+            except BaseException as error:
+                failed.append(error)
+
+        with self.lock:
+            self.drop_expired()
+        self._submit(tidy)
+        self.worker.drain()
+        self.worker.check()
+        if failed:
+            raise failed[0]
+
+    def pack(self, side: int, refs: Words) -> Words:
+        """Records as rows (the lock is held)."""
+        index = self.sides[0] if side == at.SUBS else self.sides[-1]
+        refs = np.ascontiguousarray(refs)
+        room = 64 * len(refs) + 1024
+        while True:
+            out = np.empty(room, np.int64)
+            used = int(
+                export.pack_rows(
+                    index.memory.address, side, refs.ctypes.data, len(refs), out.ctypes.data, room
+                )
+            )
+            if used >= 0:
+                return out[:used]
+            room *= 4
+
+    def check(self) -> None:
+        """Verify every checksum and invariant on disk."""
+        self.worker.drain()
+        self.worker.check()
+        with self.lock:  # nothing is appended or deleted while the files are read
+            self.store.check()
+
+    def close(self) -> None:
+        """Finish background work, save the manifest, let go of the files."""
+        if self._closed:
+            return
+        self.worker.drain()
+        with self.lock:
+            self._closed = True
+        self.worker.close()
+        with contextlib.suppress(TidelineError):  # the log has what the manifest would say
+            self.store.commit(self._snapshot)
+        self.store.close()
+
+
+def _grown(old: Words | None, cap: int) -> Words:
+    fresh = np.zeros(cap, np.int64)
+    if old is not None:
+        fresh[: len(old)] = old
+    return fresh

@@ -1,0 +1,217 @@
+"""A table of operations, checked and turned into columns that kernels can encode.
+
+Everything is vectorised: places by the space, conditions once per distinct text,
+bodies by a JSON kernel. A bad row is noted with its reason and becomes VOID; a bad
+column (missing, of the wrong type) is the caller's mistake and raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from tideline.clock import FOREVER
+from tideline.errors import InvalidRequest
+from tideline.kernels import encode, layout as at
+from tideline.kernels.jsontext import check_rows
+from tideline.space import Space
+from tideline.space.columns import bytes_of, text_column
+from tideline.space.place import Places
+from tideline.where import parse_text
+
+__all__ = ["Operations", "read_operations"]
+
+Words = NDArray[np.int64]
+_OPS = pa.array(["publish", "subscribe", "cancel"])
+_KNOWN = frozenset(
+    "op id place lon lat radius_m user at since until body where unseen".split()
+)
+
+
+@dataclass
+class Operations:
+    """n operations as columns, and what is wrong with the bad ones."""
+
+    kinds: Words
+    flags: Words
+    now: Words
+    first: Words
+    until: Words
+    places: Places
+    ids: tuple[NDArray[np.uint8], Words]
+    users: tuple[NDArray[np.uint8], Words]
+    bodies: tuple[NDArray[np.uint8], Words]
+    wheres: tuple[NDArray[np.uint8], Words]
+    rejected: dict[int, str] = field(default_factory=dict)
+
+    def encode(self) -> tuple[Words, Words, int]:
+        """The operations as rows: (rows, where each starts, words used)."""
+        n = len(self.kinds)
+        texts = sum(
+            len(part) for part in (
+                self.places.data, self.ids[0], self.users[0], self.bodies[0], self.wheres[0]
+            )
+        )  # fmt: skip
+        rows = np.empty(n * (at.R_BODY + 5) + texts // 8 + 16, np.int64)
+        starts = np.empty(max(n, 1), np.int64)
+        used = encode.encode_rows(
+            self.kinds, self.flags, self.now, self.first, self.until, self.places.data,
+            self.places.offsets, self.places.kinds.astype(np.int64), self.places.shapes,
+            *self.ids, *self.users, *self.bodies, *self.wheres, rows, rows.ctypes.data, starts,
+        )  # fmt: skip
+        return rows, starts, int(used)
+
+
+def read_operations(
+    table: pa.Table, space: Space, new_ids: Callable[[int], list[str]], *, id_limit: int,
+    body_limit: int,
+) -> Operations:  # fmt: skip
+    """Check a table of operations."""
+    if not isinstance(table, (pa.Table, pa.RecordBatch)):
+        raise InvalidRequest("apply takes a pyarrow Table", type=type(table).__name__)
+    if isinstance(table, pa.RecordBatch):
+        table = pa.Table.from_batches([table])
+    unknown = [name for name in table.column_names if name not in _KNOWN]
+    if unknown or len(set(table.column_names)) != len(table.column_names):
+        raise InvalidRequest(
+            "unknown or repeated columns: allowed are " + ", ".join(sorted(_KNOWN)), columns=unknown
+        )
+    for name in ("op", "at"):
+        if name not in table.column_names:
+            raise InvalidRequest(f"the column {name} is missing", columns=table.column_names)
+    n = table.num_rows
+    rejected: dict[int, str] = {}
+
+    def reject(mask: NDArray[np.bool_], reason: str) -> None:
+        for row in np.flatnonzero(mask & (kinds != at.VOID)).tolist():
+            rejected.setdefault(row, reason)
+            kinds[row] = at.VOID
+
+    found = pc.index_in(text_column(table, "op"), value_set=_OPS.cast(pa.large_string()))
+    kinds = pc.fill_null(found, -1).to_numpy(zero_copy_only=False).astype(np.int64) + 1
+    for row in np.flatnonzero(kinds == 0).tolist():
+        given = table["op"][row].as_py()
+        rejected[row] = f"op must be publish, subscribe or cancel, not {str(given)[:40]!r}"
+    publish, subscribe = kinds == at.PUBLISH, kinds == at.SUBSCRIBE
+
+    now, has_now = _times(table, "at")
+    since, has_since = _times(table, "since")
+    until, has_until = _times(table, "until")
+    reject(~has_now, "at is missing")
+    first = np.where(subscribe & has_since, since, now)
+    until = np.where(has_until, until, FOREVER)
+    reject(publish & (until <= first), "until must be after at: an event stays valid for a while")
+    reject(subscribe & (until <= first), "until must be after since")
+
+    places = space.encode_many(table, n)
+    if places.bad:
+        for row, reason in places.bad.items():
+            if kinds[row] in (at.PUBLISH, at.SUBSCRIBE):
+                rejected.setdefault(row, reason)
+                kinds[row] = at.VOID
+
+    ids, missing = _texts(table, "id")
+    reject((kinds == at.CANCEL) & missing, "a cancel needs the id of a subscription")
+    wanted = np.flatnonzero(missing & (kinds != at.VOID))
+    if len(wanted):
+        fresh = np.full(n, None, dtype=object)
+        fresh[wanted] = new_ids(len(wanted))
+        ids = pc.coalesce(ids, pa.array(fresh, pa.large_string()))
+    lengths = _lengths(ids)
+    reject((lengths < 1) | (lengths > id_limit), f"id must be 1 to {id_limit} bytes")
+
+    users, missing = _texts(table, "user")
+    lengths = _lengths(users)
+    bad = missing | (lengths < 1) | (lengths > id_limit)
+    reject((kinds == at.SUBSCRIBE) & bad, f"user must be text of 1 to {id_limit} bytes")
+
+    bodies, missing = _texts(table, "body")
+    body_data, body_at = bytes_of(bodies)
+    wanted_bodies = kinds == at.PUBLISH
+    reject(wanted_bodies & missing, "body is missing")
+    reject(wanted_bodies & (np.diff(body_at) > body_limit), f"body is over {body_limit} bytes")
+    good = np.ones(n, np.bool_)
+    check_rows(body_data, body_at, kinds == at.PUBLISH, good)
+    reject(~good, "body is not JSON")
+
+    flags = np.zeros(n, np.int64)
+    wheres = _conditions(table, kinds, flags, rejected)
+    if "unseen" in table.column_names:
+        column = table["unseen"].combine_chunks()
+        if not (pa.types.is_boolean(column.type) or pa.types.is_null(column.type)):
+            raise InvalidRequest("the column unseen must hold booleans", type=str(column.type))
+        if pa.types.is_boolean(column.type):
+            yes = pc.fill_null(column, False).to_numpy(zero_copy_only=False)
+            flags[yes & (kinds == at.SUBSCRIBE)] |= at.R_UNSEEN
+    return Operations(
+        kinds, flags, now, first, until, places, bytes_of(ids), bytes_of(users),
+        (body_data, body_at), bytes_of(wheres), rejected,
+    )  # fmt: skip
+
+
+def _times(table: pa.Table, name: str) -> tuple[Words, NDArray[np.bool_]]:
+    """A column of times as microseconds, and which rows have one."""
+    n = table.num_rows
+    if name not in table.column_names:
+        return np.zeros(n, np.int64), np.zeros(n, np.bool_)
+    column = table[name]
+    if pa.types.is_null(column.type):
+        return np.zeros(n, np.int64), np.zeros(n, np.bool_)
+    if not pa.types.is_timestamp(column.type):
+        raise InvalidRequest(f"the column {name} must hold timestamps", type=str(column.type))
+    column = column.combine_chunks()
+    if column.type.unit != "us":
+        column = column.cast(pa.timestamp("us", column.type.tz), safe=False)
+    numbers = column.view(pa.int64())
+    if column.null_count == 0:
+        # A copy: kernels are compiled for arrays they may write to.
+        return np.array(numbers.to_numpy(zero_copy_only=False)), np.ones(n, np.bool_)
+    has = column.is_valid().to_numpy(zero_copy_only=False)
+    return np.array(numbers.fill_null(0).to_numpy(zero_copy_only=False)), has
+
+
+def _texts(table: pa.Table, name: str) -> tuple[Any, NDArray[np.bool_]]:
+    """A column of texts (absent: all missing) and which rows have none."""
+    column = text_column(table, name)
+    if column is None:
+        n = table.num_rows
+        return pa.nulls(n, pa.large_string()), np.ones(n, np.bool_)
+    return column, column.is_null().to_numpy(zero_copy_only=False)
+
+
+def _lengths(column: Any) -> Words:
+    """Bytes a row; null is 0."""
+    found = pc.fill_null(pc.binary_length(column), 0)
+    return np.asarray(found.to_numpy(zero_copy_only=False), np.int64)
+
+
+def _conditions(table: pa.Table, kinds: Words, flags: Words, rejected: dict[int, str]) -> Any:
+    """Conditions parsed once per distinct text, as canonical texts."""
+    column, missing = _texts(table, "where")
+    if missing.all():
+        return pa.nulls(len(kinds), pa.large_string())
+    coded = column.dictionary_encode()
+    codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    texts: list[str | None] = []
+    reasons: list[str | None] = []
+    for text in coded.dictionary.to_pylist():
+        try:
+            texts.append(parse_text(text).text.decode())
+            reasons.append(None)
+        except InvalidRequest as error:
+            texts.append(None)
+            reasons.append(str(error))
+    for row in np.flatnonzero((codes >= 0) & (kinds == at.SUBSCRIBE)).tolist():
+        reason = reasons[codes[row]]
+        if reason is not None:
+            rejected.setdefault(row, reason)
+            kinds[row] = at.VOID
+        elif texts[codes[row]]:
+            flags[row] |= at.R_COND
+    return pa.array([*texts, None], pa.large_string()).take(pa.array(codes % (len(texts) + 1)))

@@ -1,0 +1,161 @@
+"""A subscription as its user holds it: what has happened, then what happens.
+
+    channel --deliver--> queue --> take(), for ..., async for ...
+
+Iteration waits for the next event and ends when the subscription expires (by the
+database's clock), is cancelled, or the database closes; what arrived before that is
+still handed out. A handle is fed only while it exists in this process; after a
+restart `Channel.resume` gives it back with what it missed.
+
+Safe from any thread; several iterators share one queue, each event goes to one of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from tideline.clock import from_us
+from tideline.model import Event
+
+if TYPE_CHECKING:
+    from tideline.channel.channel import Channel
+
+__all__ = ["Subscription"]
+
+
+class Subscription:
+    """A stored question, its past answers, and the stream of its live ones."""
+
+    def __init__(
+        self, channel: Channel, *, id: str, user: str, place: Any, since_us: int, until_us: int,
+        where: dict[str, Any] | None, unseen: bool, seq: int, past: Callable[[], list[Event]] | None,
+    ) -> None:  # fmt: skip
+        self.id = id
+        self.user = user
+        self.place = place
+        self.where = where
+        self.unseen = unseen
+        self.since_us = since_us
+        self.until_us = until_us
+        self.seq = seq
+        self._channel = channel
+        self._load = past
+        self._past: list[Event] | None = None if past else []
+        self._arrived: deque[Event] = deque()
+        self._changed = threading.Condition(threading.Lock())
+        self._ended = False
+        self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
+
+    @property
+    def since(self) -> datetime | None:
+        """The window's start."""
+        return from_us(self.since_us)
+
+    @property
+    def until(self) -> datetime | None:
+        """The window's limit; `None` for never."""
+        return from_us(self.until_us)
+
+    @property
+    def past(self) -> list[Event]:
+        """What had already happened when the subscription was made, in order of arrival."""
+        if self._past is None:
+            assert self._load is not None
+            self._past, self._load = self._load(), None
+        return self._past
+
+    @property
+    def expired(self) -> bool:
+        """Whether nothing new can come: expired, cancelled or closed."""
+        return self._ended or self._channel._now() >= self.until_us
+
+    def take(self) -> list[Event]:
+        """What arrived since the last take, without waiting."""
+        self._channel._check_open()
+        self._channel._poll(self)
+        with self._changed:
+            taken = list(self._arrived)
+            self._arrived.clear()
+        return taken
+
+    def cancel(self) -> None:
+        """End the subscription. Cancelling one that has ended is allowed."""
+        self._channel._cancel_handle(self)
+
+    def __iter__(self) -> Iterator[Event]:
+        while True:
+            event = self._next()
+            if event is None:
+                return
+            yield event
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        loop = asyncio.get_running_loop()
+        while True:
+            self._channel._poll(self)
+            with self._changed:
+                event = self._arrived.popleft() if self._arrived else None
+                done = event is None and self.expired
+                if event is None and not done:
+                    waiter: asyncio.Future[None] = loop.create_future()
+                    self._waiters.append((loop, waiter))
+            if event is not None:
+                yield event
+                continue
+            if done:
+                return
+            # Wake up for an event, and by the clock at the end of the window or the next poll.
+            timer = threading.Thread(target=self._watch, daemon=True)
+            timer.start()
+            await waiter
+
+    def _next(self) -> Event | None:
+        while True:
+            self._channel._poll(self)
+            with self._changed:
+                if self._arrived:
+                    return self._arrived.popleft()
+                if self.expired:
+                    return None
+                self._wait()
+
+    def _wait(self) -> None:
+        """Wait (the condition is held) for an event, the end, or the next poll."""
+        self._channel.clock.wait(self._changed, self._channel._wake_at(self))
+
+    def _watch(self) -> None:
+        with self._changed:
+            if not self._arrived and not self.expired:
+                self._wait()
+            self._wake()
+
+    def _deliver(self, events: list[Event]) -> None:
+        with self._changed:
+            self._arrived.extend(events)
+            self._changed.notify_all()
+            self._wake()
+
+    def _end(self) -> None:
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+            self._wake()
+
+    def _wake(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for loop, waiter in waiters:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(_finish, waiter)
+
+    def __repr__(self) -> str:
+        return f"Subscription(id={self.id!r}, user={self.user!r}, place={self.place!r})"
+
+
+def _finish(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)

@@ -1,0 +1,205 @@
+"""The memory component of an index of places: the Python side of kernels/heap.py.
+
+Owns the heap (one reserved address range, touched page by page, given back page by
+page), the two tables and the windows, and grows or shrinks them when a kernel asks.
+The addresses in `state` are what kernels see.
+
+Not thread-safe: the owner's lock is held during every call, except `export`
+(index/sealed.py), which reads a frozen window that nobody writes to.
+"""
+
+from __future__ import annotations
+
+import mmap
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tideline.kernels import heap, layout as at
+
+__all__ = ["Memory", "WindowFacts"]
+
+Words = NDArray[np.int64]
+_PAGE_SLACK = 64  # free segments kept warm: giving pages back and taking them again costs
+
+
+class WindowFacts:
+    """One window's numbers, read at one moment."""
+
+    def __init__(self, number: int, row: Words) -> None:
+        self.number = number
+        self.state = int(row[at.W_STATE])
+        self.width = int(row[at.W_WIDTH])
+        self.limit = int(row[at.W_LIMIT])
+        self.segments = int(row[at.W_SEGMENTS])
+        self.subs = int(row[at.W_SUBS])
+        self.events = int(row[at.W_EVENTS])
+        self.ghosts = int(row[at.W_GHOSTS])
+        self.first_log = int(row[at.W_LOG])
+        self.slots = int(row[at.W_SLOT_COUNT])
+
+
+class Memory:
+    """Windows of records in memory, found by place and by id."""
+
+    def __init__(self, budget_bytes: int, *, mode: int, seeds: tuple[int, int]) -> None:
+        segment_bytes = at.SEGMENT * 8
+        # The tables take about a third on top of what they point to.
+        self.limit = max(int(budget_bytes * 0.7) // segment_bytes, 4 * at.SPARE)
+        # Ghosts left by a seal must find room even when there is none: that is the headroom.
+        self._headroom = self.limit // 4 + at.SPARE
+        self._map = mmap.mmap(
+            -1,
+            (self.limit + self._headroom) * segment_bytes,
+            flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0),
+        )
+        self.heap: Words = np.frombuffer(self._map, dtype=np.int64)
+        self.state: Words = np.zeros(at.E_WORDS, np.int64)
+        self._free: Words = np.zeros(self.limit + self._headroom, np.int64)
+        self._windows: Words = np.zeros(at.WINDOWS * at.W_WORDS, np.int64)
+        self._active: Words = np.zeros(at.WINDOWS, np.int64)
+        self._dir: Words = np.zeros(3 * 1024, np.int64)
+        self._ids: Words = np.zeros(2 * 1024, np.int64)
+        self._tombs: Words = np.zeros(4 * 64, np.int64)
+        self._cold = 0  # free segments whose pages were given back (bottom of the stack)
+        state = self.state
+        state[at.E_HEAP] = self.heap.ctypes.data
+        state[at.E_HEAP_WORDS] = len(self.heap)
+        state[at.E_FREE] = self._free.ctypes.data
+        state[at.E_LIMIT] = self.limit
+        state[at.E_WINDOWS] = self._windows.ctypes.data
+        state[at.E_ACTIVE] = self._active.ctypes.data
+        state[at.E_DIR], state[at.E_DIR_CAP] = self._dir.ctypes.data, 1024
+        state[at.E_IDS], state[at.E_IDS_CAP] = self._ids.ctypes.data, 1024
+        state[at.E_TOMBS], state[at.E_TOMBS_CAP] = self._tombs.ctypes.data, 64
+        state[at.E_MODE] = mode
+        state[at.E_SEED1], state[at.E_SEED2] = seeds
+        state[at.E_NEXT_GEN] = 1
+        state[at.E_LOG] = 1
+        state[at.E_NEXT_EXPIRY] = at.FOREVER
+
+    @property
+    def address(self) -> int:
+        """What kernels take."""
+        return self.state.ctypes.data
+
+    # ---- facts -----------------------------------------------------------------------
+
+    def windows(self) -> list[WindowFacts]:
+        """The windows there are, frozen ones included."""
+        rows = self._windows.reshape(at.WINDOWS, at.W_WORDS)
+        count = int(self.state[at.E_ACTIVE_COUNT])
+        return [WindowFacts(int(n), rows[n]) for n in self._active[:count]]
+
+    @property
+    def segments_used(self) -> int:
+        """Segments that belong to a window."""
+        return int(self.state[at.E_HIGH] - self.state[at.E_FREE_COUNT])
+
+    @property
+    def segments_free(self) -> int:
+        """Segments there are still to take."""
+        return self.limit - self.segments_used
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes in use: segments of windows and the tables."""
+        tables = self._dir.nbytes + self._ids.nbytes + self._tombs.nbytes
+        return self.segments_used * at.SEGMENT * 8 + tables
+
+    # ---- what kernels ask for ----------------------------------------------------------
+
+    def lacks_segments(self) -> bool:
+        """Whether a row may not find room in the heap."""
+        return self.segments_free < at.SPARE
+
+    def grow_tables(self, now: int) -> bool:
+        """Rebuild whichever table is too full. False when none was."""
+        state = self.state
+        full = False
+        if (state[at.E_DIR_USED] + 64) * 4 >= state[at.E_DIR_CAP] * 3:
+            self._rebuild_dir(int(heap.count_entries(self.address)[0]))
+            full = True
+        if (state[at.E_IDS_USED] + 8) * 4 >= state[at.E_IDS_CAP] * 3:
+            self._rebuild_ids(int(heap.count_entries(self.address)[1]))
+            full = True
+        if (state[at.E_TOMBS_USED] + 8) * 4 >= state[at.E_TOMBS_CAP] * 3:
+            self._rebuild_tombs(now)
+            full = True
+        return full
+
+    def freeze(self, number: int) -> None:
+        """No more records go into this window: it is about to be sealed."""
+        heap.set_state(self.address, number, at.FROZEN)
+
+    def thaw(self, number: int) -> None:
+        """Sealing failed: the window takes records again."""
+        heap.set_state(self.address, number, at.OPEN)
+
+    def drop(self, number: int) -> None:
+        """Give back all the memory of a window, whole."""
+        heap.drop_window(self.address, number)
+
+    def expired(self, now: int) -> list[int]:
+        """Windows in which nothing is valid any more."""
+        return [w.number for w in self.windows() if w.limit <= now and w.state == at.OPEN]
+
+    def trim(self) -> None:
+        """Give free pages back to the operating system and shrink what is mostly empty."""
+        free = int(self.state[at.E_FREE_COUNT])
+        self._cold = min(self._cold, free)
+        keep = min(_PAGE_SLACK, self.segments_used // 4)
+        if free - self._cold > keep:
+            size = at.SEGMENT * 8
+            for segment in self._free[self._cold : free - keep]:
+                self._map.madvise(mmap.MADV_DONTNEED, int(segment) * size, size)
+            self._cold = free - keep
+        state = self.state
+        if state[at.E_DIR_CAP] > 4096 or state[at.E_IDS_CAP] > 4096:
+            places, ids = heap.count_entries(self.address)
+            if places * 16 < state[at.E_DIR_CAP] > 4096:
+                self._rebuild_dir(int(places))
+            if ids * 16 < state[at.E_IDS_CAP] > 4096:
+                self._rebuild_ids(int(ids))
+
+    def put_tombs(self, seqs: Words, ended: Words, until: Words, now: int) -> None:
+        """Load the tombs of sealed components."""
+        for seq, end, limit in zip(seqs.tolist(), ended.tolist(), until.tolist(), strict=True):
+            if (self.state[at.E_TOMBS_USED] + 8) * 4 >= self.state[at.E_TOMBS_CAP] * 3:
+                self._rebuild_tombs(now)
+            heap.bury(self.address, seq, end, limit)
+
+    def tombs(self) -> dict[int, int]:
+        """Cancelled sealed subscriptions: seq -> seq of the cancel."""
+        table = self._tombs.reshape(-1, 4)
+        used = table[(table[:, 0] != 0) & (table[:, 1] != at.FOREVER)]
+        return dict(zip((used[:, 0] - 1).tolist(), used[:, 1].tolist(), strict=True))
+
+    def allow_headroom(self, allowed: bool) -> None:
+        """Let the heap grow past its limit for a moment."""
+        self.state[at.E_LIMIT] = self.limit + (self._headroom if allowed else 0)
+
+    # ---- tables ---------------------------------------------------------------------------
+
+    def _rebuild_dir(self, live: int) -> None:
+        cap = _capacity(live + 128)
+        old, self._dir = self._dir, np.zeros(3 * cap, np.int64)
+        self.state[at.E_DIR], self.state[at.E_DIR_CAP] = self._dir.ctypes.data, cap
+        heap.rebuild_dir(self.address, old.ctypes.data, len(old) // 3)
+
+    def _rebuild_ids(self, live: int) -> None:
+        cap = _capacity(live + 64)
+        old, self._ids = self._ids, np.zeros(2 * cap, np.int64)
+        self.state[at.E_IDS], self.state[at.E_IDS_CAP] = self._ids.ctypes.data, cap
+        heap.rebuild_ids(self.address, old.ctypes.data, len(old) // 2)
+
+    def _rebuild_tombs(self, now: int) -> None:
+        cap = _capacity(int(self.state[at.E_TOMBS_USED]) + 16)
+        old, self._tombs = self._tombs, np.zeros(4 * cap, np.int64)
+        self.state[at.E_TOMBS], self.state[at.E_TOMBS_CAP] = self._tombs.ctypes.data, cap
+        heap.rebuild_tombs(self.address, old.ctypes.data, len(old) // 4, now)
+
+
+def _capacity(live: int) -> int:
+    """A power of two of which `live` entries fill less than half."""
+    return max(64, 1 << (live * 2).bit_length())

@@ -1,0 +1,89 @@
+"""What every test shares: a clock that stands still, channels on real folders, profiles.
+
+`open_channel` called again in one test closes what it opened before and opens the same
+folder again: that is how a test reopens. Everything is closed when the test ends.
+
+Profiles of Hypothesis: `default` repeats the same bounded examples on every run; `long`
+(`HYPOTHESIS_PROFILE=long`, `make test-long`) draws new ones, many more of them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+
+import tideline
+from tideline.testing import ManualClock
+
+_QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
+
+settings.register_profile(
+    "default",
+    derandomize=True,
+    deadline=None,
+    max_examples=40,
+    stateful_step_count=40,
+    suppress_health_check=_QUIET,
+)
+settings.register_profile(  # for the person who mends something: the first failure, unshrunk
+    "quick",
+    parent=settings.get_profile("default"),
+    phases=[Phase.generate],
+    report_multiple_bugs=False,
+)
+settings.register_profile(
+    "long",
+    deadline=None,
+    max_examples=500,
+    stateful_step_count=80,
+    print_blob=True,
+    suppress_health_check=_QUIET,
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(1_000)
+
+
+@pytest.fixture
+def open_database(tmp_path: Path, clock: ManualClock) -> Iterator[Callable[..., Any]]:
+    """`open_database(**options)`: the test's one folder, closing it first if it is open."""
+    opened: list[Any] = []
+
+    def factory(folder: str | Path = tmp_path / "data", **options: Any) -> Any:
+        while opened:
+            opened.pop().close()
+        options.setdefault("clock", clock)
+        opened.append(tideline.open(folder, **options))
+        return opened[-1]
+
+    yield factory
+    while opened:
+        opened.pop().close()
+
+
+@pytest.fixture
+def open_channel(open_database: Callable[..., Any]) -> Callable[..., Any]:
+    """`open_channel(layout, space, **options)`: a channel in the test's folder."""
+
+    def factory(
+        layout: str = "dual",
+        space: Any = None,
+        *,
+        name: str = "roads",
+        poll_s: float = 1.0,
+        **options: Any,
+    ) -> Any:
+        database = open_database(**options)
+        return database.channel(
+            name, space=tideline.Flat() if space is None else space, layout=layout, poll_s=poll_s
+        )
+
+    return factory

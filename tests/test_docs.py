@@ -1,0 +1,122 @@
+"""The documentation runs: every block of Python and every command in it, with its output.
+
+    ```python      blocks with >>> are checked as doctests, others are executed; a page is one
+                   session, in an empty folder
+    ```console     lines with $ are run in a shell in that folder; `...` stands for anything
+
+Links between pages lead somewhere, and the help texts in docs/guide/cli.md are the real ones.
+"""
+
+from __future__ import annotations
+
+import doctest
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "docs" / "tutorial.md",
+    *sorted((ROOT / "docs" / "guide").glob("*.md")),
+]
+FLAGS = doctest.ELLIPSIS
+BLOCK = re.compile(r"^```(python|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def blocks(page: Path, kind: str) -> list[tuple[int, str]]:
+    """The blocks of one kind, each with the line it starts on."""
+    text = page.read_text(encoding="utf-8")
+    return [
+        (text.count("\n", 0, found.start(2)), found.group(2))
+        for found in BLOCK.finditer(text)
+        if found.group(1) == kind
+    ]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_the_python_of_a_page_runs(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    session: dict[str, object] = {"__name__": "__main__"}
+    report: list[str] = []
+    for line, source in blocks(page, "python"):
+        if ">>>" not in source:
+            exec(compile(source, f"{name_of(page)}:{line}", "exec"), session)
+            continue
+        test = doctest.DocTestParser().get_doctest(source, session, name_of(page), None, line)
+        runner = doctest.DocTestRunner(optionflags=FLAGS)
+        runner.run(test, out=report.append, clear_globs=False)
+        session = test.globs
+    assert "".join(report) == ""
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "console")], ids=name_of)
+def test_the_commands_of_a_page_run(page: Path, tmp_path: Path) -> None:
+    command = tmp_path / "bin" / "tideline"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m tideline "$@"\n', encoding="utf-8")
+    command.chmod(0o755)
+    folder = tmp_path / "work"
+    folder.mkdir()
+    env = {
+        **os.environ,
+        "PATH": f"{command.parent}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": os.environ.get("PYTHONPATH") or str(ROOT / "src"),
+        "TERM": "dumb",
+    }
+    code = 0
+    for _, source in blocks(page, "console"):
+        for part in re.split(r"^\$ ", source, flags=re.MULTILINE)[1:]:
+            typed, _, wanted = part.partition("\n")
+            done = subprocess.run(
+                ["bash", "-c", f"(exit {code}); {typed}"],
+                cwd=folder,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=300,
+                check=False,
+            )
+            code = done.returncode
+            matches = doctest.OutputChecker().check_output(wanted, done.stdout, FLAGS)
+            assert matches, f"$ {typed}\nprinted\n{done.stdout}\nthe page says\n{wanted}"
+
+
+def test_the_help_texts_are_the_real_ones() -> None:
+    script = ROOT / "scripts" / "cli_docs.py"
+    done = subprocess.run(
+        [sys.executable, str(script), "--check"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=name_of)
+def test_links_lead_somewhere(page: Path) -> None:
+    links = [link for link in LINK.findall(page.read_text(encoding="utf-8")) if ":" not in link]
+    # The results of the benchmarks are written by `make bench`.
+    wanted = [link for link in links if "benchmarks/results" not in link]
+    assert [link for link in wanted if not (page.parent / link).exists()] == []
+
+
+def test_the_readme_names_the_two_commands() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "make demo" in text
+    assert "make test" in text
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_no_page_names_a_path_of_one_machine(page: Path) -> None:
+    assert not re.search(r"(?<![\w.])/(home|root|work|Users)/", page.read_text(encoding="utf-8"))

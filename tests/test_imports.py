@@ -1,0 +1,179 @@
+"""The layers of the library, proved by walking its imports.
+
+    cli server web spark              may import everything below
+    database
+    channel documents live
+    index
+    lsm                               knows nothing of channels, places or conditions
+    kernels                           nothing of ours but kernels
+    space where model clock errors    may call kernels too: those are leaves, so it is no circle
+    workload testing                  beside: only the bottom row; nobody below cli uses them
+
+Imports under `if TYPE_CHECKING:` and inside functions count as well.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parents[1] / "src" / "tideline"
+
+BOTTOM = {"errors", "clock", "model", "space", "where"}
+LIBRARY = BOTTOM | {"kernels", "lsm", "index", "channel", "documents", "live", "database"}
+
+MAY_IMPORT: dict[str, set[str]] = {
+    "errors": set(),
+    "clock": {"errors"},
+    "space": {"errors", "clock", "model", "kernels"},
+    "where": {"errors", "clock", "model", "space", "kernels"},
+    "model": {"errors", "clock", "space", "where"},
+    "kernels": set(),
+    "lsm": {"errors", "clock", "model", "kernels"},
+    "index": BOTTOM | {"kernels", "lsm"},
+    "channel": BOTTOM | {"kernels", "lsm", "index"},
+    "documents": BOTTOM | {"kernels", "lsm", "index"},
+    "live": BOTTOM | {"kernels", "lsm", "index", "documents"},
+    "database": LIBRARY,
+    "testing": BOTTOM,
+    "workload": BOTTOM,
+    "cli": LIBRARY | {"workload", "testing", ""},
+    "server": LIBRARY | {"web", ""},
+    "web": LIBRARY | {""},
+    "spark": LIBRARY | {""},
+    "__main__": {"cli"},
+    "": LIBRARY,  # tideline/__init__.py
+}
+
+# What must not be loaded by `import tideline`: slow to load, or optional.
+LAZY = ["numba", "pyspark", "shapely", "pandas", "matplotlib", "pyarrow.compute", "typer", "rich"]
+
+
+def modules() -> list[Path]:
+    return sorted(SOURCE.rglob("*.py"))
+
+
+def part_of(path: Path) -> str:
+    """The layer a file belongs to: its first folder or its own name; "" for the package."""
+    first = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+    return "" if first == "__init__" else first
+
+
+def imported_names(path: Path) -> Iterator[tuple[int, str]]:
+    """Every module a file imports, as (line, absolute dotted name)."""
+    package = ("tideline", *path.relative_to(SOURCE).parts[:-1])
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
+        if isinstance(node, ast.Import):
+            for name in node.names:
+                yield node.lineno, name.name
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else ()
+            stem = ".".join([*base, node.module] if node.module else base)
+            for name in node.names:
+                yield node.lineno, f"{stem}.{name.name}"
+
+
+def imported_parts(path: Path) -> Iterator[tuple[int, str]]:
+    """The layers of ours that a file imports."""
+    for line, name in imported_names(path):
+        root, _, rest = name.partition(".")
+        if root == "tideline":
+            first = rest.split(".")[0]
+            known = (SOURCE / first).is_dir() or (SOURCE / f"{first}.py").is_file()
+            yield line, first if first and known else ""
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(SOURCE)))
+def test_imports_point_down(path: Path) -> None:
+    part = part_of(path)
+    assert part in MAY_IMPORT, f"{part} is in no layer; add it to MAY_IMPORT with a reason"
+    wrong = [
+        f"{path.relative_to(SOURCE)}:{line} imports tideline{'.' * bool(other)}{other}"
+        for line, other in imported_parts(path)
+        if other != part and other not in MAY_IMPORT[part]
+    ]
+    assert wrong == []
+
+
+def test_the_layers_have_no_circle() -> None:
+    """The table above is itself one-way, apart from the model and the bottom row."""
+    seen: set[str] = set()
+
+    def visit(part: str, path: tuple[str, ...]) -> None:
+        assert part not in path, " -> ".join([*path, part])
+        if part not in seen:
+            for below in MAY_IMPORT[part] - {part}:
+                if not (part in BOTTOM and below in BOTTOM):
+                    visit(below, (*path, part))
+            seen.add(part)
+
+    for part in MAY_IMPORT:
+        visit(part, ())
+
+
+def test_import_tideline_loads_nothing_slow() -> None:
+    code = "import json, sys, tideline; print(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(SOURCE.parent)},
+    )
+    loaded = set(json.loads(done.stdout))
+    assert [name for name in LAZY if name in loaded] == []
+
+
+def test_all_names_what_is_importable() -> None:
+    package = importlib.import_module("tideline")
+    names = package.__all__
+    assert len(names) == len(set(names))
+    assert [name for name in names if not hasattr(package, name)] == []
+    namespace: dict[str, object] = {}
+    exec("from tideline import *", namespace)
+    del namespace["__builtins__"]
+    assert sorted(namespace) == sorted(names)
+
+
+def test_all_names_every_public_name() -> None:
+    package = importlib.import_module("tideline")
+    submodules = {path.stem for path in SOURCE.iterdir()} | {"annotations"}
+    public = {n for n in vars(package) if not n.startswith("_")} - submodules
+    assert public <= set(package.__all__)
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(SOURCE)))
+def test_a_module_exports_what_it_defines(path: Path) -> None:
+    """`__all__`, where a module has one, holds no name that is not there."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    listed: list[str] = []
+    defined: set[str] = set()
+    lazy = False
+    for node in tree.body:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            defined.add(node.name)
+            lazy = lazy or node.name == "__getattr__"
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            defined |= {(name.asname or name.name).split(".")[0] for name in node.names}
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            for target in targets:
+                for leaf in ast.walk(target):
+                    if isinstance(leaf, ast.Name):
+                        defined.add(leaf.id)
+                        is_all = leaf.id == "__all__" and isinstance(node.value, ast.List)
+                        if is_all and node.value is not None:
+                            listed = ast.literal_eval(node.value)
+        elif isinstance(node, (ast.If, ast.Try)):
+            for inner in ast.walk(node):
+                if isinstance(inner, (ast.Import, ast.ImportFrom)):
+                    defined |= {(name.asname or name.name).split(".")[0] for name in inner.names}
+    assert lazy or set(listed) <= defined
