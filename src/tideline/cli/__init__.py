@@ -1,0 +1,16 @@
+"""The command line: each command parses, calls one method of the library, prints.
+
+    main.py      the command `tideline`, errors and exit codes
+    parse.py     text to places, times and JSON values
+    output.py    values to JSON lines and tables
+    store.py     opening a folder and a channel for one command
+    manage.py    channel create, channels, stats, check, drop, warm, demo
+    verbs.py     publish, subscribe, find, subscriptions, cancel, resume, apply
+    session.py   many operations through one pipe
+    batch.py     files of operations as Arrow tables
+    warm.py      compiling the kernels, visibly
+    demo.py      drivers over New York State
+
+Single-threaded. One process owns a folder: two commands on one folder at the same time do not
+work, the second gets `Unavailable`. Programs that want to share one run `tideline session`.
+"""

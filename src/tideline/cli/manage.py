@@ -1,0 +1,140 @@
+"""Commands about a database as a whole.
+
+tideline channel create   Database.channel
+tideline channels         Database.channels
+tideline stats            Database.stats, Channel.stats
+tideline check            Database.check
+tideline drop             Database.drop_channel
+tideline warm, demo
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tideline.cli.output import line, plain, show, space_fields
+from tideline.cli.parse import parse_space
+from tideline.cli.store import existing, open_folder
+
+__all__ = ["register"]
+
+Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of the database.")]
+Name = Annotated[str, typer.Argument(metavar="CHANNEL", help="The name of the channel.")]
+AsJson = Annotated[bool, typer.Option("--json", help="JSON lines, also on a terminal.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Hang the commands of this file on the command line."""
+    channel = typer.Typer(help="Make channels.", no_args_is_help=True, rich_markup_mode=None)
+    channel.command("create")(create)
+    app.add_typer(channel, name="channel")
+    app.command()(channels)
+    app.command()(stats)
+    app.command()(check)
+    app.command()(drop)
+    app.command()(warm)
+    app.command()(demo)
+
+
+def create(
+    folder: Folder,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the channel.")],
+    space: Annotated[str, typer.Option(help="flat, topics, grid or quadtree.")] = "flat",
+    bounds: Annotated[
+        str | None, typer.Option(metavar="W,S,E,N", help="Bounds of a grid or quad tree.")
+    ] = None,
+    depth: Annotated[int | None, typer.Option(help="Depth of a quad tree (9).")] = None,
+    rows: Annotated[int | None, typer.Option(help="Rows of a grid.")] = None,
+    cols: Annotated[int | None, typer.Option(help="Columns of a grid.")] = None,
+    layout: Annotated[str, typer.Option(help="dual, two or poll.")] = "dual",
+) -> None:
+    """Make a channel, and the database if there is none.
+
+    Twin of Database.channel.
+    """
+    wanted = parse_space(space, bounds, depth, rows, cols)
+    with open_folder(folder, create=True) as database:
+        channel = database.channel(name, space=wanted, layout=layout)
+        line(_channel_fields(channel))
+
+
+def channels(folder: Folder, as_json: AsJson = False) -> None:
+    """List the channels.
+
+    Twin of Database.channels.
+    """
+    with open_folder(folder) as database:
+        rows = [_channel_fields(existing(database, name)) for name in database.channels()]
+        show(rows, title="channels", as_json=as_json)
+
+
+def stats(
+    folder: Folder,
+    channel: Annotated[str | None, typer.Argument(metavar="CHANNEL")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Count what is stored, of one channel or each.
+
+    Twin of Channel.stats.
+    """
+    with open_folder(folder) as database:
+        names = database.channels() if channel is None else [channel]
+        rows = [{"channel": n, **plain(existing(database, n).stats())} for n in names]
+        show(rows, title="stats", as_json=as_json)
+
+
+def check(folder: Folder) -> None:
+    """Verify every checksum and invariant.
+
+    Twin of Database.check.
+    """
+    with open_folder(folder) as database:
+        report: Any = database.check()
+        fields = plain(report)
+        line(fields if isinstance(fields, dict) else {"report": fields})
+
+
+def drop(folder: Folder, channel: Name) -> None:
+    """Drop a channel with everything in it.
+
+    Twin of Database.drop_channel.
+    """
+    with open_folder(folder) as database:
+        existing(database, channel)
+        database.drop_channel(channel)
+        line({"dropped": channel})
+
+
+def warm() -> None:
+    """Compile the kernels now, with progress: the first call after that is fast."""
+    from tideline.cli.warm import warm_up
+
+    warm_up()
+
+
+def demo(
+    seconds: Annotated[
+        float | None,
+        typer.Option(envvar="DEMO_S", help="Stop after so many seconds; otherwise on Ctrl-C."),
+    ] = None,
+    drivers: Annotated[int, typer.Option(help="How many drivers.")] = 20_000,
+    incidents_s: Annotated[float, typer.Option(help="Incidents a second.")] = 20.0,
+    radius_m: Annotated[float, typer.Option(help="How far ahead a driver looks.")] = 1500.0,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same story.")] = 7,
+) -> None:
+    """Drivers over New York State, live.
+
+    Incidents appear near the roads, and the drivers near them are told.
+    """
+    from tideline.cli.demo import run_demo
+
+    run_demo(
+        seconds=seconds, drivers=drivers, incidents_s=incidents_s, radius_m=radius_m, seed=seed
+    )
+
+
+def _channel_fields(channel: Any) -> dict[str, Any]:
+    return {"name": channel.name, **space_fields(channel.space), "layout": channel.layout}

@@ -1,0 +1,57 @@
+"""Opening a folder and a channel for the length of one command.
+
+A command never makes a database or a channel by accident: a misspelt folder or name is
+`NotFound`, not an empty answer. Only `tideline channel create` makes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import tideline
+from tideline.errors import NotFound, Unavailable
+
+__all__ = ["SETTINGS", "existing", "open_channel", "open_folder"]
+
+# What `tideline --memory-mb --durability` set for this process; see main.py.
+SETTINGS: dict[str, Any] = {}
+
+_SHARE = (
+    "one process owns a folder; to share it, send operations as JSON lines to one"
+    " `tideline session`"
+)
+
+
+@contextmanager
+def open_folder(folder: Path, *, create: bool = False) -> Iterator[tideline.Database]:
+    """The database in a folder, closed at the end of the command."""
+    if not create and not (folder / "MANIFEST").is_file():
+        raise NotFound(
+            "no database in this folder; `tideline channel create` makes one", folder=str(folder)
+        )
+    try:
+        database = tideline.open(str(folder), **SETTINGS)
+    except Unavailable as error:
+        raise Unavailable(f"{error} ({_SHARE})") from None
+    with database:
+        yield database
+
+
+@contextmanager
+def open_channel(folder: Path, name: str) -> Iterator[tideline.Channel]:
+    """A channel that is there, with the space and layout it was made with."""
+    with open_folder(folder) as database:
+        yield existing(database, name)
+
+
+def existing(database: tideline.Database, name: str) -> tideline.Channel:
+    """A stored channel; `NotFound` names those that are there."""
+    names = database.channels()
+    if name not in names:
+        raise NotFound(
+            "no such channel; `tideline channel create` makes one", channel=name, channels=names
+        )
+    return database.channel(name)

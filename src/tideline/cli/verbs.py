@@ -1,0 +1,268 @@
+"""The verbs of a channel, one command each.
+
+    tideline publish         Channel.publish
+    tideline subscribe       Channel.subscribe, then iteration
+    tideline find            Channel.find
+    tideline subscriptions   Channel.subscriptions
+    tideline cancel          Channel.cancel
+    tideline resume          Channel.resume, then iteration
+    tideline apply           Channel.apply
+
+JSON lines in and out; see output.py and session.py for their fields.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tideline.cli.manage import AsJson, Folder, Name
+from tideline.cli.output import (
+    answer_line,
+    event_fields,
+    line,
+    show,
+    subscribed_line,
+    subscription_fields,
+    told_line,
+    warn,
+)
+from tideline.cli.parse import parse_json, parse_place, parse_time
+from tideline.cli.session import Publish, do_publish, failed, input_lines, read_line
+from tideline.cli.store import open_channel
+from tideline.errors import InvalidRequest, TidelineError
+
+__all__ = ["register"]
+
+_PLACE = "A key or path; LON,LAT; circle:LON,LAT,RADIUS_M; box:W,S,E,N."
+Place = Annotated[str, typer.Argument(metavar="PLACE", help=_PLACE)]
+Id = Annotated[str, typer.Argument(metavar="ID", help="The id of the subscription.")]
+SinceS = Annotated[float | None, typer.Option(help="Window start, seconds from now (-600: past).")]
+Since = Annotated[str | None, typer.Option(help="Window start, ISO 8601 or seconds since 1970.")]
+UntilS = Annotated[float | None, typer.Option(help="Window limit, seconds from now.")]
+Until = Annotated[str | None, typer.Option(help="Window limit, ISO 8601 or seconds since 1970.")]
+Where = Annotated[str | None, typer.Option(metavar="JSON", help="Condition on the body.")]
+NoWait = Annotated[bool, typer.Option("--no-wait", help="Past answers only, then stop.")]
+Stdin = Annotated[
+    bool, typer.Option("--stdin", help="Publish the JSON lines on stdin while waiting.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Hang the commands of this file on the command line."""
+    for command in (publish, subscribe, find, subscriptions, cancel, resume, apply):
+        app.command()(command)
+
+
+def publish(
+    folder: Folder,
+    channel: Name,
+    place: Annotated[str | None, typer.Argument(metavar="PLACE", help=_PLACE)] = None,
+    body: Annotated[
+        str | None, typer.Argument(metavar="BODY", help="Any JSON; without it, lines on stdin.")
+    ] = None,
+    id: Annotated[str | None, typer.Option(help="An id of your own: a safe retry.")] = None,
+    at: Annotated[str | None, typer.Option(help="When it happened (now).")] = None,
+    ttl_s: Annotated[float | None, typer.Option(help="Valid for so many seconds.")] = None,
+    until: Annotated[str | None, typer.Option(help="Valid until then (always).")] = None,
+    related: Annotated[
+        bool, typer.Option("--related", help="Also the valid earlier events at this place.")
+    ] = False,
+) -> None:
+    """Store an event and print who must be told.
+
+    Twin of Channel.publish.
+
+    Without BODY, each line on stdin is an event: {"place": ..., "body": ..., "id": ..., "at": ...,
+    "ttl_s": ..., "until": ..., "related": ...}; the options fill in what a line leaves out.
+    A bad line is reported on stderr and the others land.
+    """
+    base = Publish(place=place, id=id, at=at, ttl_s=ttl_s, until=until, related=related)
+    with open_channel(folder, channel) as opened:
+        if body is not None:
+            base.body = parse_json(body, "body")
+            line(told_line(do_publish(opened, base)))
+            return
+        if sys.stdin.isatty():
+            raise InvalidRequest("give a BODY, or JSON lines on stdin")
+        first_error: TidelineError | None = None
+        for number, text in input_lines(sys.stdin.buffer):
+            try:
+                request = read_line(Publish, text).over(base)
+                line(told_line(do_publish(opened, request)))
+            except TidelineError as error:
+                warn(type(error).__name__, f"line {number}: {error}")
+                first_error = first_error or error
+        if first_error is not None:
+            raise failed(first_error)
+
+
+def subscribe(
+    folder: Folder,
+    channel: Name,
+    place: Place,
+    user: Annotated[str, typer.Option(help="Who asks.")],
+    id: Annotated[str | None, typer.Option(help="An id of your own: a safe retry.")] = None,
+    since_s: SinceS = None,
+    since: Since = None,
+    until_s: UntilS = None,
+    until: Until = None,
+    where: Where = None,
+    unseen: Annotated[
+        bool, typer.Option("--unseen", help="Leave out what this user already got.")
+    ] = False,
+    no_wait: NoWait = False,
+    stdin: Stdin = False,
+) -> None:
+    """Ask about past and future: past answers, then live ones.
+
+    Twin of Channel.subscribe.
+
+    Waits until the window ends or Ctrl-C. This process owns the folder meanwhile, so live
+    answers come from --stdin; to share the folder between programs, use `tideline session`.
+    """
+    with open_channel(folder, channel) as opened:
+        subscription = opened.subscribe(
+            parse_place(place, opened.space),
+            user=user,
+            id=id,
+            since_s=since_s,
+            since=parse_time(since, "since"),
+            until_s=until_s,
+            until=parse_time(until, "until"),
+            where=None if where is None else parse_json(where, "where"),
+            unseen=unseen,
+        )
+        _follow(opened, subscription, no_wait=no_wait, stdin=stdin)
+
+
+def resume(
+    folder: Folder,
+    channel: Name,
+    id: Id,
+    after: Annotated[str | None, typer.Option(help="The token of the last event received.")] = None,
+    no_wait: NoWait = False,
+    stdin: Stdin = False,
+) -> None:
+    """Go on with a stored subscription, with what it missed.
+
+    Twin of Channel.resume.
+    """
+    with open_channel(folder, channel) as opened:
+        _follow(opened, opened.resume(id, after=after), no_wait=no_wait, stdin=stdin)
+
+
+def find(
+    folder: Folder,
+    channel: Name,
+    place: Place,
+    since_s: SinceS = None,
+    since: Since = None,
+    until_s: UntilS = None,
+    until: Until = None,
+    where: Where = None,
+    limit: Annotated[int | None, typer.Option(help="At most so many.")] = None,
+) -> None:
+    """Ask once and store nothing, newest first.
+
+    Twin of Channel.find.
+    """
+    with open_channel(folder, channel) as opened:
+        events = opened.find(
+            parse_place(place, opened.space),
+            since_s=since_s,
+            since=parse_time(since, "since"),
+            until_s=until_s,
+            until=parse_time(until, "until"),
+            where=None if where is None else parse_json(where, "where"),
+            limit=limit,
+        )
+        for event in events:
+            line(event_fields(event))
+
+
+def subscriptions(
+    folder: Folder,
+    channel: Name,
+    user: Annotated[str | None, typer.Option(help="Only those of this user.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the stored subscriptions.
+
+    Twin of Channel.subscriptions.
+    """
+    with open_channel(folder, channel) as opened:
+        rows = [subscription_fields(info) for info in opened.subscriptions(user=user)]
+        show(rows, title="subscriptions", as_json=as_json)
+
+
+def cancel(folder: Folder, channel: Name, id: Id) -> None:
+    """End a subscription before its time.
+
+    Twin of Channel.cancel.
+    """
+    with open_channel(folder, channel) as opened:
+        opened.cancel(id)
+        line({"kind": "cancelled", "subscription": id})
+
+
+def apply(
+    folder: Folder,
+    channel: Name,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help=".parquet .arrow .csv .jsonl")],
+    out: Annotated[
+        Path | None, typer.Option(help="Write the answers here (.parquet or .arrow), print none.")
+    ] = None,
+    batch_rows: Annotated[int, typer.Option(help="Rows a call.", min=1)] = 10_000,
+) -> None:
+    """Run a file of operations in order.
+
+    Twin of Channel.apply.
+
+    Prints the answers as JSON lines; rejected rows are reported on stderr and the others land.
+    """
+    from tideline.cli.batch import apply_table, read_table, write_table
+
+    with open_channel(folder, channel) as opened:
+        table = read_table(file)
+        answers, rejected = apply_table(opened, table, batch_rows=batch_rows)
+        if out is not None:
+            write_table(answers, out)
+        else:
+            for batch in answers.to_batches():
+                for record in batch.to_pylist():
+                    line(record)
+        for record in rejected:
+            warn("InvalidRequest", f"row {record['row']}: {record['reason']}")
+        print(
+            f"applied {table.num_rows - len(rejected)} of {table.num_rows} rows,"
+            f" {answers.num_rows} answers",
+            file=sys.stderr,
+        )
+        if rejected:
+            raise failed(InvalidRequest("rows were rejected"))
+
+
+def _follow(channel: Any, subscription: Any, *, no_wait: bool, stdin: bool) -> None:
+    """Print a subscription's past answers, then its live ones until it ends."""
+    line(subscribed_line(subscription))
+    for event in subscription.past:
+        line(answer_line("past", subscription, event))
+    if stdin:
+        first_error: TidelineError | None = None
+        for number, text in input_lines(sys.stdin.buffer):
+            try:
+                do_publish(channel, read_line(Publish, text))
+            except TidelineError as error:
+                warn(type(error).__name__, f"line {number}: {error}")
+                first_error = first_error or error
+            for event in subscription.take():
+                line(answer_line("live", subscription, event))
+        if first_error is not None:
+            raise failed(first_error)
+    elif not no_wait:
+        for event in subscription:
+            line(answer_line("live", subscription, event))
