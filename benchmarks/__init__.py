@@ -1,0 +1,1 @@
+"""Benchmarks: each module is a program with --help and writes into benchmarks/results/."""

@@ -1,0 +1,1 @@
+"""The same logic on other systems, written as their documentation advises."""
