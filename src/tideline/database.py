@@ -28,6 +28,7 @@ from tideline.channel import Channel
 from tideline.channel.engine import Engine
 from tideline.clock import Clock, SystemClock, span_us
 from tideline.errors import Closed, Conflict, Corruption, InvalidRequest, NotFound, Unavailable
+from tideline.index.memory import Budget
 from tideline.kernels.warm import ensure
 from tideline.lsm.manifest import Manifest
 from tideline.model import ChannelStats, Report
@@ -69,7 +70,7 @@ class Database:
         if not isinstance(path, (str, os.PathLike)) or not str(path):
             raise InvalidRequest("path must be the path of a folder", path=path)
         self.clock: Clock = SystemClock() if clock is None else clock
-        self._memory_bytes = int(memory_mb) << 20
+        self._budget = Budget(int(memory_mb * (1 << 20)))
         self._durability = durability
         self._lock = threading.RLock()
         self._open: dict[str, Channel] = {}
@@ -237,7 +238,7 @@ class Database:
         space = space_from_spec(facts["space"])
         engine = Engine(
             path, facts, mode=space.mode, layout=facts["layout"],
-            memory_bytes=self._memory_bytes, durability=self._durability,
+            budget=self._budget, durability=self._durability,
             logged=self._temporary is None,
         )  # fmt: skip
         return Channel(name, space, facts["layout"], facts["poll_s"], engine, self.clock)

@@ -26,6 +26,7 @@ from tideline.channel.checks import (
     check_time,
     encode_body,
     same_json,
+    same_window,
     window,
 )
 from tideline.channel.codec import Row, read_rows, write_row
@@ -34,7 +35,7 @@ from tideline.channel.poll import Poller
 from tideline.channel.subscription import Subscription
 from tideline.clock import FOREVER, Clock, span_us, to_us
 from tideline.errors import Closed, Conflict, InvalidRequest, NotFound
-from tideline.kernels import export, layout as words_at
+from tideline.kernels import export, layout as words_at, rows as kernel
 from tideline.model import Applied, ChannelStats, Event, Subscriber, SubscriptionInfo, Told
 from tideline.space import Space
 from tideline.space.place import Place
@@ -108,16 +109,18 @@ class Channel:
                 earlier = self._find(
                     encoded, -FOREVER, FOREVER, engine.now(now), flags=words_at.R_SAME
                 )
+            if self._poller is not None:
+                self._poller.due(engine.now(now))
             words = write_row(
                 self._rows(), words_at.PUBLISH, 0, 0, now, at_us, until_us, encoded,
                 ident, b"", text,
             )  # fmt: skip
-            if self._poller is not None:
-                self._poller.due(engine.now(now))
             result, position = engine.write(words, 1)
             self._clocked = True
             if position is None:
-                return self._repeated_event(encoded, text, at, ttl_s, until)
+                told = self._repeated_event(encoded, text, at, ttl_s, until)
+                engine.store.log.sync_all()  # the first try may not be on disk yet
+                return told
             seq = int(engine.state[words_at.C_NEXT_SEQ]) - 1
             event = Event(ident.decode(), place, at_us, until_us, seq, raw=text)
             load = self._tell(result, event) if result >> 16 else None
@@ -207,9 +210,11 @@ class Channel:
             result, position = engine.write(words, 1)
             self._clocked = True
             if position is None:
-                return self._repeated_subscription(
+                handle = self._repeated_subscription(
                     encoded, owner, condition, unseen, since_s, since, until_s, until
                 )
+                engine.store.log.sync_all()  # the first try may not be on disk yet
+                return handle
             seq = int(engine.state[words_at.C_NEXT_SEQ]) - 1
             handle = Subscription(
                 self, id=ident.decode(), user=user, place=place, since_us=since_us,
@@ -248,13 +253,12 @@ class Channel:
         until: datetime | None,
     ) -> Subscription:  # fmt: skip
         row = self._record(words_at.SUBS, int(self._engine.call.duplicates[0]))
-        since_us, until_us = window(row.made, since_s, since, until_s, until)
         same = (
             row.place == place
             and row.user == owner.decode()
             and row.text == condition.text
             and bool(row.flags & words_at.R_UNSEEN) == unseen
-            and (row.first, row.until) == (since_us, until_us)
+            and same_window(row.first, row.until, since_s, since, until_s, until)
         )
         if not same:
             raise Conflict("a subscription with this id exists with other content", id=row.id)
@@ -392,7 +396,13 @@ class Channel:
         with engine.lock:
             self._check_open()
             now = engine.now(self.clock.now())
-            row = self._subscription(ident, now)
+            write_row(
+                self._rows(), words_at.CANCEL, 0, 0, now, 0, 0, Place(b""), ident, b"", b""
+            )
+            ref = int(kernel.lookup(engine.address, now))
+            if ref == 0:
+                raise NotFound("no such subscription", id=id)
+            row = self._record(words_at.SUBS, ref)
             unseen = bool(row.flags & words_at.R_UNSEEN)
             missed = self._find(
                 row.place, row.first, row.until, now, condition=parse_text(row.text), after=seen,
@@ -404,12 +414,6 @@ class Channel:
         if old is not None:
             old._end()
         return handle
-
-    def _subscription(self, ident: bytes, now: int) -> Row:
-        for row in self._list_subscriptions():
-            if row.id.encode() == ident:
-                return row
-        raise NotFound("no such subscription", id=ident.decode())
 
     # ---- batches ---------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ __all__ = [
     "check_time",
     "encode_body",
     "same_json",
+    "same_window",
     "window",
 ]
 
@@ -116,3 +117,23 @@ def window(
             "the window must end after it starts", since_us=since_us, until_us=until_us
         )
     return since_us, until_us
+
+
+def same_window(
+    first: int, limit: int, since_s: float | None, since: datetime | None,
+    until_s: float | None, until: datetime | None,
+) -> bool:  # fmt: skip
+    """Whether a stored window is the one asked for, now or a while ago.
+
+    Relative times mean another moment by now: then only the window's length can be compared.
+    """
+    if until is not None and limit != to_us(until, "until"):
+        return False
+    if since is not None and first != to_us(since, "since"):
+        return False
+    if until_s is None and until is None:
+        return limit == FOREVER
+    if until_s is not None and since is None:
+        start = 0 if since_s is None else span_us(since_s, "since_s")
+        return limit - first == span_us(until_s, "until_s") - start
+    return True

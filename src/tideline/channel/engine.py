@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from tideline.clock import FOREVER
 from tideline.errors import Closed, Corruption, TidelineError, Unavailable
-from tideline.index.memory import Memory, WindowFacts
+from tideline.index.memory import Budget, Memory, WindowFacts
 from tideline.index.sealed import PostingsKind, SealedReader
 from tideline.kernels import export, ghosts, layout as at, rows as kernel
 from tideline.lsm.log import Position
@@ -164,7 +164,7 @@ class Engine:
     """Everything a channel keeps, in memory and on disk."""
 
     def __init__(
-        self, folder: Path, facts: dict[str, Any], *, mode: int, layout: str, memory_bytes: int,
+        self, folder: Path, facts: dict[str, Any], *, mode: int, layout: str, budget: Budget,
         durability: str, logged: bool, segment_bytes: int = 64 << 20,
     ) -> None:  # fmt: skip
         self.lock = threading.Lock()
@@ -178,7 +178,7 @@ class Engine:
         self.state = self.call.state
         self.address = self.state.ctypes.data
         self.answers = int(self.facts.get("answers", 0))
-        self._heavy_log = max(4 * segment_bytes, 2 * memory_bytes)
+        self._heavy_log = max(4 * segment_bytes, 2 * budget.size_bytes)
         self._since_check = 0
         self._busy = False  # a background check is on its way
         self._recovering = True
@@ -193,7 +193,7 @@ class Engine:
         self.worker = Worker("tideline-" + folder.name)
         try:
             for name in names:
-                memory = Memory(memory_bytes // len(names), mode=mode, seeds=(seed[0], seed[1]))
+                memory = Memory(budget, mode=mode, seeds=(seed[0], seed[1]))
                 tree = Tree(
                     folder, name, kind, Window(), self.store.next_component, sync=self.store.sync
                 )
@@ -295,6 +295,8 @@ class Engine:
         else:
             for side in self.sides:
                 side.memory.grow_tables(self.newest)
+                if side.memory.lacks_segments():
+                    self.drop_expired()
                 while side.memory.lacks_segments():
                     self._make_room(side)
 
@@ -367,25 +369,32 @@ class Engine:
         seal.installed = True
         seal.side.seal = None
         memory = seal.side.memory
-        if seal.error is not None:
+        try:
+            if seal.error is not None:
+                raise seal.error
+            if seal.side is self.sides[0]:
+                self._ghosts_of_sealed(seal.window.number)
+        except BaseException:
             memory.thaw(seal.window.number)
-            raise seal.error
-        if seal.side is self.sides[0]:
-            before = int(self.state[at.C_EXTRA_USED])
-            status = int(self.state[at.C_STATUS])
-            self._leave_ghosts(seal.window.number, self.newest, sealing=True)
-            self.state[at.C_STATUS] = status
-            used = int(self.state[at.C_EXTRA_USED])
-            if used > before:
-                self._log_ghosts(self.call.extra[before:used].tobytes())
-                self.state[at.C_EXTRA_USED] = before
+            if seal.reader is not None:
+                seal.reader.component.drop()
+            raise
         if seal.reader is not None:
             seal.side.tree.install(seal.reader)
         memory.drop(seal.window.number)
         seal.side.refresh()
         self._submit(self._tidy_later)
 
-    def _log_ghosts(self, payload: bytes) -> None:
+    def _ghosts_of_sealed(self, number: int) -> None:
+        """Leave ghosts for a sealed window, in memory and in the log."""
+        # This may happen in the middle of a call: what that has so far is not to be touched.
+        before, status = int(self.state[at.C_EXTRA_USED]), int(self.state[at.C_STATUS])
+        self._leave_ghosts(number, self.newest, sealing=True)
+        used = int(self.state[at.C_EXTRA_USED])
+        payload = self.call.extra[before:used].tobytes()
+        self.state[at.C_EXTRA_USED], self.state[at.C_STATUS] = before, status
+        if not payload:
+            return
         if self._recovering:
             self._late_ghosts.append(payload)
         else:
@@ -394,13 +403,15 @@ class Engine:
     # ---- background ------------------------------------------------------------------------------
 
     def _submit(self, job: Callable[[], None]) -> None:
-        if not self._closed:
+        # During recovery there is no lock to take: what there is to tidy waits.
+        if not self._closed and not self._recovering:
             self.worker.submit(job)
 
     def _look_after(self) -> None:
         """Start background work when memory fills up, the log grows or components expire."""
         for side in self.sides:
             side.memory.state[at.E_LOG] = self.store.log.segment
+            side.memory.share()
             if side.tree.drop_expired(self.newest):
                 side.refresh()
         if self._busy:
@@ -513,13 +524,15 @@ class Engine:
             held.append(payload)
             size += len(payload)
         self._replay(held, current)
-        self._recovering = False
         for side in self.sides:
             side.memory.state[at.E_LOG] = self.store.log.segment
         self.drop_expired()
         for payload in self._late_ghosts:
             self.store.log.append(payload)
         self._late_ghosts.clear()
+        self._recovering = False
+        if any(side.tree.has_waste for side in self.sides):
+            self._submit(self._tidy_later)
 
     def _replay(self, payloads: list[memoryview], segment: int) -> None:
         if not payloads:
@@ -602,6 +615,8 @@ class Engine:
         with contextlib.suppress(TidelineError):  # the log has what the manifest would say
             self.store.commit(self._snapshot)
         self.store.close()
+        for side in self.sides:
+            side.memory.close()
 
 
 def _grown(old: Words | None, cap: int) -> Words:

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 
 from tideline.kernels import heap, layout as at
 
-__all__ = ["Memory", "WindowFacts"]
+__all__ = ["Budget", "Memory", "WindowFacts"]
 
 Words = NDArray[np.int64]
+_LEAST = 4 * at.SPARE  # segments an index cannot do without
 _PAGE_SLACK = 64  # free segments kept warm: giving pages back and taking them again costs
 
 
@@ -39,13 +40,33 @@ class WindowFacts:
         self.slots = int(row[at.W_SLOT_COUNT])
 
 
+class Budget:
+    """Memory that several indexes share: each may take what the others leave.
+
+    >>> Budget(64 << 20).segments
+    179
+    """
+
+    def __init__(self, size_bytes: int) -> None:
+        self.size_bytes = size_bytes
+        # The tables take about a third on top of what they point to.
+        self.segments = max(int(size_bytes * 0.7) // (at.SEGMENT * 8), _LEAST)
+        self.members: list[Memory] = []
+
+    def left_for(self, member: Memory) -> int:
+        """Segments a member may have now."""
+        others = sum(other.segments_used for other in self.members if other is not member)
+        return max(self.segments - others, _LEAST)
+
+
 class Memory:
     """Windows of records in memory, found by place and by id."""
 
-    def __init__(self, budget_bytes: int, *, mode: int, seeds: tuple[int, int]) -> None:
+    def __init__(self, budget: Budget, *, mode: int, seeds: tuple[int, int]) -> None:
         segment_bytes = at.SEGMENT * 8
-        # The tables take about a third on top of what they point to.
-        self.limit = max(int(budget_bytes * 0.7) // segment_bytes, 4 * at.SPARE)
+        self._budget = budget
+        budget.members.append(self)
+        self.limit = budget.segments
         # Ghosts left by a seal must find room even when there is none: that is the headroom.
         self._headroom = self.limit // 4 + at.SPARE
         self._map = mmap.mmap(
@@ -174,6 +195,15 @@ class Memory:
         table = self._tombs.reshape(-1, 4)
         used = table[(table[:, 0] != 0) & (table[:, 1] != at.FOREVER)]
         return dict(zip((used[:, 0] - 1).tolist(), used[:, 1].tolist(), strict=True))
+
+    def share(self) -> None:
+        """Take as limit what the other members of the budget leave."""
+        self.limit = self._budget.left_for(self)
+        self.state[at.E_LIMIT] = self.limit
+
+    def close(self) -> None:
+        """Leave the budget to the others."""
+        self._budget.members.remove(self)
 
     def allow_headroom(self, allowed: bool) -> None:
         """Let the heap grow past its limit for a moment."""

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
+import llvmlite.binding
 import numba
 from numba.core import caching
 
@@ -25,7 +27,8 @@ _HERE = Path(__file__).parent
 
 
 def _fingerprint() -> str:
-    digest = hashlib.sha256(numba.__version__.encode())
+    host = (numba.__version__, sys.version, llvmlite.binding.get_host_cpu_name())
+    digest = hashlib.sha256(repr(host).encode())
     for source in sorted(_HERE.glob("*.py")):
         digest.update(source.name.encode() + b"\0" + source.read_bytes())
     checked = "-checked" if numba.config.BOUNDSCHECK else ""

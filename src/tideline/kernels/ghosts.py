@@ -17,6 +17,7 @@ from tideline.kernels.layout import (
     C_ANSWER_COUNT,
     C_EVENT_REF_COUNT,
     C_EVENTS,
+    C_EXTRA_USED,
     C_SCRATCH,
     C_STATUS,
     C_SUBS,
@@ -84,10 +85,13 @@ def collect_ghosts(address, number, now, sealing):
                         if not has_room(e):
                             c[C_STATUS] = NEED_MEMORY
                             return
-                        fresh = copy_ghost(e, h, o, h[o + KEEP], now, tree, first_log)
-                        if fresh and sealing and not log_ghost(c, e, h, o, h[o + KEEP]):
+                        # Logged first: a ghost that is there is never logged again.
+                        used = c[C_EXTRA_USED]
+                        if sealing and not log_ghost(c, e, h, o, h[o + KEEP]):
                             c[C_STATUS] = NEED_OUTPUT
                             return
+                        if not copy_ghost(e, h, o, h[o + KEEP], now, tree, first_log):
+                            c[C_EXTRA_USED] = used
                 o += SUB_WORDS
             chunk = h[chunk]
         slot = next_slot(h, slot)

@@ -171,7 +171,8 @@ def pick_window(e, until, now):
         width = 0
         limit = FOREVER
     else:
-        # A quarter of the time left: a record stays at most that long after its end.
+        # A quarter of the time left, rounded up to a power of two: a record stays in memory
+        # at most that long after its end.
         quarter = (until - now) >> 2
         width = LEAST_WIDTH
         while width < quarter:

@@ -169,7 +169,7 @@ R_COND, R_UNSEEN, R_SAME = 1, 2, 4  # row flags
 ) = range(35)
 C_WORDS = 40
 
-DONE, NEED_MEMORY, NEED_DIR, NEED_IDS, NEED_OUTPUT, NEED_DROP, NEED_TOMBS, NEED_SCRATCH = range(8)
+DONE, NEED_MEMORY, NEED_OUTPUT, NEED_DROP, NEED_SCRATCH = range(5)
 
 LIVE, MAYBE = 1, 2  # answer kinds: past is 0; MAYBE: the condition is still to be checked
 

@@ -263,6 +263,18 @@ def holder(es, hs, ee, he, kind, row, octet, p, now):
 
 
 @jit
+def lookup(address, now):
+    """The subscription whose id the first row of the call names, or 0."""
+    c = words(address, C_WORDS)
+    e = engine(c[C_SUBS])
+    h = heap_of(e)
+    size = words(c[C_ROWS], 1)[0] >> 32
+    row = words(c[C_ROWS], size)
+    octet = octets(c[C_ROWS], size * 8)
+    return holder(e, h, e, h, CANCEL, row, octet, 0, now)
+
+
+@jit
 def make_void(row, p):
     row[p] = (row[p] >> 8) << 8
 
@@ -382,8 +394,12 @@ def keep_sealed(c, e, h, first, until, now):
             continue
         if not has_room(e):
             return NEED_MEMORY
-        if ghost_of_sealed(e, h, d, x, until, now, tree) and not log_ghost(c, e, h, ref, until):
+        # Logged first: a ghost that is there is never logged again.
+        used = c[C_EXTRA_USED]
+        if not log_ghost(c, e, h, ref, until):
             return NEED_OUTPUT
+        if not ghost_of_sealed(e, h, d, x, until, now, tree):
+            c[C_EXTRA_USED] = used
     return DONE
 
 
@@ -453,9 +469,8 @@ def replay_rows(address):
             seq = row[p + R_SEQ]
             if now > c[C_NEWEST]:
                 c[C_NEWEST] = now
-            if now >= es[E_NEXT_EXPIRY] or now >= ee[E_NEXT_EXPIRY]:
-                c[C_STATUS] = NEED_DROP
-                break
+            # Nothing is dropped before the end: what a subscription was answered with may
+            # still come, and decides whether it leaves a ghost.
             if not has_room(es) or not has_room(ee):
                 c[C_STATUS] = NEED_MEMORY
                 break

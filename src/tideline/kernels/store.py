@@ -350,8 +350,8 @@ def cancel(e, h, ref, ended, now, tree):
             ended, now, keys, offsets[place], offsets[place + 1], tree,
         )
         return seq
+    h[ref + STAMP] = ended  # before the flag: an exporter may be reading
     h[ref + SUB_BLOB] |= F_CANCELLED
-    h[ref + STAMP] = ended
     if any_frozen(e):  # it may have been copied out already, unmarked
         slot = h[(h[ref + SUB_BLOB] & LOW48) + 1]
         start = (slot + SLOT_KEY) * 8

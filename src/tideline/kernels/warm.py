@@ -34,6 +34,7 @@ def kernels() -> list[tuple[Any, tuple[Any, ...]]]:
     return [
         (rows.run_rows, (_I, _I, _Q)),
         (rows.begin_part, (_I,)),
+        (rows.lookup, (_I, _I)),
         (rows.replay_rows, (_I,)),
         (rows.take_back, (_I, _I, _I, _I)),
         (ghosts.collect_ghosts, (_I, _I, _I, _Q)),

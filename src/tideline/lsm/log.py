@@ -213,6 +213,11 @@ class Log:
         with self._commit:
             return sum(self._kept.values()) + self._end
 
+    def sync_all(self) -> None:
+        """`sync` for everything appended so far, under the same lock as `append`."""
+        if self._disk:
+            self.sync(Position(self._segment, self._end - 1))
+
     def rotate(self) -> None:
         """Begin a new segment, under the same lock as `append`."""
         self._rotate()
@@ -403,6 +408,9 @@ class NullLog:
         return self._position
 
     def sync(self, position: Position) -> None:
+        """Returns at once."""
+
+    def sync_all(self) -> None:
         """Returns at once."""
 
     def rotate(self) -> None:
