@@ -25,6 +25,7 @@ from tideline.model import Applied, Event
 if TYPE_CHECKING:
     from tideline.channel.channel import Channel
     from tideline.channel.subscription import Subscription
+    from tideline.index.memory import Memory
 
 __all__ = ["answers_table", "apply", "rejected_table"]
 
@@ -54,8 +55,13 @@ def apply(channel: Channel, table: pa.Table) -> Applied:
         tables.extend(
             _run(channel, operations, rows[begin:end], starts[first:limit] - begin, first)
         )
-    answers = pa.concat_tables(tables) if tables else answers_table([], [], [], [], [])
-    return Applied(answers.unify_dictionaries(), rejected_table(operations.rejected))
+    if len(tables) == 1:
+        answers = tables[0]
+    elif tables:
+        answers = pa.concat_tables(tables).unify_dictionaries()
+    else:
+        answers = answers_table([], [], [], [], [])
+    return Applied(answers, rejected_table(operations.rejected))
 
 
 def _run(
@@ -120,18 +126,25 @@ def _table(
     sub_refs, event_refs = call.sub_refs[:subs], call.event_refs[:events]
     columns = [
         pa.array(call.row[picked] + first),
-        _dictionary(sub_memory.address, at.SUBS, False, sub_refs, call.rows, starts, sub_codes),
+        _dictionary(sub_memory.address, at.SUBS, False, sub_refs, call.rows, starts, sub_codes,
+                    _distinct(sub_memory, sub_refs)),
         _dictionary(event_memory.address, at.EVENTS, False, event_refs, call.rows, starts,
-                    event_codes),
+                    event_codes, _distinct(event_memory, event_refs)),
         _dictionary(sub_memory.address, at.SUBS, True, sub_refs, call.rows, starts, sub_codes),
         pa.DictionaryArray.from_arrays(pa.array(kinds), _KINDS),
     ]  # fmt: skip
     return pa.Table.from_arrays(columns, schema=_ANSWERS)
 
 
+def _distinct(memory: Memory, refs: Words) -> bool:
+    """Whether no two of these records can have one id."""
+    return not memory.state[at.E_REUSED] and not (refs >= at.ON_DISK).any()
+
+
 def _dictionary(
-    address: int, side: int, user: bool, refs: Words, rows: Words, starts: Words, codes: Words
-) -> pa.DictionaryArray:
+    address: int, side: int, user: bool, refs: Words, rows: Words, starts: Words, codes: Words,
+    distinct: bool = False,
+) -> pa.DictionaryArray:  # fmt: skip
     """A column of texts: one per code, each distinct text once."""
     offsets = np.empty(len(refs) + 1, np.int32)
     room = 24 * len(refs) + 64
@@ -143,6 +156,8 @@ def _dictionary(
         room *= 4
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
     texts = pa.Array.from_buffers(pa.string(), len(refs), buffers)
+    if distinct:
+        return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), texts)
     coded = texts.dictionary_encode()
     indices = np.asarray(coded.indices)[codes]
     return pa.DictionaryArray.from_arrays(pa.array(indices), coded.dictionary)

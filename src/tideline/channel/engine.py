@@ -182,6 +182,7 @@ class Engine:
         self._since_check = 0
         self._busy = False  # a background check is on its way
         self._recovering = True
+        self._limbo = False  # whether dropped windows wait for their memory to be freed
         self._closed = False
         self._late_ghosts: list[bytes] = []
         self.state[at.C_NEWEST] = self.facts.get("newest", -FOREVER)
@@ -238,9 +239,10 @@ class Engine:
     ) -> tuple[int, Position | None]:
         """Run rows that store something, and log them. Returns the kernel's result and where.
 
-        Answers point into memory. So before anything is dropped or sealed in the middle of
-        a call, what has been done so far is logged and handed to `part` (with the kernel's
-        result), and the rest is a new part. A failure takes back the rows of its part.
+        Answers point into memory. Windows that expire in the middle of a call are dropped but
+        stay readable until the next; before anything is sealed, what has been done so far is
+        logged and handed to `part` (with the kernel's result), and the rest is a new part. A
+        failure takes back the rows of its part.
         """
         if self._closed:
             raise Closed("the database was closed")
@@ -249,6 +251,10 @@ class Engine:
         if self._since_check >= _CHECK_EVERY:
             self._since_check = 0
             self._look_after()
+        if self._limbo:
+            self._limbo = False
+            for side in self.sides:
+                side.memory.release()
         state = self.state
         seq = state[at.C_NEXT_SEQ]
         result = int(kernel.run_rows(self.address, words, True))
@@ -257,7 +263,7 @@ class Engine:
         try:
             while result & 0xFF:
                 status = result & 0xFF
-                if status in (at.NEED_DROP, at.NEED_MEMORY) and state[at.C_ROW] > first_row:
+                if status == at.NEED_MEMORY and state[at.C_ROW] > first_row:
                     assert part is not None  # a single row is never cut in two
                     limit = int(state[at.C_POS])
                     position = self._log(first_word, limit) or position
@@ -287,7 +293,7 @@ class Engine:
     def _serve(self, status: int) -> None:
         """Give a kernel what it asked for."""
         if status == at.NEED_DROP:
-            self.drop_expired()
+            self._drop_windows()
         elif status == at.NEED_OUTPUT:
             self.call.grow_output()
         elif status == at.NEED_SCRATCH:
@@ -297,6 +303,7 @@ class Engine:
                 side.memory.grow_tables(self.newest)
                 if side.memory.lacks_segments():
                     self.drop_expired()
+                    side.memory.release()
                 while side.memory.lacks_segments():
                     self._make_room(side)
 
@@ -304,15 +311,20 @@ class Engine:
 
     def drop_expired(self) -> None:
         """Drop every window and component in which nothing is valid any more."""
+        self._drop_windows()
+        for side in self.sides:
+            if side.tree.drop_expired(self.newest):
+                side.refresh()
+
+    def _drop_windows(self) -> None:
         now = self.newest
+        self._limbo = True
         for side in self.sides:
             for number in side.memory.expired(now):
                 if side is self.sides[0]:
                     self._leave_ghosts(number, now, sealing=False)
                 side.memory.drop(number)
                 side.tree.dropped += 1
-            if side.tree.drop_expired(now):
-                side.refresh()
 
     def _leave_ghosts(self, number: int, now: int, *, sealing: bool) -> None:
         memory = self.sides[0].memory
@@ -382,6 +394,7 @@ class Engine:
         if seal.reader is not None:
             seal.side.tree.install(seal.reader)
         memory.drop(seal.window.number)
+        memory.release()
         seal.side.refresh()
         self._submit(self._tidy_later)
 

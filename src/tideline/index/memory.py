@@ -77,9 +77,10 @@ class Memory:
         self.heap: Words = np.frombuffer(self._map, dtype=np.int64)
         self.state: Words = np.zeros(at.E_WORDS, np.int64)
         self._free: Words = np.zeros(self.limit + self._headroom, np.int64)
+        self._limbo: Words = np.zeros_like(self._free)
         self._windows: Words = np.zeros(at.WINDOWS * at.W_WORDS, np.int64)
         self._active: Words = np.zeros(at.WINDOWS, np.int64)
-        self._dir: Words = np.zeros(3 * 1024, np.int64)
+        self._dir: Words = np.zeros(at.DIR_ENTRY * 1024, np.int64)
         self._ids: Words = np.zeros(2 * 1024, np.int64)
         self._tombs: Words = np.zeros(4 * 64, np.int64)
         self._cold = 0  # free segments whose pages were given back (bottom of the stack)
@@ -87,6 +88,7 @@ class Memory:
         state[at.E_HEAP] = self.heap.ctypes.data
         state[at.E_HEAP_WORDS] = len(self.heap)
         state[at.E_FREE] = self._free.ctypes.data
+        state[at.E_LIMBO] = self._limbo.ctypes.data
         state[at.E_LIMIT] = self.limit
         state[at.E_WINDOWS] = self._windows.ctypes.data
         state[at.E_ACTIVE] = self._active.ctypes.data
@@ -158,8 +160,13 @@ class Memory:
         heap.set_state(self.address, number, at.OPEN)
 
     def drop(self, number: int) -> None:
-        """Give back all the memory of a window, whole."""
+        """Drop a window whole; its memory is free after `release`."""
         heap.drop_window(self.address, number)
+
+    def release(self) -> None:
+        """Free the memory of dropped windows: no answer points there any more."""
+        if self.state[at.E_LIMBO_COUNT]:
+            heap.release(self.address)
 
     def expired(self, now: int) -> list[int]:
         """Windows in which nothing is valid any more."""
@@ -167,6 +174,7 @@ class Memory:
 
     def trim(self) -> None:
         """Give free pages back to the operating system and shrink what is mostly empty."""
+        self.release()
         free = int(self.state[at.E_FREE_COUNT])
         self._cold = min(self._cold, free)
         keep = min(_PAGE_SLACK, self.segments_used // 4)
@@ -213,9 +221,9 @@ class Memory:
 
     def _rebuild_dir(self, live: int) -> None:
         cap = _capacity(live + 128)
-        old, self._dir = self._dir, np.zeros(3 * cap, np.int64)
+        old, self._dir = self._dir, np.zeros(at.DIR_ENTRY * cap, np.int64)
         self.state[at.E_DIR], self.state[at.E_DIR_CAP] = self._dir.ctypes.data, cap
-        heap.rebuild_dir(self.address, old.ctypes.data, len(old) // 3)
+        heap.rebuild_dir(self.address, old.ctypes.data, len(old) // at.DIR_ENTRY)
 
     def _rebuild_ids(self, live: int) -> None:
         cap = _capacity(live + 64)

@@ -24,6 +24,7 @@ from tideline.kernels.layout import (
     E_DIR,
     E_DIR_CAP,
     E_DIR_USED,
+    DIR_ENTRY,
     E_FREE,
     E_FREE_COUNT,
     E_HEAP,
@@ -32,19 +33,24 @@ from tideline.kernels.layout import (
     E_IDS,
     E_IDS_CAP,
     E_IDS_USED,
+    E_LIMBO,
+    E_LIMBO_COUNT,
     E_LIMIT,
     E_LOG,
     E_MODE,
     E_NEXT_EXPIRY,
     E_NEXT_GEN,
+    E_REUSED,
     E_TOMBS,
     E_TOMBS_CAP,
     E_TOMBS_USED,
     E_WINDOWS,
     E_WORDS,
+    EVENTS,
     F_VOID,
     FOREVER,
     FREE,
+    GHOSTS,
     LOW32,
     LOW48,
     OPEN,
@@ -163,8 +169,12 @@ def note_expiry(e):
 
 
 @jit
-def pick_window(e, until, now):
-    """The open window (index of its first word) for a record that ends at `until`."""
+def pick_window(e, until, now, coarse):
+    """The open window (index of its first word) for a record that ends at `until`.
+
+    `coarse` is for ghosts: they are small and never scanned for live answers, so few wide
+    windows serve them best.
+    """
     ws = windows_of(e)
     active = active_of(e)
     if until >= FOREVER:
@@ -173,7 +183,7 @@ def pick_window(e, until, now):
     else:
         # A quarter of the time left, rounded up to a power of two: a record stays in memory
         # at most that long after its end.
-        quarter = (until - now) >> 2
+        quarter = (until - now) >> (0 if coarse else 2)
         width = LEAST_WIDTH
         while width < quarter:
             width <<= 1
@@ -229,18 +239,19 @@ def set_state(address, number, state):
 
 @jit
 def drop_window(address, number):
-    """Give a window's segments back. Returns how many there were."""
+    """Forget a window. Its segments stay readable until `release`: answers of the running
+    call may still point there. Returns how many there were."""
     e = engine(address)
     h = heap_of(e)
     ws = windows_of(e)
     w = number * W_WORDS
-    free = words(e[E_FREE], e[E_HIGH])
+    limbo = words(e[E_LIMBO], e[E_HIGH])
     segment = ws[w + W_FIRST]
     count = 0
     while segment >= 0:
         following = h[segment]
-        free[e[E_FREE_COUNT]] = segment // SEGMENT
-        e[E_FREE_COUNT] += 1
+        limbo[e[E_LIMBO_COUNT]] = segment // SEGMENT
+        e[E_LIMBO_COUNT] += 1
         count += 1
         segment = following
     ws[w + W_STATE] = FREE
@@ -252,6 +263,18 @@ def drop_window(address, number):
             break
     note_expiry(e)
     return count
+
+
+@jit
+def release(address):
+    """Give the segments of dropped windows back: nobody points there any more."""
+    e = engine(address)
+    free = words(e[E_FREE], e[E_HIGH])
+    limbo = words(e[E_LIMBO], e[E_HIGH])
+    for i in range(e[E_LIMBO_COUNT]):
+        free[e[E_FREE_COUNT]] = limbo[i]
+        e[E_FREE_COUNT] += 1
+    e[E_LIMBO_COUNT] = 0
 
 
 # ---- entries of the two tables ----------------------------------------------------
@@ -290,27 +313,38 @@ def has_room(e):
 def find_slot(e, w, h1, h2):
     """The slot of a place in a window, or 0."""
     ws = windows_of(e)
-    table = words(e[E_DIR], e[E_DIR_CAP] * 3)
+    i = find_entry(e, h1 + ws[w + W_GEN] * GOLDEN, h2)
+    if i < 0:
+        return 0
+    return words(e[E_DIR], e[E_DIR_CAP] * DIR_ENTRY)[i + 2] & ENTRY_REF
+
+
+@jit
+def find_entry(e, k1, h2):
+    """Where the entry of a place in a window begins (k1 carries the window), or -1."""
+    table = words(e[E_DIR], e[E_DIR_CAP] * DIR_ENTRY)
     mask = e[E_DIR_CAP] - 1
-    k1 = h1 + ws[w + W_GEN] * GOLDEN
     i = (k1 ^ (k1 >> 32)) & mask
     while True:
-        packed = table[3 * i + 2]
-        if packed == 0:
-            return 0
-        if table[3 * i] == k1 and table[3 * i + 1] == h2:
-            return packed & ENTRY_REF
+        at = DIR_ENTRY * i
+        if table[at + 2] == 0:
+            return -1
+        if table[at] == k1 and table[at + 1] == h2:
+            return at
         i = (i + 1) & mask
 
 
 @jit
-def put_entry(table, mask, k1, h2, packed):
+def put_entry(table, mask, k1, h2, packed, subs, events):
     i = (k1 ^ (k1 >> 32)) & mask
-    while table[3 * i + 2] != 0:
+    while table[DIR_ENTRY * i + 2] != 0:
         i = (i + 1) & mask
-    table[3 * i] = k1
-    table[3 * i + 1] = h2
-    table[3 * i + 2] = packed
+    at = DIR_ENTRY * i
+    table[at] = k1
+    table[at + 1] = h2
+    table[at + 2] = packed
+    table[at + 3] = subs
+    table[at + 4] = events
 
 
 @jit
@@ -332,8 +366,8 @@ def make_slot(e, h, w, h1, h2, key, start, length, parent):
         h[slot + SLOT_SIBLING] = h[parent + SLOT_CHILD]
         h[parent + SLOT_CHILD] = slot
     k1 = h1 + ws[w + W_GEN] * GOLDEN
-    table = words(e[E_DIR], e[E_DIR_CAP] * 3)
-    put_entry(table, e[E_DIR_CAP] - 1, k1, h2, pack_entry(slot, w, ws[w + W_GEN]))
+    table = words(e[E_DIR], e[E_DIR_CAP] * DIR_ENTRY)
+    put_entry(table, e[E_DIR_CAP] - 1, k1, h2, pack_entry(slot, w, ws[w + W_GEN]), 0, 0)
     e[E_DIR_USED] += 1
     return slot
 
@@ -391,6 +425,63 @@ def gather_slots(e, h, w, tree, count, out, limit):
 
 
 @jit
+def heads(e, h, side, tree, count, first, limit, now, out, room):
+    """The first chunks of the lists at places that meet a place, over all windows in question.
+
+    Subscriptions: windows that may hold one with since <= first < until (limit unused).
+    Events: windows that may hold one with first <= at < limit. Writes them into out[0:room);
+    returns how many, or -1 when they do not fit.
+
+    Each window costs a cache miss; going over them in rounds lets the misses overlap.
+    """
+    ws = windows_of(e)
+    active = active_of(e)
+    table = words(e[E_DIR], e[E_DIR_CAP] * DIR_ENTRY)
+    mask = e[E_DIR_CAP] - 1
+    flat = e[E_MODE] == 0
+    found = 0
+    for i in range(e[E_ACTIVE_COUNT]):
+        w = active[i] * W_WORDS
+        if side == EVENTS:
+            if ws[w + W_EVENTS] == 0 or ws[w + W_EVENT_UNTIL_HIGH] <= now:
+                continue
+            if ws[w + W_AT_HIGH] < first or ws[w + W_AT_LOW] >= limit:
+                continue
+        else:
+            if ws[w + W_SUBS] == 0 or ws[w + W_UNTIL_HIGH] <= now:
+                continue
+            if ws[w + W_UNTIL_HIGH] <= first or ws[w + W_SINCE_LOW] > first:
+                continue
+        if flat:
+            k1 = tree[0] + ws[w + W_GEN] * GOLDEN
+            at = DIR_ENTRY * ((k1 ^ (k1 >> 32)) & mask)
+            out[3 * found] = k1
+            out[3 * found + 1] = table[at]
+            out[3 * found + 2] = at
+            found += 1
+        else:
+            got = gather_slots(e, h, w, tree, count, out[found:room], room - found)
+            if got < 0:
+                return -1
+            found += got
+    kept = 0
+    for k in range(found):
+        if flat:
+            at = out[3 * k + 2]
+            if out[3 * k + 1] != out[3 * k] or table[at + 1] != tree[1] or table[at + 2] == 0:
+                at = find_entry(e, out[3 * k], tree[1])
+                if at < 0:
+                    continue
+            head = table[at + 3 + side]
+        else:
+            head = h[out[k] + side]
+        if head > 0:  # never overtakes what is still to be read
+            out[kept] = head
+            kept += 1
+    return kept
+
+
+@jit
 def slot_key_length(h, slot):
     return h[slot + SLOT_NEXT] >> 48
 
@@ -399,7 +490,7 @@ def slot_key_length(h, slot):
 
 
 @jit
-def append_record(e, h, w, slot, side, size):
+def append_record(e, h, w, slot, side, size, tree, count):
     """Room for one more record at the end of a list; returns where it goes."""
     chunk = h[slot + side]
     if chunk > 0:
@@ -415,6 +506,10 @@ def append_record(e, h, w, slot, side, size):
     h[fresh] = chunk
     h[fresh + 1] = 1 | (cap << 32)
     h[slot + side] = fresh
+    if side != GHOSTS:  # the directory knows the heads too: a search need not touch the slot
+        k1 = tree[3 * count - 3] + windows_of(e)[w + W_GEN] * GOLDEN
+        at = find_entry(e, k1, tree[3 * count - 2])
+        words(e[E_DIR], e[E_DIR_CAP] * DIR_ENTRY)[at + 3 + side] = fresh
     return fresh + CHUNK
 
 
@@ -498,13 +593,14 @@ def bury(address, seq, ended, until):
 def rebuild_dir(address, old_address, old_cap):
     """Move the entries that still count from an old directory into the engine's new one."""
     e = engine(address)
-    old = words(old_address, old_cap * 3)
-    table = words(e[E_DIR], e[E_DIR_CAP] * 3)
+    old = words(old_address, old_cap * DIR_ENTRY)
+    table = words(e[E_DIR], e[E_DIR_CAP] * DIR_ENTRY)
+    mask = e[E_DIR_CAP] - 1
     used = 0
-    for i in range(old_cap):
-        packed = old[3 * i + 2]
+    for i in range(0, old_cap * DIR_ENTRY, DIR_ENTRY):
+        packed = old[i + 2]
         if packed != 0 and entry_window(e, packed) >= 0:
-            put_entry(table, e[E_DIR_CAP] - 1, old[3 * i], old[3 * i + 1], packed)
+            put_entry(table, mask, old[i], old[i + 1], packed, old[i + 3], old[i + 4])
             used += 1
     e[E_DIR_USED] = used
 
@@ -526,6 +622,7 @@ def rebuild_ids(address, old_address, old_cap):
             table[2 * j + 1] = old[2 * i + 1]
             used += 1
     e[E_IDS_USED] = used
+    e[E_REUSED] = 1  # what was left out might have told
 
 
 @jit
@@ -543,10 +640,10 @@ def rebuild_tombs(address, old_address, old_cap, now):
 def count_entries(address):
     """How many entries of the directory and the id table still count."""
     e = engine(address)
-    table = words(e[E_DIR], e[E_DIR_CAP] * 3)
+    table = words(e[E_DIR], e[E_DIR_CAP] * DIR_ENTRY)
     places = 0
-    for i in range(e[E_DIR_CAP]):
-        if table[3 * i + 2] != 0 and entry_window(e, table[3 * i + 2]) >= 0:
+    for i in range(2, e[E_DIR_CAP] * DIR_ENTRY, DIR_ENTRY):
+        if table[i] != 0 and entry_window(e, table[i]) >= 0:
             places += 1
     ids = words(e[E_IDS], e[E_IDS_CAP] * 2)
     known = 0

@@ -6,6 +6,7 @@ components (layout `dual` has one, `two` has two: one a side).
     engine   state words E_*: addresses and counters
     heap     segments of SEGMENT words, each owned by one window and chained
     window   W_* words: one expiry bucket; holds slots, chunks, records, blobs
+    entry    of the directory: 0, 1 hashes | 2 slot, window | 3, 4 heads of both lists
     slot     a place inside a window: three list heads, a chain, the key
              0 subscriptions | 1 events | 2 ghosts | 3 next slot + key length << 48
              4 first child   | 5 next sibling | 6.. key bytes
@@ -66,9 +67,13 @@ FOREVER = 1 << 62
     E_LOG,  # the log segment that new records go to
     E_NEXT_EXPIRY,  # the first moment at which a window can be dropped
     E_READS,  # component reads so far
-) = range(27)
+    E_LIMBO,  # address of segments whose windows were dropped during the running call
+    E_LIMBO_COUNT,
+    E_REUSED,  # 1 when an id may have been given to two records of the running call
+) = range(30)
 E_WORDS = 32
 
+DIR_ENTRY = 5  # words: two hashes, slot + window, heads of both lists
 SEGMENT = 32_768  # words: 256 KiB
 SPARE = 8  # free segments that must be there before a row is stored
 WINDOWS = 256

@@ -21,6 +21,7 @@ from tideline.kernels.heap import (
     find_slot,
     find_tomb,
     gather_slots,
+    heads,
     heap_bytes,
     slot_key_length,
     windows_of,
@@ -118,14 +119,8 @@ from tideline.kernels.layout import (
     SUBS,
     UNTIL,
     USER,
-    W_AT_HIGH,
-    W_AT_LOW,
-    W_EVENT_UNTIL_HIGH,
-    W_EVENTS,
     W_GHOSTS,
-    W_SINCE_LOW,
     W_SUBS,
-    W_UNTIL_HIGH,
     W_WORDS,
 )
 from tideline.kernels.text import nodes
@@ -261,40 +256,30 @@ def answer_subscriptions(c, e, h, key, start, tree, count, at, until, now, shape
     """Emit every subscription an arriving event answers. Returns (status, own code, unseen)."""
     own = -1
     unseen = False
-    ws = windows_of(e)
-    active = active_of(e)
-    slots, room = slots_scratch(c)
+    lists, room = slots_scratch(c)
     exact = shape[0] != 0
-    for i in range(e[E_ACTIVE_COUNT]):
-        w = active[i] * W_WORDS
-        if ws[w + W_SUBS] == 0 or ws[w + W_UNTIL_HIGH] <= now:
-            continue
-        if ws[w + W_UNTIL_HIGH] <= at or ws[w + W_SINCE_LOW] > at:
-            continue
-        found = gather_slots(e, h, w, tree, count, slots, room)
-        if found < 0:
-            return NEED_SCRATCH, own, unseen
-        for j in range(found):
-            chunk = h[slots[j] + SUBS]
-            while chunk > 0:
-                o = chunk + CHUNK
-                for _ in range(h[chunk + 1] & LOW32):
-                    if h[o + SINCE] <= at and at < h[o + UNTIL] and now < h[o + UNTIL]:
-                        blob = h[o + SUB_BLOB]
-                        if blob & SKIPPED == 0 and (
-                            not exact or meet(shape, heap_shape(e, h, blob))
-                        ):
-                            if own < 0:
-                                own = new_code(c, EVENTS, IN_ROW + c[C_ROW])
-                            kind = LIVE | (MAYBE if blob & F_COND else 0)
-                            if not emit(c, sub_code(c, h, o), own, kind):
-                                return NEED_OUTPUT, own, unseen
-                            if until > h[o + KEEP]:
-                                h[o + KEEP] = until
-                            if blob & F_UNSEEN:
-                                unseen = True
-                    o += SUB_WORDS
-                chunk = h[chunk]
+    found = heads(e, h, SUBS, tree, count, at, at, now, lists, room)
+    if found < 0:
+        return NEED_SCRATCH, own, unseen
+    for j in range(found):
+        chunk = lists[j]
+        while chunk > 0:
+            o = chunk + CHUNK
+            for _ in range(h[chunk + 1] & LOW32):
+                if h[o + SINCE] <= at and at < h[o + UNTIL] and now < h[o + UNTIL]:
+                    blob = h[o + SUB_BLOB]
+                    if blob & SKIPPED == 0 and (not exact or meet(shape, heap_shape(e, h, blob))):
+                        if own < 0:
+                            own = new_code(c, EVENTS, IN_ROW + c[C_ROW])
+                        kind = LIVE | (MAYBE if blob & F_COND else 0)
+                        if not emit(c, sub_code(c, h, o), own, kind):
+                            return NEED_OUTPUT, own, unseen
+                        if until > h[o + KEEP]:
+                            h[o + KEEP] = until
+                        if blob & F_UNSEEN:
+                            unseen = True
+                o += SUB_WORDS
+            chunk = h[chunk]
     ranges, _ = slots_scratch(c)
     for n in range(e[E_COMPONENT_COUNT]):
         d = component(e, n)
@@ -338,48 +323,35 @@ def answer_events(
     0 for a question that is not stored.
     """
     keep = -FOREVER
-    ws = windows_of(e)
-    active = active_of(e)
-    slots, room = slots_scratch(c)
+    lists, room = slots_scratch(c)
     exact = shape[0] != 0
-    for i in range(e[E_ACTIVE_COUNT]):
-        w = active[i] * W_WORDS
-        if ws[w + W_EVENTS] == 0 or ws[w + W_EVENT_UNTIL_HIGH] <= now:
-            continue
-        if ws[w + W_AT_HIGH] < since or ws[w + W_AT_LOW] >= until:
-            continue
-        if same_place:
-            found = 1
-            slots[0] = find_slot(e, w, tree[3 * count - 3], tree[3 * count - 2])
-            if slots[0] == 0:
-                continue
-        else:
-            found = gather_slots(e, h, w, tree, count, slots, room)
-            if found < 0:
-                return NEED_SCRATCH, own, keep
-        for j in range(found):
-            chunk = h[slots[j] + EVENTS]
-            while chunk > 0:
-                o = chunk + CHUNK
-                for _ in range(h[chunk + 1] & LOW32):
-                    if (
-                        since <= h[o + AT]
-                        and h[o + AT] < until
-                        and now < h[o + UNTIL]
-                        and h[o + SEQ] > after
-                    ):
-                        blob = h[o + EVENT_BLOB]
-                        if blob & F_VOID == 0 and shape_fits(
-                            exact, same_place, shape, e, h, blob
-                        ):
-                            if own < 0:
-                                own = new_code(c, SUBS, IN_ROW + c[C_ROW])
-                            if not emit(c, own, event_code(c, h, o), kind):
-                                return NEED_OUTPUT, own, keep
-                            if h[o + UNTIL] > keep:
-                                keep = h[o + UNTIL]
-                    o += EVENT_WORDS
-                chunk = h[chunk]
+    if same_place:
+        found = heads_here(e, h, tree, count, lists)
+    else:
+        found = heads(e, h, EVENTS, tree, count, since, until, now, lists, room)
+    if found < 0:
+        return NEED_SCRATCH, own, keep
+    for j in range(found):
+        chunk = lists[j]
+        while chunk > 0:
+            o = chunk + CHUNK
+            for _ in range(h[chunk + 1] & LOW32):
+                if (
+                    since <= h[o + AT]
+                    and h[o + AT] < until
+                    and now < h[o + UNTIL]
+                    and h[o + SEQ] > after
+                ):
+                    blob = h[o + EVENT_BLOB]
+                    if blob & F_VOID == 0 and shape_fits(exact, same_place, shape, e, h, blob):
+                        if own < 0:
+                            own = new_code(c, SUBS, IN_ROW + c[C_ROW])
+                        if not emit(c, own, event_code(c, h, o), kind):
+                            return NEED_OUTPUT, own, keep
+                        if h[o + UNTIL] > keep:
+                            keep = h[o + UNTIL]
+                o += EVENT_WORDS
+            chunk = h[chunk]
     ranges, _ = slots_scratch(c)
     for n in range(e[E_COMPONENT_COUNT]):
         d = component(e, n)
@@ -416,6 +388,19 @@ def answer_events(
                     if untils[x] > keep:
                         keep = untils[x]
     return DONE, own, keep
+
+
+@jit
+def heads_here(e, h, tree, count, out):
+    """The lists of events at one place and no other, one a window."""
+    active = active_of(e)
+    found = 0
+    for i in range(e[E_ACTIVE_COUNT]):
+        slot = find_slot(e, active[i] * W_WORDS, tree[3 * count - 3], tree[3 * count - 2])
+        if slot > 0 and h[slot + EVENTS] > 0:
+            out[found] = h[slot + EVENTS]
+            found += 1
+    return found
 
 
 @jit

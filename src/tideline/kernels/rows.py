@@ -72,6 +72,7 @@ from tideline.kernels.layout import (
     DONE,
     E_MODE,
     E_NEXT_EXPIRY,
+    E_REUSED,
     E_SEED1,
     E_SEED2,
     EVENT_BLOB,
@@ -248,6 +249,8 @@ def clear(c):
     c[C_PAIR_COUNT] = 0
     c[C_EXTRA_USED] = 0
     c[C_MAYBES] = 0
+    engine(c[C_SUBS])[E_REUSED] = 0
+    engine(c[C_EVENTS])[E_REUSED] = 0
     c[C_EPOCH] = (c[C_EPOCH] + 1) & 0x7FFFFFFF
 
 
@@ -412,7 +415,7 @@ def ghost_of_sealed(e, h, d, x, keep, now, tree):
     keys = octets(d[D_KEYS], d[D_KEY_BYTES])
     start = offsets[place]
     n = nodes(keys, start, offsets[place + 1], e[E_MODE], e[E_SEED1], e[E_SEED2], tree)
-    w = pick_window(e, keep, now)
+    w = pick_window(e, keep, now, True)
     slot = reach_slot(e, h, w, keys, start, tree, n)
     if has_ghost(h, slot, seq):
         return False
@@ -433,7 +436,7 @@ def ghost_of_sealed(e, h, d, x, keep, now, tree):
         f[blob + BLOB_TEXT + 4] = shape[4]
     heap = octets(e[0], e[1] * 8)
     copy(heap, (blob + size) * 8, octets(d[D_SUB_WHERES], FOREVER), where[x], length)
-    o = append_record(e, h, w, slot, GHOSTS, SUB_WORDS)
+    o = append_record(e, h, w, slot, GHOSTS, SUB_WORDS, tree, n)
     h[o + SINCE] = words(d[D_SUB_SINCE], count)[x]
     h[o + UNTIL] = words(d[D_SUB_UNTIL], count)[x]
     h[o + SEQ] = seq

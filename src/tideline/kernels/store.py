@@ -47,6 +47,7 @@ from tideline.kernels.layout import (
     E_IDS,
     E_IDS_CAP,
     E_MODE,
+    E_REUSED,
     E_SEED1,
     E_SEED2,
     EVENT_BLOB,
@@ -147,10 +148,10 @@ def store_event(e, h, row, octet, p, seq, now, tree, count):
     """Store a published event; returns its record."""
     kind, key, ident, user, text, limit = row_parts(row, p)
     until = row[p + R_UNTIL]
-    w = pick_window(e, until, now)
+    w = pick_window(e, until, now, False)
     slot = reach_slot(e, h, w, octet, key, tree, count)
     blob = make_blob(e, h, w, slot, row, octet, p)
-    o = append_record(e, h, w, slot, EVENTS, EVENT_WORDS)
+    o = append_record(e, h, w, slot, EVENTS, EVENT_WORDS, tree, count)
     h[o] = row[p + R_AT]
     h[o + UNTIL] = until
     h[o + SEQ] = seq
@@ -167,7 +168,7 @@ def store_subscription(e, h, row, octet, p, seq, now, tree, count, keep, extra, 
     """Store a subscription (or only its ghost); returns its record."""
     kind, key, ident, user, text, limit = row_parts(row, p)
     until = row[p + R_UNTIL]
-    w = pick_window(e, keep if as_ghost else until, now)
+    w = pick_window(e, keep if as_ghost else until, now, as_ghost)
     slot = reach_slot(e, h, w, octet, key, tree, count)
     blob = make_blob(e, h, w, slot, row, octet, p) | extra
     row_flags = row[p] >> 8
@@ -175,7 +176,8 @@ def store_subscription(e, h, row, octet, p, seq, now, tree, count, keep, extra, 
         blob |= F_COND
     if row_flags & R_UNSEEN:
         blob |= F_UNSEEN
-    o = append_record(e, h, w, slot, GHOSTS if as_ghost else SUBS, SUB_WORDS)
+    side = GHOSTS if as_ghost else SUBS
+    o = append_record(e, h, w, slot, side, SUB_WORDS, tree, count)
     h[o + SINCE] = row[p + R_AT]
     h[o + UNTIL] = until
     h[o + SEQ] = seq
@@ -204,7 +206,9 @@ def find_id(e, h, side, id_hash, data, start, limit, now, wanted):
     i = id_hash & mask
     while table[2 * i] != 0:
         packed = table[2 * i + 1]
-        if table[2 * i] == id_hash and entry_window(e, packed) >= 0:
+        if table[2 * i] == id_hash and entry_window(e, packed) < 0:
+            e[E_REUSED] = 1
+        elif table[2 * i] == id_hash:
             o = packed & ((1 << 36) - 1)
             blob = h[o + (SUB_BLOB if side == SUBS else EVENT_BLOB)]
             if wanted >= 0:
@@ -217,6 +221,7 @@ def find_id(e, h, side, id_hash, data, start, limit, now, wanted):
                 length = h[b] & LOW16
                 if length == limit - start and same(heap_bytes(e), at * 8, data, start, length):
                     return o
+            e[E_REUSED] = 1
         i = (i + 1) & mask
     for c in range(e[E_COMPONENT_COUNT]):
         index = find_disk_id(e, component(e, c), side, id_hash, data, start, limit, now, wanted)
@@ -247,7 +252,7 @@ def copy_ghost(e, h, source, keep, now, tree, first_log):
     start = (old + SLOT_KEY) * 8
     length = slot_key_length(h, old)
     count = nodes(octet, start, start + length, e[E_MODE], e[E_SEED1], e[E_SEED2], tree)
-    w = pick_window(e, keep, now)
+    w = pick_window(e, keep, now, True)
     slot = reach_slot(e, h, w, octet, start, tree, count)
     ws = windows_of(e)
     # The log must keep the segment that can bring this ghost back.
@@ -255,15 +260,18 @@ def copy_ghost(e, h, source, keep, now, tree, first_log):
         ws[w + W_LOG] = first_log
     if has_ghost(h, slot, h[source + SEQ]):
         return False
+    # Id and user are not needed any more, only the shape and the condition.
     size = BLOB_TEXT + (SHAPE_WORDS if blob & F_SHAPE else 0)
     lengths = h[b]
-    text = (lengths & LOW16) + ((lengths >> 16) & LOW16) + (lengths >> 32)
-    size += (text + 7) >> 3
-    fresh = allocate(e, h, w, size)
+    text = lengths >> 32
+    fresh = allocate(e, h, w, size + ((text + 7) >> 3))
     for i in range(size):
         h[fresh + i] = h[b + i]
+    h[fresh] = text << 32
     h[fresh + 1] = slot
-    o = append_record(e, h, w, slot, GHOSTS, SUB_WORDS)
+    start = (b + size) * 8 + (lengths & LOW16) + ((lengths >> 16) & LOW16)
+    copy(octet, (fresh + size) * 8, octet, start, text)
+    o = append_record(e, h, w, slot, GHOSTS, SUB_WORDS, tree, count)
     for i in range(SUB_WORDS):
         h[o + i] = h[source + i]
     h[o + SUB_BLOB] = fresh | (blob & ~LOW48)
@@ -316,12 +324,12 @@ def leave_tomb(e, h, seq, since, until, ended, now, data, start, limit, tree):
     """Record that a sealed (or just being sealed) subscription at a place is cancelled."""
     count = nodes(data, start, limit, e[E_MODE], e[E_SEED1], e[E_SEED2], tree)
     mark_ghosts(e, h, seq, ended, tree, count)
-    w = pick_window(e, until, now)
+    w = pick_window(e, until, now, False)
     slot = reach_slot(e, h, w, data, start, tree, count)
     blob = allocate(e, h, w, BLOB_TEXT)
     h[blob] = 0
     h[blob + 1] = slot
-    o = append_record(e, h, w, slot, SUBS, SUB_WORDS)
+    o = append_record(e, h, w, slot, SUBS, SUB_WORDS, tree, count)
     h[o + SINCE] = since
     h[o + UNTIL] = until
     h[o + SEQ] = seq

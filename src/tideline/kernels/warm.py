@@ -40,6 +40,7 @@ def kernels() -> list[tuple[Any, tuple[Any, ...]]]:
         (ghosts.collect_ghosts, (_I, _I, _I, _Q)),
         (heap.set_state, (_I, _I, _I)),
         (heap.drop_window, (_I, _I)),
+        (heap.release, (_I,)),
         (heap.bury, (_I, _I, _I, _I)),
         (heap.rebuild_dir, (_I, _I, _I)),
         (heap.rebuild_ids, (_I, _I, _I)),
