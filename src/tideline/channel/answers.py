@@ -19,21 +19,43 @@ from tideline.channel.engine import Engine
 from tideline.kernels import layout as at
 from tideline.where import Condition, parse_text
 
-__all__ = ["holding"]
+__all__ = ["Answers", "holding"]
+
+Words = NDArray[np.int64]
+
+
+class Answers:
+    """The answers of the rows [first, limit) of a call, as columns of codes."""
+
+    def __init__(self, engine: Engine, starts: Words, first: int, limit: int) -> None:
+        call = engine.call
+        counts = call.row_counts[first:limit]
+        given = call.codes[: int(counts.sum())]
+        other = given & ~np.int32(at.MAYBE)
+        own = np.repeat(call.row_codes[first:limit].astype(np.int32), counts)
+        self.row = np.repeat(np.arange(first, limit), counts)
+        self.live = np.repeat((call.rows[starts[first:limit]] & 0xFF) == at.PUBLISH, counts)
+        self.sub = np.where(self.live, other, own)
+        self.event = np.where(self.live, own, other)
+        self.asked = given != other
+
+    def keep(self, holds: NDArray[np.bool_]) -> None:
+        """Leave out what does not hold."""
+        for name in ("row", "live", "sub", "event", "asked"):
+            setattr(self, name, getattr(self, name)[holds])
 
 
 def holding(
-    engine: Engine, count: int, starts: NDArray[np.int64], question: Condition | None = None
+    engine: Engine, answers: Answers, starts: Words, question: Condition | None = None
 ) -> NDArray[np.bool_]:
     """Which of the call's answers hold (the lock is held).
 
     `question` is the condition of a find, whose answers name no subscription.
     """
     call = engine.call
-    subs, events, kinds = call.sub[:count], call.event[:count], call.kind[:count]
+    subs, events, asked = answers.sub, answers.event, answers.asked
     pairs = int(engine.state[at.C_PAIR_COUNT])
     pair_answers, pair_subs = call.pair_answer[:pairs], call.pair_sub[:pairs]
-    asked = (kinds & at.MAYBE) != 0
     event_codes = np.union1d(events[asked], events[pair_answers])
     bodies = {
         code: msgspec.json.decode(row.text)
@@ -41,11 +63,9 @@ def holding(
     }
     conditions: dict[int, Condition] = {}
     sub_codes = pair_subs if question is not None else np.union1d(subs[asked], pair_subs)
-    for code, row in _rows(
-        engine, at.SUBS, call.sub_refs, np.unique(sub_codes), starts
-    ).items():
+    for code, row in _rows(engine, at.SUBS, call.sub_refs, np.unique(sub_codes), starts).items():
         conditions[code] = parse_text(row.text)
-    holds = np.ones(count, np.bool_)
+    holds = np.ones(len(subs), np.bool_)
     for k in np.flatnonzero(asked).tolist():
         condition = question if question is not None else conditions[int(subs[k])]
         holds[k] = condition.matches(bodies[int(events[k])])
@@ -56,7 +76,7 @@ def holding(
 
 
 def _rows(
-    engine: Engine, side: int, refs: NDArray[np.int64], codes: Any, starts: NDArray[np.int64]
+    engine: Engine, side: int, refs: Words, codes: Any, starts: Words
 ) -> dict[int, Row]:
     """The records behind some codes."""
     found: dict[int, Row] = {}

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tideline.channel.answers import holding
+from tideline.channel.answers import Answers, holding
 from tideline.channel.checks import BODY_LIMIT_BYTES, ID_LIMIT_BYTES, same_json
 from tideline.channel.codec import read_rows
 from tideline.channel.operations import Operations, read_operations
@@ -78,18 +78,18 @@ def _run(
     def part(result: int) -> None:
         """Take the answers of the rows done so far out of the engine's memory."""
         nonlocal done
-        answers = result >> 16
-        kept = holding(engine, answers, starts) if result & 256 else None
-        parts.append(_table(channel, answers, kept, starts, first))
         limit = int(engine.state[at.C_ROW])
-        for row in range(done, limit):
-            if call.duplicates[row]:
-                reason = _repeated(channel, rows, starts, row)
-                if reason:
-                    operations.rejected[first + row] = reason
+        answers = Answers(engine, starts, done, limit)
+        if result & 256:
+            answers.keep(holding(engine, answers, starts))
+        parts.append(_table(channel, answers, starts, first))
+        for row in (np.flatnonzero(call.duplicates[done:limit]) + done).tolist():
+            reason = _repeated(channel, rows, starts, row)
+            if reason:
+                operations.rejected[first + row] = reason
         done = limit
         if channel._handles:
-            deliveries.extend(_deliveries(channel, answers, kept, starts))
+            deliveries.extend(_deliveries(channel, answers, starts))
 
     with engine.lock:
         channel._check_open()
@@ -111,27 +111,23 @@ def _run(
     return parts
 
 
-def _table(
-    channel: Channel, count: int, kept: NDArray[np.bool_] | None, starts: Words, first: int
-) -> pa.Table:
+def _table(channel: Channel, answers: Answers, starts: Words, first: int) -> pa.Table:
     """The answers of a call as columns."""
     engine = channel._engine
     call, state = engine.call, engine.state
     subs = int(state[at.C_SUB_REF_COUNT])
     events = int(state[at.C_EVENT_REF_COUNT])
-    picked = slice(0, count) if kept is None else np.flatnonzero(kept)
-    sub_codes, event_codes = call.sub[picked], call.event[picked]
-    kinds = (call.kind[picked] & 1).astype(np.int8)
+    sub_codes, event_codes = answers.sub, answers.event
     sub_memory, event_memory = engine.sides[0].memory, engine.sides[-1].memory
     sub_refs, event_refs = call.sub_refs[:subs], call.event_refs[:events]
     columns = [
-        pa.array(call.row[picked] + first),
+        pa.array(answers.row + first),
         _dictionary(sub_memory.address, at.SUBS, False, sub_refs, call.rows, starts, sub_codes,
                     _distinct(sub_memory, sub_refs)),
         _dictionary(event_memory.address, at.EVENTS, False, event_refs, call.rows, starts,
                     event_codes, _distinct(event_memory, event_refs)),
         _dictionary(sub_memory.address, at.SUBS, True, sub_refs, call.rows, starts, sub_codes),
-        pa.DictionaryArray.from_arrays(pa.array(kinds), _KINDS),
+        pa.DictionaryArray.from_arrays(pa.array(answers.live.view(np.int8)), _KINDS),
     ]  # fmt: skip
     return pa.Table.from_arrays(columns, schema=_ANSWERS)
 
@@ -157,7 +153,7 @@ def _dictionary(
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
     texts = pa.Array.from_buffers(pa.string(), len(refs), buffers)
     if distinct:
-        return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), texts)
+        return pa.DictionaryArray.from_arrays(pa.array(codes), texts)
     coded = texts.dictionary_encode()
     indices = np.asarray(coded.indices)[codes]
     return pa.DictionaryArray.from_arrays(pa.array(indices), coded.dictionary)
@@ -193,18 +189,15 @@ def _end_cancelled(
 
 
 def _deliveries(
-    channel: Channel, count: int, kept: NDArray[np.bool_] | None, starts: Words
+    channel: Channel, answers: Answers, starts: Words
 ) -> list[tuple[Subscription, Event]]:
     """The live answers of a call that somebody in this process waits for."""
     engine = channel._engine
     call = engine.call
-    live = (call.kind[:count] & 1) != 0
-    if kept is not None:
-        live &= kept
-    picked = np.flatnonzero(live)
+    picked = np.flatnonzero(answers.live)
     if not len(picked):
         return []
-    codes = np.unique(call.sub[picked])
+    codes = np.unique(answers.sub[picked])
     records = read_rows(engine.pack(at.SUBS, call.sub_refs[codes]))
     wanted = {
         int(code): channel._handles[row.seq]
@@ -213,11 +206,11 @@ def _deliveries(
     }
     if not wanted:
         return []
-    chosen = picked[np.isin(call.sub[picked], np.fromiter(wanted, np.int64))]
+    chosen = picked[np.isin(answers.sub[picked], np.fromiter(wanted, np.int64))]
     events: dict[int, Event] = {}
     found = []
     for k in chosen.tolist():
-        code = int(call.event[k])
+        code = int(answers.event[k])
         if code not in events:
             ref = int(call.event_refs[code])
             if at.IN_ROW <= ref < at.ON_DISK:
@@ -226,7 +219,7 @@ def _deliveries(
             else:
                 row = channel._record(at.EVENTS, ref)
             events[code] = channel._event(row)
-        found.append((wanted[int(call.sub[k])], events[code]))
+        found.append((wanted[int(answers.sub[k])], events[code]))
     return found
 
 

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from tideline.channel import batch
-from tideline.channel.answers import holding
+from tideline.channel.answers import Answers, holding
 from tideline.channel.checks import (
     check_flag,
     check_text,
@@ -131,9 +131,10 @@ class Channel:
     def _tell(self, result: int, event: Event) -> Callable[[], list[Subscriber]] | None:
         """Deliver a published event to open handles; returns how to list whom it answered."""
         engine, count = self._engine, result >> 16
-        codes = engine.call.sub[:count]
+        codes = engine.call.codes[:count]
         if result & 256:
-            codes = codes[holding(engine, count, _ONE)]
+            answers = Answers(engine, _ONE, 0, 1)
+            codes = answers.sub[holding(engine, answers, _ONE)]
             if not len(codes):
                 return None
         engine.answers += len(codes)
@@ -229,9 +230,10 @@ class Channel:
     def _past(self, result: int) -> Callable[[], list[Event]] | None:
         """The events a window has just found, decoded when somebody looks."""
         engine, count = self._engine, result >> 16
-        codes = engine.call.event[:count]
+        codes = engine.call.codes[:count]
         if result & 256:
-            codes = codes[holding(engine, count, _ONE)]
+            answers = Answers(engine, _ONE, 0, 1)
+            codes = answers.event[holding(engine, answers, _ONE)]
             if not len(codes):
                 return None
         engine.answers += len(codes)
@@ -346,9 +348,10 @@ class Channel:
         count = result >> 16
         if not count:
             return []
-        codes = engine.call.event[:count]
-        if condition or engine.state[words_at.C_PAIR_COUNT]:
-            codes = codes[holding(engine, count, _ONE, condition or parse(None))]
+        codes = engine.call.codes[:count]
+        if result & 256:
+            answers = Answers(engine, _ONE, 0, 1)
+            codes = answers.event[holding(engine, answers, _ONE, condition or parse(None))]
         return self._events(engine.pack(words_at.EVENTS, engine.call.event_refs[codes]))
 
     def subscriptions(self, user: str | None = None) -> list[SubscriptionInfo]:

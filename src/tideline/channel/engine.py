@@ -90,6 +90,7 @@ class Call:
     def __init__(self) -> None:
         self.state: Words = np.zeros(at.C_WORDS, np.int64)
         self.rows: Words = np.zeros(1 << 16, np.int64)
+        self._per_row: Words = np.zeros((4, 0), np.int64)
         self._answers(1 << 12)
         self._refs(1 << 12)
         self._pairs(1 << 8)
@@ -105,10 +106,14 @@ class Call:
 
     def room_for(self, count: int) -> None:
         """Make the per-row results large enough."""
-        self.own: Words = np.zeros(count, np.int64)
-        self.duplicates: Words = np.zeros(count, np.int64)
+        if count <= len(self._per_row[0]):
+            return
+        self._per_row = np.zeros((4, count), np.int64)
+        self.own, self.duplicates, self.row_counts, self.row_codes = self._per_row
         self.state[at.C_OWN] = self.own.ctypes.data
         self.state[at.C_DUPLICATES] = self.duplicates.ctypes.data
+        self.state[at.C_ROW_COUNTS] = self.row_counts.ctypes.data
+        self.state[at.C_ROW_CODES] = self.row_codes.ctypes.data
 
     def grow_output(self) -> None:
         """Something did not fit: double whichever buffer is nearly full."""
@@ -124,15 +129,12 @@ class Call:
         self._scratch(2 * int(self.state[at.C_SCRATCH_WORDS]))
 
     def _answers(self, cap: int) -> None:
-        old = [getattr(self, name, None) for name in ("row", "sub", "event", "kind")]
-        fresh = [np.empty(cap, np.int64) for _ in range(3)] + [np.empty(cap, np.uint8)]
-        for before, after in zip(old, fresh, strict=True):
-            if before is not None:
-                after[: len(before)] = before
-        self.row, self.sub, self.event, self.kind = fresh
-        places = (at.C_ANSWER_ROW, at.C_ANSWER_SUB, at.C_ANSWER_EVENT, at.C_ANSWER_KIND)
-        for place, array in zip(places, fresh, strict=True):
-            self.state[place] = array.ctypes.data
+        fresh = np.empty(cap, np.int32)
+        before: NDArray[np.int32] | None = getattr(self, "codes", None)
+        if before is not None:
+            fresh[: len(before)] = before
+        self.codes = fresh
+        self.state[at.C_ANSWERS] = fresh.ctypes.data
         self.state[at.C_ANSWER_CAP] = cap
 
     def _refs(self, cap: int) -> None:
@@ -263,7 +265,7 @@ class Engine:
         try:
             while result & 0xFF:
                 status = result & 0xFF
-                if status == at.NEED_MEMORY and state[at.C_ROW] > first_row:
+                if status == at.NEED_MEMORY and state[at.C_ROW] > first_row and self._short():
                     assert part is not None  # a single row is never cut in two
                     limit = int(state[at.C_POS])
                     position = self._log(first_word, limit) or position
@@ -289,6 +291,12 @@ class Engine:
         if extra:
             payload = memoryview(bytes(payload) + self.call.extra[:extra].tobytes())
         return self.store.log.append(payload)
+
+    def _short(self) -> bool:
+        """Whether it takes more than larger tables to go on."""
+        for side in self.sides:
+            side.memory.grow_tables(self.newest)
+        return any(side.memory.lacks_segments() for side in self.sides)
 
     def _serve(self, status: int) -> None:
         """Give a kernel what it asked for."""

@@ -20,6 +20,7 @@ from tideline.kernels.layout import (
     C_EXTRA_USED,
     C_SCRATCH,
     C_STATUS,
+    C_SUB_REF_COUNT,
     C_SUBS,
     C_WORDS,
     CHUNK,
@@ -45,7 +46,7 @@ from tideline.kernels.layout import (
     W_SLOTS,
     W_WORDS,
 )
-from tideline.kernels.match import TREE, answer_events, heap_shape
+from tideline.kernels.match import TREE, answer_events, forget_codes, heap_shape
 from tideline.kernels.store import copy_ghost
 from tideline.kernels.text import nodes
 from tideline.kernels.views import words
@@ -105,11 +106,11 @@ def latest_end(c, e, h, ee, he, slot, o, now, tree):
     limit = start + slot_key_length(h, slot)
     count = nodes(octet, start, limit, e[E_MODE], e[E_SEED1], e[E_SEED2], tree)
     answers = c[C_ANSWER_COUNT]
+    subs = c[C_SUB_REF_COUNT]
     events = c[C_EVENT_REF_COUNT]
-    status, _, keep = answer_events(
+    status, keep = answer_events(
         c, ee, he, octet, start, tree, count, h[o + SINCE], h[o + UNTIL], now, -1,
-        heap_shape(e, h, h[o + SUB_BLOB]), False, 0, 0,
+        heap_shape(e, h, h[o + SUB_BLOB]), False, 0,
     )
-    c[C_ANSWER_COUNT] = answers
-    c[C_EVENT_REF_COUNT] = events
+    forget_codes(c, answers, subs, events)
     return status, keep

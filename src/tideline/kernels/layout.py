@@ -145,10 +145,9 @@ R_COND, R_UNSEEN, R_SAME = 1, 2, 4  # row flags
     C_ROWS_WORDS,
     C_POS,  # in: where to start; out: the first row not done
     C_STATUS,
-    C_ANSWER_ROW,
-    C_ANSWER_SUB,
-    C_ANSWER_EVENT,
-    C_ANSWER_KIND,
+    C_ANSWERS,  # address (int32): codes of the records that answer, row after row
+    C_ROW_COUNTS,  # address: per row, how many of them are its own
+    C_ROW_CODES,  # address: per row, the code of the row itself
     C_ANSWER_CAP,
     C_ANSWER_COUNT,
     C_SUB_REFS,
@@ -171,12 +170,12 @@ R_COND, R_UNSEEN, R_SAME = 1, 2, 4  # row flags
     C_EXTRA_CAP,
     C_EXTRA_USED,
     C_MAYBES,  # 256 when an answer of this call needs its condition checked
-) = range(35)
+) = range(34)
 C_WORDS = 40
 
 DONE, NEED_MEMORY, NEED_OUTPUT, NEED_DROP, NEED_SCRATCH = range(5)
 
-LIVE, MAYBE = 1, 2  # answer kinds: past is 0; MAYBE: the condition is still to be checked
+MAYBE = 1 << 30  # set in an answer's code: the condition is still to be checked
 
 # ---- references to records --------------------------------------------------------
 # heap word offset | ON_DISK + component << 40 + index | IN_ROW + row number

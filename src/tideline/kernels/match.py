@@ -6,9 +6,10 @@
     conditions are checked in Python afterwards: such answers are marked MAYBE
 
 Each function scans the memory windows first, then the disk components, skipping
-what its filter rules out. Answers are emitted as codes: a record gets a code when
-it is first met in a call, kept in its stamp, so texts are copied once per record,
-not once per answer.
+what its filter rules out. An answer is one code, of the other record: the row
+itself is the same for all answers of a row. A record gets its code when it is first
+met in a call and keeps it in its stamp, so texts are copied once per record, not once
+per answer.
 """
 
 from __future__ import annotations
@@ -31,23 +32,22 @@ from tideline.kernels.layout import (
     BLOB_TEXT,
     C_ANSWER_CAP,
     C_ANSWER_COUNT,
-    C_ANSWER_EVENT,
-    C_ANSWER_KIND,
-    C_ANSWER_ROW,
-    C_ANSWER_SUB,
+    C_ANSWERS,
     C_EPOCH,
     C_EVENT_REF_COUNT,
     C_EVENT_REFS,
+    C_EVENTS,
+    C_MAYBES,
     C_PAIR_ANSWER,
     C_PAIR_CAP,
     C_PAIR_COUNT,
     C_PAIR_SUB,
     C_REFS_CAP,
-    C_ROW,
     C_SCRATCH,
     C_SCRATCH_WORDS,
     C_SUB_REF_COUNT,
     C_SUB_REFS,
+    C_SUBS,
     CHUNK,
     D_AT_HIGH,
     D_AT_LOW,
@@ -83,6 +83,8 @@ from tideline.kernels.layout import (
     E_MODE,
     E_SEED1,
     E_SEED2,
+    E_REUSED,
+    E_WORDS,
     EVENT_BLOB,
     EVENT_STAMP,
     EVENT_WORDS,
@@ -98,7 +100,6 @@ from tideline.kernels.layout import (
     GHOSTS,
     IN_ROW,
     KEEP,
-    LIVE,
     LOW32,
     LOW48,
     MADE,
@@ -124,7 +125,7 @@ from tideline.kernels.layout import (
     W_WORDS,
 )
 from tideline.kernels.text import nodes
-from tideline.kernels.views import doubles, octets, words
+from tideline.kernels.views import doubles, halves, octets, words
 
 TREE = 256  # words of scratch for the nodes of one key
 SKIPPED = F_CANCELLED | F_TOMB | F_VOID | F_GHOST  # records that no event answers
@@ -151,39 +152,29 @@ def refs_scratch(c):
 @jit
 def sub_code(c, h, o):
     """The code of a heap subscription in this call's answers, or -1 when there is no room."""
-    refs = words(c[C_SUB_REFS], c[C_REFS_CAP])
     stamp = h[o + STAMP]
-    code = stamp & LOW32
-    if stamp >> 32 == c[C_EPOCH] and code < c[C_SUB_REF_COUNT] and refs[code] == o:
-        return code
-    code = c[C_SUB_REF_COUNT]
-    if code >= c[C_REFS_CAP]:
-        return -1
-    refs[code] = o
-    c[C_SUB_REF_COUNT] = code + 1
-    h[o + STAMP] = (c[C_EPOCH] << 32) | code
+    if stamp >> 32 == c[C_EPOCH]:
+        return stamp & LOW32
+    code = new_code(c, SUBS, o)
+    if code >= 0:
+        h[o + STAMP] = (c[C_EPOCH] << 32) | code
     return code
 
 
 @jit
 def event_code(c, h, o):
-    refs = words(c[C_EVENT_REFS], c[C_REFS_CAP])
     stamp = h[o + EVENT_STAMP]
-    code = stamp & LOW32
-    if stamp >> 32 == c[C_EPOCH] and code < c[C_EVENT_REF_COUNT] and refs[code] == o:
-        return code
-    code = c[C_EVENT_REF_COUNT]
-    if code >= c[C_REFS_CAP]:
-        return -1
-    refs[code] = o
-    c[C_EVENT_REF_COUNT] = code + 1
-    h[o + EVENT_STAMP] = (c[C_EPOCH] << 32) | code
+    if stamp >> 32 == c[C_EPOCH]:
+        return stamp & LOW32
+    code = new_code(c, EVENTS, o)
+    if code >= 0:
+        h[o + EVENT_STAMP] = (c[C_EPOCH] << 32) | code
     return code
 
 
 @jit
 def new_code(c, side, ref):
-    """A code for a record that has no stamp to write to: on disk, or the row itself."""
+    """A new code for a record; also for one without a stamp: on disk, or the row itself."""
     count = C_SUB_REF_COUNT if side == SUBS else C_EVENT_REF_COUNT
     code = c[count]
     if code >= c[C_REFS_CAP]:
@@ -194,16 +185,15 @@ def new_code(c, side, ref):
 
 
 @jit
-def emit(c, sub, event, kind):
-    k = c[C_ANSWER_COUNT]
-    if sub < 0 or event < 0 or k >= c[C_ANSWER_CAP]:
-        return False
-    words(c[C_ANSWER_ROW], c[C_ANSWER_CAP])[k] = c[C_ROW]
-    words(c[C_ANSWER_SUB], c[C_ANSWER_CAP])[k] = sub
-    words(c[C_ANSWER_EVENT], c[C_ANSWER_CAP])[k] = event
-    octets(c[C_ANSWER_KIND], c[C_ANSWER_CAP])[k] = kind
-    c[C_ANSWER_COUNT] = k + 1
-    return True
+def forget_codes(c, answers, subs, events):
+    """Take back what was emitted since; the stamps given since then must not count any more."""
+    c[C_ANSWER_COUNT] = answers
+    c[C_SUB_REF_COUNT] = subs
+    c[C_EVENT_REF_COUNT] = events
+    c[C_EPOCH] = (c[C_EPOCH] + 1) & 0x7FFFFFFF
+    # A record may now get a second code in this call: its id would stand twice.
+    words(c[C_SUBS], E_WORDS)[E_REUSED] = 1
+    words(c[C_EVENTS], E_WORDS)[E_REUSED] = 1
 
 
 # ---- shapes -----------------------------------------------------------------------
@@ -253,14 +243,16 @@ def meet(s, t):
 
 @jit
 def answer_subscriptions(c, e, h, key, start, tree, count, at, until, now, shape):
-    """Emit every subscription an arriving event answers. Returns (status, own code, unseen)."""
-    own = -1
+    """Emit every subscription an arriving event answers. Returns (status, unseen)."""
     unseen = False
     lists, room = slots_scratch(c)
     exact = shape[0] != 0
+    answers = halves(c[C_ANSWERS], c[C_ANSWER_CAP])
+    k = c[C_ANSWER_COUNT]
+    cap = c[C_ANSWER_CAP]
     found = heads(e, h, SUBS, tree, count, at, at, now, lists, room)
     if found < 0:
-        return NEED_SCRATCH, own, unseen
+        return NEED_SCRATCH, unseen
     for j in range(found):
         chunk = lists[j]
         while chunk > 0:
@@ -269,15 +261,19 @@ def answer_subscriptions(c, e, h, key, start, tree, count, at, until, now, shape
                 if h[o + SINCE] <= at and at < h[o + UNTIL] and now < h[o + UNTIL]:
                     blob = h[o + SUB_BLOB]
                     if blob & SKIPPED == 0 and (not exact or meet(shape, heap_shape(e, h, blob))):
-                        if own < 0:
-                            own = new_code(c, EVENTS, IN_ROW + c[C_ROW])
-                        kind = LIVE | (MAYBE if blob & F_COND else 0)
-                        if not emit(c, sub_code(c, h, o), own, kind):
-                            return NEED_OUTPUT, own, unseen
+                        code = sub_code(c, h, o)
+                        if code < 0 or k >= cap:
+                            return NEED_OUTPUT, unseen
+                        if blob & (F_COND | F_UNSEEN):
+                            if blob & F_COND:
+                                code |= MAYBE
+                                c[C_MAYBES] = 256
+                            if blob & F_UNSEEN:
+                                unseen = True
+                        answers[k] = code
+                        k += 1
                         if until > h[o + KEEP]:
                             h[o + KEEP] = until
-                        if blob & F_UNSEEN:
-                            unseen = True
                 o += SUB_WORDS
             chunk = h[chunk]
     ranges, _ = slots_scratch(c)
@@ -300,14 +296,18 @@ def answer_subscriptions(c, e, h, key, start, tree, count, at, until, now, shape
                         continue
                     if exact and not meet(shape, disk_shape(d[D_SUB_SHAPE], d[D_SUBS], x)):
                         continue
-                    if own < 0:
-                        own = new_code(c, EVENTS, IN_ROW + c[C_ROW])
-                    kind = LIVE | (MAYBE if flags[x] & F_COND else 0)
-                    if not emit(c, new_code(c, SUBS, ON_DISK + (n << 40) + x), own, kind):
-                        return NEED_OUTPUT, own, unseen
+                    code = new_code(c, SUBS, ON_DISK + (n << 40) + x)
+                    if code < 0 or k >= cap:
+                        return NEED_OUTPUT, unseen
+                    if flags[x] & F_COND:
+                        code |= MAYBE
+                        c[C_MAYBES] = 256
+                    answers[k] = code
+                    k += 1
                     if flags[x] & F_UNSEEN:
                         unseen = True
-    return DONE, own, unseen
+    c[C_ANSWER_COUNT] = k
+    return DONE, unseen
 
 
 # ---- a subscription looks for events ---------------------------------------------------
@@ -315,22 +315,24 @@ def answer_subscriptions(c, e, h, key, start, tree, count, at, until, now, shape
 
 @jit
 def answer_events(
-    c, e, h, key, start, tree, count, since, until, now, after, shape, same_place, own, kind
+    c, e, h, key, start, tree, count, since, until, now, after, shape, same_place, maybe
 ):
-    """Emit every valid event a window finds. Returns (status, own code, latest end).
+    """Emit every valid event a window finds. Returns (status, latest end).
 
-    `own` is the code of the asking subscription: -1 to make one at the first answer,
-    0 for a question that is not stored.
+    `maybe` is MAYBE when the question has a condition, else 0.
     """
     keep = -FOREVER
     lists, room = slots_scratch(c)
     exact = shape[0] != 0
+    answers = halves(c[C_ANSWERS], c[C_ANSWER_CAP])
+    k = c[C_ANSWER_COUNT]
+    cap = c[C_ANSWER_CAP]
     if same_place:
         found = heads_here(e, h, tree, count, lists)
     else:
         found = heads(e, h, EVENTS, tree, count, since, until, now, lists, room)
     if found < 0:
-        return NEED_SCRATCH, own, keep
+        return NEED_SCRATCH, keep
     for j in range(found):
         chunk = lists[j]
         while chunk > 0:
@@ -344,10 +346,11 @@ def answer_events(
                 ):
                     blob = h[o + EVENT_BLOB]
                     if blob & F_VOID == 0 and shape_fits(exact, same_place, shape, e, h, blob):
-                        if own < 0:
-                            own = new_code(c, SUBS, IN_ROW + c[C_ROW])
-                        if not emit(c, own, event_code(c, h, o), kind):
-                            return NEED_OUTPUT, own, keep
+                        code = event_code(c, h, o)
+                        if code < 0 or k >= cap:
+                            return NEED_OUTPUT, keep
+                        answers[k] = code | maybe
+                        k += 1
                         if h[o + UNTIL] > keep:
                             keep = h[o + UNTIL]
                 o += EVENT_WORDS
@@ -381,13 +384,17 @@ def answer_events(
                             continue
                     elif exact and not meet(shape, other):
                         continue
-                    if own < 0:
-                        own = new_code(c, SUBS, IN_ROW + c[C_ROW])
-                    if not emit(c, own, new_code(c, EVENTS, ON_DISK + (n << 40) + x), kind):
-                        return NEED_OUTPUT, own, keep
+                    code = new_code(c, EVENTS, ON_DISK + (n << 40) + x)
+                    if code < 0 or k >= cap:
+                        return NEED_OUTPUT, keep
+                    answers[k] = code | maybe
+                    k += 1
                     if untils[x] > keep:
                         keep = untils[x]
-    return DONE, own, keep
+    c[C_ANSWER_COUNT] = k
+    if maybe and k > 0:
+        c[C_MAYBES] = 256
+    return DONE, keep
 
 
 @jit
@@ -516,6 +523,7 @@ def add_pair(c, answer, e, h, ref):
     words(c[C_PAIR_ANSWER], c[C_PAIR_CAP])[k] = answer
     words(c[C_PAIR_SUB], c[C_PAIR_CAP])[k] = code
     c[C_PAIR_COUNT] = k + 1
+    c[C_MAYBES] = 256
     return True
 
 
@@ -523,15 +531,14 @@ def add_pair(c, answer, e, h, ref):
 def leave_out_seen(c, es, hs, ee, he, first, user, before):
     """Take the answers [first, count) back that `user` was told before. Returns a status."""
     answers = c[C_ANSWER_COUNT]
-    codes = words(c[C_ANSWER_EVENT], c[C_ANSWER_CAP])
-    kinds = octets(c[C_ANSWER_KIND], c[C_ANSWER_CAP])
+    codes = halves(c[C_ANSWERS], c[C_ANSWER_CAP])
     event_refs = words(c[C_EVENT_REFS], c[C_REFS_CAP])
     refs, _ = refs_scratch(c)
     tree = words(c[C_SCRATCH] + TREE * 8, TREE)
     kept = first
     total = -1
     for k in range(first, answers):
-        ref = event_refs[codes[k]]
+        ref = event_refs[codes[k] & ~MAYBE]
         if ref >= ON_DISK:
             d = component(ee, (ref >> 40) & REF_COMPONENT)
             x = ref & REF_INDEX
@@ -575,9 +582,7 @@ def leave_out_seen(c, es, hs, ee, he, first, user, before):
             c[C_PAIR_COUNT] = pairs
         else:
             codes[kept] = codes[k]
-            kinds[kept] = kinds[k]
             kept += 1
-    # rows and subscription codes are the same for all of [first, answers): nothing to move
     c[C_ANSWER_COUNT] = kept
     return DONE
 
@@ -601,19 +606,19 @@ def sub_facts(c, e, h, code):
 def yield_to_earlier(c, e, h, first):
     """One event, several subscriptions of a user: an unseen one yields to an earlier. Status."""
     answers = c[C_ANSWER_COUNT]
-    subs = words(c[C_ANSWER_SUB], c[C_ANSWER_CAP])
-    kinds = octets(c[C_ANSWER_KIND], c[C_ANSWER_CAP])
+    subs = halves(c[C_ANSWERS], c[C_ANSWER_CAP])
     sub_refs = words(c[C_SUB_REFS], c[C_REFS_CAP])
     facts, most = refs_scratch(c)
     n = answers - first
     if 4 * n > most:
         return NEED_SCRATCH
     for k in range(n):
-        user, seq, flags = sub_facts(c, e, h, subs[first + k])
+        code = subs[first + k] & ~MAYBE
+        user, seq, flags = sub_facts(c, e, h, code)
         facts[4 * k] = user
         facts[4 * k + 1] = seq
         facts[4 * k + 2] = flags
-        facts[4 * k + 3] = sub_refs[subs[first + k]]
+        facts[4 * k + 3] = sub_refs[code]
     kept = first
     for k in range(n):
         gone = False
@@ -630,7 +635,6 @@ def yield_to_earlier(c, e, h, first):
             c[C_PAIR_COUNT] = pairs
         else:
             subs[kept] = subs[first + k]
-            kinds[kept] = kinds[first + k]
             kept += 1
     c[C_ANSWER_COUNT] = kept
     return DONE

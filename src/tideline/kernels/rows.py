@@ -29,8 +29,7 @@ from tideline.kernels.layout import (
     C_AFTER,
     C_ANSWER_CAP,
     C_ANSWER_COUNT,
-    C_ANSWER_KIND,
-    C_ANSWER_SUB,
+    C_ANSWERS,
     C_DUPLICATES,
     C_EVENT_REF_COUNT,
     C_EVENT_REFS,
@@ -45,6 +44,8 @@ from tideline.kernels.layout import (
     C_POS,
     C_REFS_CAP,
     C_ROW,
+    C_ROW_CODES,
+    C_ROW_COUNTS,
     C_ROWS,
     C_ROWS_WORDS,
     C_SCRATCH,
@@ -86,6 +87,7 @@ from tideline.kernels.layout import (
     FOREVER,
     GHOST,
     GHOSTS,
+    IN_ROW,
     KEEP,
     LOW32,
     MADE,
@@ -123,7 +125,9 @@ from tideline.kernels.match import (
     answer_events,
     answer_subscriptions,
     disk_shape,
+    forget_codes,
     leave_out_seen,
+    new_code,
     row_shape,
     yield_to_earlier,
 )
@@ -139,7 +143,7 @@ from tideline.kernels.store import (
     user_hash_of,
 )
 from tideline.kernels.text import copy, nodes
-from tideline.kernels.views import doubles, octets, words
+from tideline.kernels.views import doubles, halves, octets, words
 
 UNKNOWN = -1  # C_DUPLICATES: a cancel that names nothing
 
@@ -161,14 +165,19 @@ def run_rows(address, rows_words, fresh):
     row = words(c[C_ROWS], c[C_ROWS_WORDS])
     octet = octets(c[C_ROWS], c[C_ROWS_WORDS] * 8)
     tree = words(c[C_SCRATCH], TREE)
-    kinds = octets(c[C_ANSWER_KIND], c[C_ANSWER_CAP])
+    counts = words(c[C_ROW_COUNTS], FOREVER)
+    codes = words(c[C_ROW_CODES], FOREVER)
+    own = words(c[C_OWN], FOREVER)
+    duplicates = words(c[C_DUPLICATES], FOREVER)
     c[C_STATUS] = DONE
     p = c[C_POS]
     while p < c[C_ROWS_WORDS]:
         kind = row[p] & 0xFF
+        counts[c[C_ROW]] = 0
+        codes[c[C_ROW]] = 0
+        own[c[C_ROW]] = 0
+        duplicates[c[C_ROW]] = 0
         if kind != VOID:
-            words(c[C_OWN], c[C_ROW] + 1)[c[C_ROW]] = 0
-            words(c[C_DUPLICATES], c[C_ROW] + 1)[c[C_ROW]] = 0
             ref = 0
             if kind != FIND:
                 given = row[p + R_NOW]
@@ -176,7 +185,7 @@ def run_rows(address, rows_words, fresh):
                 ref = holder(es, hs, ee, he, kind, row, octet, p, now)
                 # A row that does not land does not move the channel's time either.
                 if (ref == 0) == (kind == CANCEL):
-                    words(c[C_DUPLICATES], c[C_ROW] + 1)[c[C_ROW]] = ref if ref else UNKNOWN
+                    duplicates[c[C_ROW]] = ref if ref else UNKNOWN
                     make_void(row, p)
                     p += row[p] >> 32
                     c[C_ROW] += 1
@@ -201,25 +210,15 @@ def run_rows(address, rows_words, fresh):
             else:
                 status = run_find(c, es, hs, ee, he, row, octet, p, tree)
             if status != DONE:
-                c[C_ANSWER_COUNT] = answers
-                c[C_SUB_REF_COUNT] = subs
-                c[C_EVENT_REF_COUNT] = events
+                forget_codes(c, answers, subs, events)
                 c[C_PAIR_COUNT] = pairs
                 c[C_STATUS] = status
                 break
-            if c[C_PAIR_COUNT] > pairs:
-                c[C_MAYBES] = 256
-            for k in range(answers, c[C_ANSWER_COUNT]):
-                if kinds[k] & MAYBE:
-                    c[C_MAYBES] = 256
-                    break
+            counts[c[C_ROW]] = c[C_ANSWER_COUNT] - answers
             if kind != FIND:
                 if given < now:
                     c[C_LATE] += 1
                 row[p + R_NOW] = now
-        else:
-            words(c[C_OWN], c[C_ROW] + 1)[c[C_ROW]] = 0
-            words(c[C_DUPLICATES], c[C_ROW] + 1)[c[C_ROW]] = 0
         p += row[p] >> 32
         c[C_ROW] += 1
     c[C_POS] = p
@@ -290,7 +289,7 @@ def run_publish(c, es, hs, ee, he, row, octet, p, now, tree):
     shape = row_shape(c[C_ROWS], row, p)
     until = row[p + R_UNTIL]
     first = c[C_ANSWER_COUNT]
-    status, own, unseen = answer_subscriptions(
+    status, unseen = answer_subscriptions(
         c, es, hs, octet, key, tree, count, row[p + R_AT], until, now, shape
     )
     if status != DONE:
@@ -302,16 +301,21 @@ def run_publish(c, es, hs, ee, he, row, octet, p, now, tree):
         status = yield_to_earlier(c, es, hs, first)
         if status != DONE:
             return status
+    code = -1
+    if c[C_ANSWER_COUNT] > first:
+        code = new_code(c, EVENTS, IN_ROW + c[C_ROW])
+        if code < 0:
+            return NEED_OUTPUT
+        words(c[C_ROW_CODES], c[C_ROW] + 1)[c[C_ROW]] = code
     seq = c[C_NEXT_SEQ]
     c[C_NEXT_SEQ] = seq + 1
     row[p + R_SEQ] = seq
-    own_refs[c[C_ROW]] = 0
     if until > now:
         o = store_event(ee, he, row, octet, p, seq, now, tree, count)
         own_refs[c[C_ROW]] = o
-        if own >= 0:
-            he[o + EVENT_STAMP] = (c[C_EPOCH] << 32) | own
-            words(c[C_EVENT_REFS], c[C_REFS_CAP])[own] = o
+        if code >= 0:
+            he[o + EVENT_STAMP] = (c[C_EPOCH] << 32) | code
+            words(c[C_EVENT_REFS], c[C_REFS_CAP])[code] = o
     return DONE
 
 
@@ -325,8 +329,8 @@ def run_subscribe(c, es, hs, ee, he, row, octet, p, now, tree):
     until = row[p + R_UNTIL]
     first = c[C_ANSWER_COUNT]
     seq = c[C_NEXT_SEQ]
-    status, own, keep = answer_events(
-        c, ee, he, octet, key, tree, count, row[p + R_AT], until, now, -1, shape, False, -1,
+    status, keep = answer_events(
+        c, ee, he, octet, key, tree, count, row[p + R_AT], until, now, -1, shape, False,
         MAYBE if flags & R_COND else 0,
     )
     if status != DONE:
@@ -336,17 +340,22 @@ def run_subscribe(c, es, hs, ee, he, row, octet, p, now, tree):
         status = leave_out_seen(c, es, hs, ee, he, first, user_hash, seq)
         if status != DONE:
             return status
+    code = -1
+    if c[C_ANSWER_COUNT] > first:
+        code = new_code(c, SUBS, IN_ROW + c[C_ROW])
+        if code < 0:
+            return NEED_OUTPUT
+        words(c[C_ROW_CODES], c[C_ROW] + 1)[c[C_ROW]] = code
     c[C_NEXT_SEQ] = seq + 1
     row[p + R_SEQ] = seq
-    own_refs[c[C_ROW]] = 0
     if until > now or keep > now:
         o = store_subscription(
             es, hs, row, octet, p, seq, now, tree, count, keep, 0, until <= now
         )
         own_refs[c[C_ROW]] = o
-        if own >= 0:
-            hs[o + STAMP] = (c[C_EPOCH] << 32) | own
-            words(c[C_SUB_REFS], c[C_REFS_CAP])[own] = o
+        if code >= 0:
+            hs[o + STAMP] = (c[C_EPOCH] << 32) | code
+            words(c[C_SUB_REFS], c[C_REFS_CAP])[code] = o
     return DONE
 
 
@@ -368,9 +377,9 @@ def run_find(c, es, hs, ee, he, row, octet, p, tree):
     shape = row_shape(c[C_ROWS], row, p)
     flags = row[p] >> 8
     first = c[C_ANSWER_COUNT]
-    status, own, keep = answer_events(
+    status, keep = answer_events(
         c, ee, he, octet, key, tree, count, row[p + R_AT], row[p + R_UNTIL], row[p + R_NOW],
-        c[C_AFTER], shape, (flags & R_SAME) != 0, 0, MAYBE if flags & R_COND else 0,
+        c[C_AFTER], shape, (flags & R_SAME) != 0, MAYBE if flags & R_COND else 0,
     )
     if status == DONE and flags & R_UNSEEN and c[C_ANSWER_COUNT] > first:
         user_hash = user_hash_of(es, octet, user, text)
@@ -384,11 +393,11 @@ def run_find(c, es, hs, ee, he, row, octet, p, tree):
 @jit
 def keep_sealed(c, e, h, first, until, now):
     """Sealed subscriptions cannot note what they were answered with: leave ghosts for them."""
-    subs = words(c[C_ANSWER_SUB], c[C_ANSWER_CAP])
+    subs = halves(c[C_ANSWERS], c[C_ANSWER_CAP])
     refs = words(c[C_SUB_REFS], c[C_REFS_CAP])
     tree = words(c[C_SCRATCH] + TREE * 8, TREE)
     for k in range(first, c[C_ANSWER_COUNT]):
-        ref = refs[subs[k]]
+        ref = refs[subs[k] & ~MAYBE]
         if ref < ON_DISK:
             continue
         d = component(e, (ref >> 40) & REF_COMPONENT)
@@ -519,12 +528,11 @@ def replay_rows(address):
 @jit
 def run_expired(c, es, hs, ee, he, row, octet, p, now, tree, count):
     """A subscription that looked into the past only: it may have to stay as a ghost."""
-    status, own, keep = answer_events(
+    status, keep = answer_events(
         c, ee, he, octet, row_parts(row, p)[1], tree, count, row[p + R_AT], row[p + R_UNTIL],
-        now, -1, row_shape(c[C_ROWS], row, p), False, 0, 0,
+        now, -1, row_shape(c[C_ROWS], row, p), False, 0,
     )
-    c[C_ANSWER_COUNT] = 0
-    c[C_EVENT_REF_COUNT] = 0
+    forget_codes(c, 0, 0, 0)
     if status == DONE and keep > now:
         store_subscription(
             es, hs, row, octet, p, row[p + R_SEQ], now, tree, count, keep, 0, True

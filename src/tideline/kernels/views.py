@@ -17,7 +17,7 @@ from numba.extending import intrinsic
 
 from tideline.kernels import jit
 
-__all__ = ["doubles", "octets", "words"]
+__all__ = ["doubles", "halves", "octets", "words"]
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -32,6 +32,12 @@ def _pointer(typingctx: Any, address: Any) -> Any:
 def words(address, count):
     """`count` int64 at `address`."""
     return carray(_pointer(address), (count,), np.int64)
+
+
+@jit
+def halves(address, count):
+    """`count` int32 at `address`."""
+    return carray(_pointer(address), (count,), np.int32)
 
 
 @jit
