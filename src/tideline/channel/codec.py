@@ -1,7 +1,8 @@
 """Rows in Python: write one operation into a call's buffer, read records that came out.
 
 The layout is in kernels/layout.py. One row is a fixed head of seven words, four words
-of shape when the place has one, and the texts end to end.
+of shape when the place has one, the key filled up to whole words, and the other texts
+end to end.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ __all__ = ["Row", "read_rows", "write_row"]
 _HEAD = struct.Struct("<7q")
 _SHAPE = struct.Struct("<4d")
 _LOW16 = 0xFFFF
+_PADS = [b"\0" * (-n & 7) for n in range(8)]
 _LOW32 = 0xFFFFFFFF
 
 
@@ -44,7 +46,7 @@ def write_row(
 ) -> int:  # fmt: skip
     """Write one row at the start of `buffer`; returns its words."""
     key, shape = place[0], place[1]
-    texts = key + ident + user + text
+    texts = key + _PADS[len(key) & 7] + ident + user + text
     at_byte = 88 if shape else 56
     limit = at_byte + len(texts)
     size = (limit + 7) >> 3
@@ -74,14 +76,15 @@ def read_rows(words: NDArray[np.int64]) -> list[Row]:
             numbers = _SHAPE.unpack_from(data, position)
             position += 32
         key_end = position + (lengths & _LOW16)
-        id_end = key_end + (lengths >> 16 & _LOW16)
+        id_start = key_end + (-key_end & 7)
+        id_end = id_start + (lengths >> 16 & _LOW16)
         user_end = id_end + (lengths >> 32 & _LOW16)
         text_end = user_end + (text & _LOW32)
         rows.append(
             Row(
                 head & 0xFF, head >> 8 & 0xFF, seq, made, first, until,
                 Place(bytes(data[position:key_end]), shape, *numbers),
-                str(data[key_end:id_end], "utf-8"), str(data[id_end:user_end], "utf-8"),
+                str(data[id_start:id_end], "utf-8"), str(data[id_end:user_end], "utf-8"),
                 bytes(data[user_end:text_end]),
             )
         )  # fmt: skip

@@ -58,7 +58,7 @@ class Operations:
                 self.places.data, self.ids[0], self.users[0], self.bodies[0], self.wheres[0]
             )
         )  # fmt: skip
-        rows = np.empty(n * (at.R_BODY + 5) + texts // 8 + 16, np.int64)
+        rows = np.empty(n * (at.R_BODY + 6) + texts // 8 + 16, np.int64)
         starts = np.empty(max(n, 1), np.int64)
         used = encode.encode_rows(
             self.kinds, self.flags, self.now, self.first, self.until, self.places.data,

@@ -21,7 +21,7 @@ import llvmlite.binding
 import numba
 from numba.core import caching
 
-__all__ = ["cache_folder", "jit"]
+__all__ = ["cache_folder", "inline", "jit"]
 
 _HERE = Path(__file__).parent
 
@@ -75,4 +75,8 @@ class _ContentLocator(caching._CacheLocator):  # type: ignore[misc]
 _FINGERPRINT = _fingerprint()
 caching.CacheImpl._locator_classes.insert(0, _ContentLocator)
 
-jit = numba.njit(cache=True, nogil=True, error_model="numpy")
+# Without reference counting: no kernel makes or keeps an array of its own, and counting
+# references to borrowed ones costs more than many of these functions do.
+jit = numba.njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+# For functions that only name a part of memory: they vanish at the call.
+inline = numba.njit(cache=True, nogil=True, error_model="numpy", _nrt=False, inline="always")

@@ -8,7 +8,7 @@ is open.
 
 from __future__ import annotations
 
-from tideline.kernels import jit
+from tideline.kernels import inline, jit
 from tideline.kernels.heap import find_tomb
 from tideline.kernels.layout import (
     D_EVENT_BY_ID,
@@ -46,7 +46,7 @@ from tideline.kernels.text import order, same
 from tideline.kernels.views import octets, words
 
 
-@jit
+@inline
 def component(e, number):
     return words(e[E_COMPONENTS] + number * D_WORDS * 8, D_WORDS)
 

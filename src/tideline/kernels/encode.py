@@ -48,7 +48,8 @@ def encode_rows(
             text_length = where_at[i + 1] - where_at[i]
         shape = shape_kinds[i]
         body = R_BODY + (4 if shape != 0 else 0)
-        total = key_length + id_length + user_length + text_length
+        padded = (key_length + 7) & ~7
+        total = padded + id_length + user_length + text_length
         size = body + ((total + 7) >> 3)
         out[p] = kind | (flags[i] << 8) | (size << 32)
         out[p + R_SEQ] = 0
@@ -63,9 +64,11 @@ def encode_rows(
                 f[j] = shapes[i, j]
         if total > 0:
             out[p + size - 1] = 0
+        if key_length > 0:
+            out[p + body + (padded >> 3) - 1] = 0
         at = (p + body) * 8
         copy(octet, at, keys, key_at[i], key_length)
-        at += key_length
+        at += padded
         copy(octet, at, ids, id_at[i], id_length)
         at += id_length
         if kind == PUBLISH:

@@ -176,7 +176,8 @@ def record_row(e, h, side, ref, out, out_bytes, out_address, p, room):
         user_length = (h[b] >> 16) & LOW16
         text_start = user_start + user_length
         text_length = h[b] >> 32
-    total = key_length + id_length + user_length + text_length
+    padded = (key_length + 7) & ~7
+    total = padded + id_length + user_length + text_length
     body = R_BODY + (4 if shape[0] != 0 else 0)
     size = body + ((total + 7) >> 3)
     if p + size > room:
@@ -203,9 +204,11 @@ def record_row(e, h, side, ref, out, out_bytes, out_address, p, room):
         f[3] = shape[4]
     if total > 0:
         out[p + size - 1] = 0
+    if key_length > 0:
+        out[p + body + (padded >> 3) - 1] = 0
     at = (p + body) * 8
     copy(out_bytes, at, key, key_start, key_length)
-    at += key_length
+    at += padded
     copy(out_bytes, at, ids, id_start, id_length)
     at += id_length
     copy(out_bytes, at, users, user_start, user_length)

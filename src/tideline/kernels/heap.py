@@ -15,7 +15,7 @@ One writer at a time (the channel's lock); readers hold the same lock.
 
 from __future__ import annotations
 
-from tideline.kernels import jit
+from tideline.kernels import inline, jit
 from tideline.kernels.layout import (
     CHUNK,
     CHUNK_MOST,
@@ -84,34 +84,34 @@ from tideline.kernels.layout import (
     WINDOWS,
 )
 from tideline.kernels.text import copy
-from tideline.kernels.views import octets, words
+from tideline.kernels.views import octets, prefetch, words
 
 GOLDEN = -7046029254386353131
 LEAST_WIDTH = 1 << 20  # microseconds: windows narrower than a second gain nothing
 ENTRY_REF = (1 << 36) - 1
 
 
-@jit
+@inline
 def engine(address):
     return words(address, E_WORDS)
 
 
-@jit
+@inline
 def heap_of(e):
     return words(e[E_HEAP], e[E_HEAP_WORDS])
 
 
-@jit
+@inline
 def heap_bytes(e):
     return octets(e[E_HEAP], e[E_HEAP_WORDS] * 8)
 
 
-@jit
+@inline
 def windows_of(e):
     return words(e[E_WINDOWS], WINDOWS * W_WORDS)
 
 
-@jit
+@inline
 def active_of(e):
     return words(e[E_ACTIVE], WINDOWS)
 
@@ -492,7 +492,13 @@ def slot_key_length(h, slot):
 @jit
 def append_record(e, h, w, slot, side, size, tree, count):
     """Room for one more record at the end of a list; returns where it goes."""
-    chunk = h[slot + side]
+    at = -1
+    if side == GHOSTS:
+        chunk = h[slot + side]
+    else:  # the directory knows the heads too: the slot need not be touched
+        k1 = tree[3 * count - 3] + windows_of(e)[w + W_GEN] * GOLDEN
+        at = find_entry(e, k1, tree[3 * count - 2])
+        chunk = words(e[E_DIR], e[E_DIR_CAP] * DIR_ENTRY)[at + 3 + side]
     if chunk > 0:
         used = h[chunk + 1] & LOW32
         cap = h[chunk + 1] >> 32
@@ -506,11 +512,41 @@ def append_record(e, h, w, slot, side, size, tree, count):
     h[fresh] = chunk
     h[fresh + 1] = 1 | (cap << 32)
     h[slot + side] = fresh
-    if side != GHOSTS:  # the directory knows the heads too: a search need not touch the slot
-        k1 = tree[3 * count - 3] + windows_of(e)[w + W_GEN] * GOLDEN
-        at = find_entry(e, k1, tree[3 * count - 2])
+    if at >= 0:
         words(e[E_DIR], e[E_DIR_CAP] * DIR_ENTRY)[at + 3 + side] = fresh
     return fresh + CHUNK
+
+
+# ---- looking ahead: rows that come soon, in a flat space --------------------------------
+
+
+@jit
+def fetch_entries(e, h1, near, side):
+    """Begin to load what a search for (or a record at) a place will touch.
+
+    First (`near` false) the entries of the directory, a few rows later the lists.
+    """
+    ws = windows_of(e)
+    active = active_of(e)
+    table = words(e[E_DIR], e[E_DIR_CAP] * DIR_ENTRY)
+    mask = e[E_DIR_CAP] - 1
+    count = W_EVENTS if side == EVENTS else W_SUBS
+    for i in range(e[E_ACTIVE_COUNT]):
+        w = active[i] * W_WORDS
+        if ws[w + count] == 0:
+            continue
+        k1 = h1 + ws[w + W_GEN] * GOLDEN
+        at = DIR_ENTRY * ((k1 ^ (k1 >> 32)) & mask)
+        if not near:
+            prefetch(e[E_DIR] + 8 * at)
+        elif table[at] == k1 and table[at + 3 + side] > 0:
+            prefetch(e[E_HEAP] + 8 * table[at + 3 + side])
+            prefetch(e[E_HEAP] + 8 * table[at + 3 + side] + 64)
+
+
+@jit
+def fetch_id(e, id_hash):
+    prefetch(e[E_IDS] + 16 * (id_hash & (e[E_IDS_CAP] - 1)))
 
 
 # ---- ids ---------------------------------------------------------------------------

@@ -30,7 +30,8 @@ holds, what recovery replays and what comes back out (docs/internals/log.md):
     1 seq | 2 now | 3 at, since (cancel: seq of the target) | 4 until
     5 key length + id length << 16 + user length << 32
     6 text length + shape kind << 32
-    [7..10 shape a, b, c, d when the kind is not 0] then key, id, user, text bytes
+    [7..10 shape a, b, c, d when the kind is not 0] then the key, filled up to whole
+    words with zeros, then id, user and text bytes, filled up likewise
     a ghost's row ends with two more words: keep and ended
 """
 

@@ -14,7 +14,7 @@ per answer.
 
 from __future__ import annotations
 
-from tideline.kernels import jit
+from tideline.kernels import inline, jit
 from tideline.kernels.disk import component, place_of, place_ranges
 from tideline.kernels.geo import shapes_meet
 from tideline.kernels.heap import (
@@ -134,13 +134,13 @@ SKIPPED = F_CANCELLED | F_TOMB | F_VOID | F_GHOST  # records that no event answe
 # ---- scratch: [0, TREE) and [TREE, 2 TREE) nodes, [512, half) slots, [half, end) references
 
 
-@jit
+@inline
 def slots_scratch(c):
     half = c[C_SCRATCH_WORDS] >> 1
     return words(c[C_SCRATCH] + 4096, half - 512), half - 512
 
 
-@jit
+@inline
 def refs_scratch(c):
     half = c[C_SCRATCH_WORDS] >> 1
     return words(c[C_SCRATCH] + half * 8, half), half

@@ -14,6 +14,8 @@ from tideline.kernels import jit
 from tideline.kernels.disk import component, place_of
 from tideline.kernels.export import log_ghost
 from tideline.kernels.heap import (
+    fetch_entries,
+    fetch_id,
     allocate,
     append_record,
     engine,
@@ -89,6 +91,7 @@ from tideline.kernels.layout import (
     GHOSTS,
     IN_ROW,
     KEEP,
+    LOW16,
     LOW32,
     MADE,
     MAYBE,
@@ -99,6 +102,7 @@ from tideline.kernels.layout import (
     PUBLISH,
     R_AT,
     R_COND,
+    R_LENGTHS,
     R_NOW,
     R_SAME,
     R_SEQ,
@@ -142,9 +146,11 @@ from tideline.kernels.store import (
     store_subscription,
     user_hash_of,
 )
-from tideline.kernels.text import copy, nodes
+from tideline.kernels.text import copy, nodes, step1
 from tideline.kernels.views import doubles, halves, octets, words
 
+AHEAD, NEAR = 8, 3  # rows between the first look at a row, the second, and running it
+RING = 128  # where in the scratch the rows to come are noted
 UNKNOWN = -1  # C_DUPLICATES: a cancel that names nothing
 
 
@@ -171,7 +177,19 @@ def run_rows(address, rows_words, fresh):
     duplicates = words(c[C_DUPLICATES], FOREVER)
     c[C_STATUS] = DONE
     p = c[C_POS]
+    flat = es[E_MODE] == 0 and c[C_ROWS_WORDS] > 1024
+    ring = words(c[C_SCRATCH] + RING * 8, 4 * AHEAD)
+    ahead = p
+    step = 0
     while p < c[C_ROWS_WORDS]:
+        if flat:
+            # Memory is slow and the rows to come are known: begin to load what they will touch.
+            while step < AHEAD:
+                ahead = look_ahead(c, es, ee, row, octet, ahead, ring, step)
+                step += 1
+            look_closer(es, ee, ring, step - AHEAD + NEAR)
+            ahead = look_ahead(c, es, ee, row, octet, ahead, ring, step)
+            step += 1
         kind = row[p] & 0xFF
         counts[c[C_ROW]] = 0
         codes[c[C_ROW]] = 0
@@ -223,6 +241,39 @@ def run_rows(address, rows_words, fresh):
         c[C_ROW] += 1
     c[C_POS] = p
     return c[C_STATUS] | c[C_MAYBES] | (c[C_ANSWER_COUNT] << 16)
+
+
+@jit
+def look_ahead(c, es, ee, row, octet, p, ring, step):
+    """Note the place of a row to come and begin to load what it will look up first."""
+    at = 4 * (step % AHEAD)
+    ring[at] = VOID
+    if p >= c[C_ROWS_WORDS]:
+        return p
+    kind = row[p] & 0xFF
+    if kind == PUBLISH or kind == SUBSCRIBE:
+        _, key, ident, user, text, limit = row_parts(row, p)
+        h1 = es[E_SEED1]
+        for i in range(key, key + (row[p + R_LENGTHS] & LOW16)):
+            h1 = step1(h1, octet[i])
+        ring[at] = kind
+        ring[at + 1] = h1
+        fetch_entries(es, h1, False, SUBS)
+        fetch_entries(ee, h1, False, EVENTS)
+        if kind == PUBLISH:
+            fetch_id(ee, id_hash_of(ee, EVENTS, octet, ident, user))
+        else:
+            fetch_id(es, id_hash_of(es, SUBS, octet, ident, user))
+    return p + (row[p] >> 32)
+
+
+@jit
+def look_closer(es, ee, ring, step):
+    """The directory's entries are here by now: begin to load the lists they name."""
+    at = 4 * (step % AHEAD)
+    if ring[at] != VOID:
+        fetch_entries(es, ring[at + 1], True, SUBS)
+        fetch_entries(ee, ring[at + 1], True, EVENTS)
 
 
 @jit
@@ -285,7 +336,7 @@ def make_void(row, p):
 def run_publish(c, es, hs, ee, he, row, octet, p, now, tree):
     kind, key, ident, user, text, limit = row_parts(row, p)
     own_refs = words(c[C_OWN], c[C_ROW] + 1)
-    count = nodes(octet, key, ident, es[E_MODE], es[E_SEED1], es[E_SEED2], tree)
+    count = nodes(octet, key, key + (row[p + R_LENGTHS] & LOW16), es[E_MODE], es[E_SEED1], es[E_SEED2], tree)
     shape = row_shape(c[C_ROWS], row, p)
     until = row[p + R_UNTIL]
     first = c[C_ANSWER_COUNT]
@@ -323,7 +374,7 @@ def run_publish(c, es, hs, ee, he, row, octet, p, now, tree):
 def run_subscribe(c, es, hs, ee, he, row, octet, p, now, tree):
     kind, key, ident, user, text, limit = row_parts(row, p)
     own_refs = words(c[C_OWN], c[C_ROW] + 1)
-    count = nodes(octet, key, ident, es[E_MODE], es[E_SEED1], es[E_SEED2], tree)
+    count = nodes(octet, key, key + (row[p + R_LENGTHS] & LOW16), es[E_MODE], es[E_SEED1], es[E_SEED2], tree)
     shape = row_shape(c[C_ROWS], row, p)
     flags = row[p] >> 8
     until = row[p + R_UNTIL]
@@ -373,7 +424,7 @@ def run_cancel(c, es, hs, row, p, ref, now, tree):
 def run_find(c, es, hs, ee, he, row, octet, p, tree):
     """A question that is not stored. R_SEQ is the asking subscription's, for unseen."""
     kind, key, ident, user, text, limit = row_parts(row, p)
-    count = nodes(octet, key, ident, ee[E_MODE], ee[E_SEED1], ee[E_SEED2], tree)
+    count = nodes(octet, key, key + (row[p + R_LENGTHS] & LOW16), ee[E_MODE], ee[E_SEED1], ee[E_SEED2], tree)
     shape = row_shape(c[C_ROWS], row, p)
     flags = row[p] >> 8
     first = c[C_ANSWER_COUNT]
@@ -487,7 +538,7 @@ def replay_rows(address):
                 c[C_STATUS] = NEED_MEMORY
                 break
             _, key, ident, user, text, limit = row_parts(row, p)
-            count = nodes(octet, key, ident, es[E_MODE], es[E_SEED1], es[E_SEED2], tree)
+            count = nodes(octet, key, key + (row[p + R_LENGTHS] & LOW16), es[E_MODE], es[E_SEED1], es[E_SEED2], tree)
             until = row[p + R_UNTIL]
             if kind == GHOST:
                 keep = row[p + (row[p] >> 32) - 2]

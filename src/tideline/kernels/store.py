@@ -103,11 +103,14 @@ SIDE_SALT = 0x5DEECE66D
 
 @jit
 def row_parts(row, p):
-    """(shape kind, key start, id start, user start, text start, limit) of a row, in bytes."""
+    """(shape kind, key start, id start, user start, text start, limit) of a row, in bytes.
+
+    The id begins at a whole word, so that id, user and text can be copied by words.
+    """
     lengths = row[p + R_LENGTHS]
     kind = row[p + R_TEXT] >> 32
     key = (p + R_BODY + (4 if kind != 0 else 0)) * 8
-    ident = key + (lengths & LOW16)
+    ident = key + (((lengths & LOW16) + 7) & ~7)
     user = ident + ((lengths >> 16) & LOW16)
     text = user + ((lengths >> 32) & LOW16)
     return kind, key, ident, user, text, text + (row[p + R_TEXT] & LOW32)
@@ -139,7 +142,9 @@ def make_blob(e, h, w, slot, row, octet, p):
             h[at + 1 + i] = row[p + R_BODY + i]
         at += SHAPE_WORDS
         flags = F_SHAPE
-    copy(heap_bytes(e), at * 8, octet, ident, limit - ident)
+    source = ident >> 3
+    for i in range((limit - ident + 7) >> 3):
+        h[at + i] = row[source + i]
     return blob | flags
 
 

@@ -11,42 +11,63 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-from numba import carray, types
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
+from numba.np.arrayobj import populate_array
 
-from tideline.kernels import jit
+__all__ = ["doubles", "halves", "octets", "prefetch", "words"]
 
-__all__ = ["doubles", "halves", "octets", "words"]
+
+def _view(element: Any, name: str, what: str) -> Any:
+    """An intrinsic that makes an array of `element` from (address, count).
+
+    An intrinsic leaves nothing behind in the compiled code but the address and the
+    length; a function that returns an array would count references to it.
+    """
+    array = types.Array(element, 1, "C")
+
+    def view(typingctx: Any, address: Any, count: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            made = context.make_array(array)(context, builder)
+            kind = context.get_data_type(element).as_pointer()
+            size = context.get_constant(types.intp, context.get_abi_sizeof(context.get_data_type(element)))
+            length = context.cast(builder, args[1], signature.args[1], types.intp)
+            populate_array(
+                made,
+                data=builder.inttoptr(args[0], kind),
+                shape=[length],
+                strides=[size],
+                itemsize=size,
+                meminfo=None,
+            )
+            return made._getvalue()
+
+        return array(types.int64, types.int64), codegen
+
+    view.__name__ = view.__qualname__ = name
+    view.__doc__ = what
+    return intrinsic(view)
+
+
+words = _view(types.int64, "words", "`count` int64 at `address`.")
+halves = _view(types.int32, "halves", "`count` int32 at `address`.")
+octets = _view(types.uint8, "octets", "`count` bytes at `address`.")
+doubles = _view(types.float64, "doubles", "`count` float64 at `address`.")
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _pointer(typingctx: Any, address: Any) -> Any:
+def prefetch(typingctx: Any, address: Any) -> Any:
+    """Begin to load the cache line at an address; harmless whatever the address."""
+
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.inttoptr(args[0], context.get_value_type(types.voidptr))
+        pointer = ir.IntType(8).as_pointer()
+        number = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        where = builder.inttoptr(args[0], pointer)
+        builder.call(function, [where, number(0), number(3), number(1)])
+        return context.get_dummy_value()
 
-    return types.voidptr(types.int64), codegen
-
-
-@jit
-def words(address, count):
-    """`count` int64 at `address`."""
-    return carray(_pointer(address), (count,), np.int64)
-
-
-@jit
-def halves(address, count):
-    """`count` int32 at `address`."""
-    return carray(_pointer(address), (count,), np.int32)
-
-
-@jit
-def octets(address, count):
-    """`count` bytes at `address`."""
-    return carray(_pointer(address), (count,), np.uint8)
-
-
-@jit
-def doubles(address, count):
-    """`count` float64 at `address`."""
-    return carray(_pointer(address), (count,), np.float64)
+    return types.void(types.int64), codegen
