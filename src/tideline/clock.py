@@ -84,6 +84,8 @@ def span_us(value: Any, name: str) -> int:
     >>> span_us(1.5, "ttl_s")
     1500000
     """
+    if type(value) is int and -100_000_000_000 < value < 100_000_000_000:
+        return value * SECOND
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise InvalidRequest(f"{name} must be a number of seconds", **{name: value})
     if not -1e11 < value < 1e11:  # also false for NaN

@@ -99,7 +99,7 @@ def _run(
             result, position = engine.write(len(rows), count, part)
             part(result)
         finally:
-            call.use_rows(channel._own_rows)
+            call.use_rows(engine.own_rows)
         engine.answers += sum(table.num_rows for table in parts)
         for handle, event in deliveries:
             handle._deliver([event])
@@ -183,7 +183,7 @@ def _end_cancelled(
     for row in np.flatnonzero(kinds == at.CANCEL).tolist():
         start = int(starts[row])
         if rows[start] & 0xFF == at.CANCEL:
-            handle = channel._handles.pop(int(rows[start + at.R_AT]), None)
+            handle = channel._handles.pop(int(rows[start + at.R_AT]))
             if handle is not None:
                 handle._end()
 
@@ -199,11 +199,11 @@ def _deliveries(
         return []
     codes = np.unique(answers.sub[picked])
     records = read_rows(engine.pack(at.SUBS, call.sub_refs[codes]))
-    wanted = {
-        int(code): channel._handles[row.seq]
-        for code, row in zip(codes, records, strict=True)
-        if row.seq in channel._handles
-    }
+    wanted: dict[int, Subscription] = {}
+    for code, record in zip(codes.tolist(), records, strict=True):
+        handle = channel._handles.get(record.seq)
+        if handle is not None:
+            wanted[code] = handle
     if not wanted:
         return []
     chosen = picked[np.isin(answers.sub[picked], np.fromiter(wanted, np.int64))]

@@ -32,7 +32,7 @@ from tideline.channel.checks import (
 from tideline.channel.codec import Row, read_rows, write_row
 from tideline.channel.engine import Engine
 from tideline.channel.poll import Poller
-from tideline.channel.subscription import Subscription
+from tideline.channel.subscription import Handles, Subscription
 from tideline.clock import FOREVER, Clock, span_us, to_us
 from tideline.errors import Closed, Conflict, InvalidRequest, NotFound
 from tideline.kernels import export, layout as words_at, rows as kernel
@@ -58,12 +58,11 @@ class Channel:
         self.layout = layout
         self.clock = clock
         self._engine = engine
-        self._handles: dict[int, Subscription] = {}
+        self._handles = Handles()
         self._poller = Poller(self, span_us(poll_s, "poll_s")) if layout == "poll" else None
         self._nonce = secrets.token_hex(4)
         self._made = 0
-        self._own_rows = engine.call.rows  # single calls write their row here
-        self._buffer = memoryview(self._own_rows).cast("B")
+        self._buffer = engine.own_view  # single calls write their row here
         self._clocked = False  # whether the last write was at the clock's time
         self._closed = False
 
@@ -115,13 +114,13 @@ class Channel:
                 self._rows(), words_at.PUBLISH, 0, 0, now, at_us, until_us, encoded,
                 ident, b"", text,
             )  # fmt: skip
-            result, position = engine.write(words, 1)
+            result, position = engine.write_one(words)
             self._clocked = True
             if position is None:
                 told = self._repeated_event(encoded, text, at, ttl_s, until)
                 engine.store.log.sync_all()  # the first try may not be on disk yet
                 return told
-            seq = int(engine.state[words_at.C_NEXT_SEQ]) - 1
+            seq = engine.facts_now[words_at.C_NEXT_SEQ] - 1
             event = Event(ident.decode(), place, at_us, until_us, seq, raw=text)
             load = self._tell(result, event) if result >> 16 else None
         if engine.store.sync:
@@ -130,15 +129,9 @@ class Channel:
 
     def _tell(self, result: int, event: Event) -> Callable[[], list[Subscriber]] | None:
         """Deliver a published event to open handles; returns how to list whom it answered."""
-        engine, count = self._engine, result >> 16
-        codes = engine.call.codes[:count]
-        if result & 256:
-            answers = Answers(engine, _ONE, 0, 1)
-            codes = answers.sub[holding(engine, answers, _ONE)]
-            if not len(codes):
-                return None
-        engine.answers += len(codes)
-        packed = engine.pack(words_at.SUBS, engine.call.sub_refs[codes])
+        packed = self._packed(result, words_at.SUBS)
+        if not packed:
+            return None
         if self._handles:
             self._deliver(packed, event)
         return lambda: [
@@ -146,13 +139,31 @@ class Channel:
             for row in sorted(read_rows(packed), key=lambda row: row.seq)
         ]
 
-    def _deliver(self, packed: Any, event: Event) -> None:
+    def _packed(self, result: int, side: int) -> bytes:
+        """The records that answer the row just run, as rows; empty when no condition holds."""
+        engine = self._engine
+        count = result >> 16
+        if not result & 256:
+            engine.answers += count
+            return engine.call.answers(engine.address, side)
+        answers = Answers(engine, _ONE, 0, 1)
+        codes, refs = (
+            (answers.sub, engine.call.sub_refs)
+            if side == words_at.SUBS
+            else (answers.event, engine.call.event_refs)
+        )
+        codes = codes[holding(engine, answers, _ONE)]
+        engine.answers += len(codes)
+        return engine.pack(side, refs[codes]).tobytes() if len(codes) else b""
+
+    def _deliver(self, packed: bytes, event: Event) -> None:
+        words = memoryview(packed).cast("q")
         at_word = 0
-        while at_word < len(packed):
-            handle = self._handles.get(int(packed[at_word + 1]))
+        while at_word < len(words):
+            handle = self._handles.get(words[at_word + 1])
             if handle is not None:
                 handle._deliver([event])
-            at_word += int(packed[at_word]) >> 32
+            at_word += words[at_word] >> 32
 
     def _repeated_event(
         self, place: Place, text: bytes, at: datetime | None, ttl_s: float | None,
@@ -208,7 +219,7 @@ class Channel:
                 self._rows(), words_at.SUBSCRIBE, flags, 0, now, since_us, until_us, encoded,
                 ident, owner, condition.text,
             )  # fmt: skip
-            result, position = engine.write(words, 1)
+            result, position = engine.write_one(words)
             self._clocked = True
             if position is None:
                 handle = self._repeated_subscription(
@@ -216,38 +227,21 @@ class Channel:
                 )
                 engine.store.log.sync_all()  # the first try may not be on disk yet
                 return handle
-            seq = int(engine.state[words_at.C_NEXT_SEQ]) - 1
+            seq = engine.facts_now[words_at.C_NEXT_SEQ] - 1
             handle = Subscription(
                 self, id=ident.decode(), user=user, place=place, since_us=since_us,
                 until_us=until_us, where=where or None, unseen=unseen, seq=seq,
                 past=self._past(result) if result >> 16 else None,
             )  # fmt: skip
-            self._open(handle)
+            self._handles.add(handle)
         if engine.store.sync:
             engine.store.log.sync(position)
         return handle
 
     def _past(self, result: int) -> Callable[[], list[Event]] | None:
         """The events a window has just found, decoded when somebody looks."""
-        engine, count = self._engine, result >> 16
-        codes = engine.call.codes[:count]
-        if result & 256:
-            answers = Answers(engine, _ONE, 0, 1)
-            codes = answers.event[holding(engine, answers, _ONE)]
-            if not len(codes):
-                return None
-        engine.answers += len(codes)
-        packed = engine.pack(words_at.EVENTS, engine.call.event_refs[codes])
-        return lambda: self._events(packed)
-
-    def _open(self, handle: Subscription) -> None:
-        """Feed a handle from now on; forget those that have ended."""
-        if len(self._handles) % 1024 == 1023:
-            now = self._now()
-            for seq, other in list(self._handles.items()):
-                if other.until_us <= now:
-                    del self._handles[seq]
-        self._handles[handle.seq] = handle
+        packed = self._packed(result, words_at.EVENTS)
+        return (lambda: self._events(packed)) if packed else None
 
     def _repeated_subscription(
         self, place: Place, owner: bytes, condition: Condition, unseen: bool,
@@ -266,7 +260,7 @@ class Channel:
             raise Conflict("a subscription with this id exists with other content", id=row.id)
         handle = self._handle(row, None)
         old = self._handles.get(row.seq)
-        self._open(handle)
+        self._handles.add(handle)
         if old is not None:  # the retry takes over; the old one keeps what nobody took yet
             old._end()
         return handle
@@ -282,10 +276,10 @@ class Channel:
                 self._rows(), words_at.CANCEL, 0, 0, self.clock.now(), 0, 0, Place(b""), ident,
                 b"", b"",
             )  # fmt: skip
-            _, position = engine.write(words, 1)
+            _, position = engine.write_one(words)
             if position is None:
                 raise NotFound("no such subscription", id=id)
-            handle = self._handles.pop(int(self._buffer_word(words_at.R_AT)), None)
+            handle = self._handles.pop(int(self._buffer_word(words_at.R_AT)))
         if handle is not None:
             handle._end()
         if engine.store.sync:
@@ -413,7 +407,7 @@ class Channel:
             )  # fmt: skip
             old = self._handles.get(row.seq)
             handle = self._handle(row, lambda: missed)
-            self._open(handle)
+            self._handles.add(handle)
         if old is not None:
             old._end()
         return handle
@@ -533,9 +527,7 @@ class Channel:
     def _shut(self) -> None:
         """The database is closing."""
         self._closed = True
-        for handle in list(self._handles.values()):
-            handle._end()
-        self._handles.clear()
+        self._handles.end()
         if self._poller is not None:
             self._poller.close()
         self._engine.close()

@@ -62,9 +62,9 @@ def write_row(
     return size
 
 
-def read_rows(words: NDArray[np.int64]) -> list[Row]:
+def read_rows(words: NDArray[np.int64] | bytes) -> list[Row]:
     """Rows that lie end to end."""
-    data = memoryview(words).cast("B")
+    data = memoryview(words) if isinstance(words, bytes) else memoryview(words).cast("B")
     rows = []
     start = 0
     while start < len(data):

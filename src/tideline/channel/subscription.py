@@ -4,8 +4,8 @@
 
 Iteration waits for the next event and ends when the subscription expires (by the
 database's clock), is cancelled, or the database closes; what arrived before that is
-still handed out. A handle is fed only while it exists in this process; after a
-restart `Channel.resume` gives it back with what it missed.
+still handed out. A handle is fed only while somebody holds it; after a restart, or when
+it was let go, `Channel.resume` gives it back with what it missed.
 
 Safe from any thread; several iterators share one queue, each event goes to one of them.
 """
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import datetime
@@ -25,7 +26,9 @@ from tideline.model import Event
 if TYPE_CHECKING:
     from tideline.channel.channel import Channel
 
-__all__ = ["Subscription"]
+__all__ = ["Handles", "Subscription"]
+
+_MAKING = threading.Lock()
 
 
 class Subscription:
@@ -47,7 +50,8 @@ class Subscription:
         self._load = past
         self._past: list[Event] | None = None if past else []
         self._arrived: deque[Event] = deque()
-        self._changed = threading.Condition(threading.Lock())
+        # Made when somebody first waits: most subscriptions are never waited for.
+        self._condition: threading.Condition | None = None
         self._ended = False
         self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
 
@@ -78,10 +82,7 @@ class Subscription:
         """What arrived since the last take, without waiting."""
         self._channel._check_open()
         self._channel._poll(self)
-        with self._changed:
-            taken = list(self._arrived)
-            self._arrived.clear()
-        return taken
+        return [self._arrived.popleft() for _ in range(len(self._arrived))]
 
     def cancel(self) -> None:
         """End the subscription. Cancelling one that has ended is allowed."""
@@ -134,17 +135,29 @@ class Subscription:
                 self._wait()
             self._wake()
 
+    @property
+    def _changed(self) -> threading.Condition:
+        # Whoever waits makes it first and looks into the queue afterwards; whoever delivers
+        # fills the queue first and looks for it afterwards. So no event is slept over.
+        if self._condition is None:
+            with _MAKING:
+                if self._condition is None:
+                    self._condition = threading.Condition(threading.Lock())
+        return self._condition
+
     def _deliver(self, events: list[Event]) -> None:
-        with self._changed:
-            self._arrived.extend(events)
-            self._changed.notify_all()
-            self._wake()
+        self._arrived.extend(events)
+        self._notify()
 
     def _end(self) -> None:
-        with self._changed:
-            self._ended = True
-            self._changed.notify_all()
-            self._wake()
+        self._ended = True
+        self._notify()
+
+    def _notify(self) -> None:
+        if self._condition is not None:
+            with self._condition:
+                self._condition.notify_all()
+                self._wake()
 
     def _wake(self) -> None:
         waiters, self._waiters = self._waiters, []
@@ -159,3 +172,48 @@ class Subscription:
 def _finish(waiter: asyncio.Future[None]) -> None:
     if not waiter.done():
         waiter.set_result(None)
+
+
+class _Held(weakref.ref["Subscription"]):
+    """A handle that goes when its user lets go of it."""
+
+    __slots__ = ("seq",)
+    seq: int
+
+
+class Handles:
+    """The handles somebody holds, by the seq of their subscription. One lets go by itself."""
+
+    def __init__(self) -> None:
+        self._held: dict[int, _Held] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._held)
+
+    def add(self, handle: Subscription) -> None:
+        """Feed a handle from now on."""
+        ref = _Held(handle, self._gone)
+        ref.seq = handle.seq
+        self._held[handle.seq] = ref
+
+    def _gone(self, ref: _Held) -> None:
+        if self._held.get(ref.seq) is ref:
+            del self._held[ref.seq]
+
+    def get(self, seq: int) -> Subscription | None:
+        """The handle of a subscription, if somebody holds it."""
+        ref = self._held.get(seq)
+        return None if ref is None else ref()
+
+    def pop(self, seq: int) -> Subscription | None:
+        """The same, and stop feeding it."""
+        ref = self._held.pop(seq, None)
+        return None if ref is None else ref()
+
+    def end(self) -> None:
+        """End all of them."""
+        for ref in list(self._held.values()):
+            handle = ref()
+            if handle is not None:
+                handle._end()
+        self._held.clear()

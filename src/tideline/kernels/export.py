@@ -19,9 +19,19 @@ from tideline.kernels.heap import (
 from tideline.kernels.layout import (
     AT,
     BLOB_TEXT,
+    C_ANSWER_CAP,
+    C_ANSWER_COUNT,
+    C_ANSWERS,
+    C_EVENT_REFS,
+    C_EVENTS,
     C_EXTRA,
     C_EXTRA_CAP,
     C_EXTRA_USED,
+    C_PACKED,
+    C_REFS_CAP,
+    C_SUB_REFS,
+    C_SUBS,
+    C_WORDS,
     CHUNK,
     D_EVENT_AT,
     D_EVENT_BODIES,
@@ -53,6 +63,7 @@ from tideline.kernels.layout import (
     D_SUBS,
     E_ACTIVE_COUNT,
     E_COMPONENT_COUNT,
+    E_HEAP,
     EVENT_BLOB,
     EVENT_WORDS,
     EVENTS,
@@ -72,6 +83,7 @@ from tideline.kernels.layout import (
     LOW32,
     LOW48,
     MADE,
+    MAYBE,
     ON_DISK,
     PUBLISH,
     R_AT,
@@ -102,7 +114,7 @@ from tideline.kernels.layout import (
 from tideline.kernels.match import SKIPPED, disk_shape, heap_shape
 from tideline.kernels.store import id_hash_of, row_parts
 from tideline.kernels.text import copy
-from tideline.kernels.views import doubles, octets, words
+from tideline.kernels.views import doubles, halves, octets, prefetch, words
 
 
 # ---- records as rows ---------------------------------------------------------------------
@@ -255,6 +267,26 @@ def pack_rows(address, side, refs_address, count, out_address, room):
 
 
 @jit
+def pack_answers(address, side, room):
+    """The records that answer the one row of a call, as rows in C_PACKED. The words, or -1."""
+    c = words(address, C_WORDS)
+    e = engine(c[C_SUBS] if side == SUBS else c[C_EVENTS])
+    h = heap_of(e)
+    codes = halves(c[C_ANSWERS], c[C_ANSWER_CAP])
+    refs = words(c[C_SUB_REFS] if side == SUBS else c[C_EVENT_REFS], c[C_REFS_CAP])
+    out = words(c[C_PACKED], room)
+    out_bytes = octets(c[C_PACKED], room * 8)
+    p = 0
+    for k in range(c[C_ANSWER_COUNT]):
+        ref = refs[codes[k] & ~MAYBE]
+        size = record_row(e, h, side, ref, out, out_bytes, c[C_PACKED], p, room)
+        if size < 0:
+            return -1
+        p += size
+    return p
+
+
+@jit
 def pack_texts(address, side, user, refs, rows, row_starts, offsets, data):
     """The ids (or users) of records as Arrow string buffers.
 
@@ -266,7 +298,14 @@ def pack_texts(address, side, user, refs, rows, row_starts, offsets, data):
     row_bytes = rows.view(np.uint8)
     used = 0
     offsets[0] = 0
-    for k in range(refs.shape[0]):
+    count = refs.shape[0]
+    pointer = SUB_BLOB if side == SUBS else EVENT_BLOB
+    for k in range(count):
+        # Records and blobs lie all over the heap: begin to load those that come soon.
+        if k + 16 < count and refs[k + 16] < IN_ROW:
+            prefetch(e[E_HEAP] + 8 * (refs[k + 16] + pointer))
+        if k + 8 < count and refs[k + 8] < IN_ROW:
+            prefetch(e[E_HEAP] + 8 * (h[refs[k + 8] + pointer] & LOW48))
         ref = refs[k]
         if ref >= ON_DISK:
             d = component(e, (ref >> 40) & REF_COMPONENT)
@@ -293,7 +332,7 @@ def pack_texts(address, side, user, refs, rows, row_starts, offsets, data):
                 return -1
             copy(data, used, row_bytes, start, length)
         else:
-            blob = h[ref + (SUB_BLOB if side == SUBS else EVENT_BLOB)]
+            blob = h[ref + pointer]
             b = blob & LOW48
             start = (b + BLOB_TEXT + (SHAPE_WORDS if blob & F_SHAPE else 0)) * 8
             length = h[b] & LOW16

@@ -171,7 +171,8 @@ R_COND, R_UNSEEN, R_SAME = 1, 2, 4  # row flags
     C_EXTRA_CAP,
     C_EXTRA_USED,
     C_MAYBES,  # 256 when an answer of this call needs its condition checked
-) = range(34)
+    C_PACKED,  # address: where the records that answer one row go
+) = range(35)
 C_WORDS = 40
 
 DONE, NEED_MEMORY, NEED_OUTPUT, NEED_DROP, NEED_SCRATCH = range(5)

@@ -47,6 +47,7 @@ def kernels() -> list[tuple[Any, tuple[Any, ...]]]:
         (heap.rebuild_tombs, (_I, _I, _I, _I)),
         (heap.count_entries, (_I,)),
         (export.pack_rows, (_I,) * 6),
+        (export.pack_answers, (_I, _I, _I)),
         (export.pack_texts, (_I, _I, _Q, _W, _W, _W, _I32, _B)),
         (export.list_subscriptions, (_I,) * 5),
         (export.count_live, (_I, _I)),

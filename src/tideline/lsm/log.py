@@ -29,8 +29,8 @@ import os
 import re
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 from zlib import crc32
 
 from tideline.errors import Closed, Corruption, InvalidRequest, TidelineError, Unavailable
@@ -43,8 +43,7 @@ __all__ = ["Log", "NullLog", "Position"]
 _NAME = re.compile(r"log-([0-9]{6,})\.log")
 
 
-@dataclass(frozen=True)
-class Position:
+class Position(NamedTuple):
     """Where a frame begins."""
 
     segment: int
