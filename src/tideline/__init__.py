@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import typing as _typing
 
 from tideline.errors import (
     Closed,
@@ -33,7 +33,7 @@ from tideline.model import (
 )
 from tideline.space import Box, Circle, Flat, Grid, QuadTree, Topics
 
-if TYPE_CHECKING:
+if _typing.TYPE_CHECKING:
     from tideline.channel import Channel, Subscription
     from tideline.database import Database, open
 
@@ -55,7 +55,7 @@ _LATE = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> _typing.Any:
     if name in _LATE:
         import importlib
 

@@ -244,9 +244,7 @@ class Database:
         return Channel(name, space, facts["layout"], facts["poll_s"], engine, self.clock)
 
     def _save(self) -> None:
-        self._manifest.save(
-            {"format": FORMAT, "next": self._next, "channels": dict(self._folders)}
-        )
+        self._manifest.save({"format": FORMAT, "next": self._next, "channels": dict(self._folders)})
 
     def _sweep(self) -> None:
         """Remove channel folders no manifest names: left by a kill."""

@@ -75,9 +75,7 @@ def holding(
     return holds
 
 
-def _rows(
-    engine: Engine, side: int, refs: Words, codes: Any, starts: Words
-) -> dict[int, Row]:
+def _rows(engine: Engine, side: int, refs: Words, codes: Any, starts: Words) -> dict[int, Row]:
     """The records behind some codes."""
     found: dict[int, Row] = {}
     stored = []

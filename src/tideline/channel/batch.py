@@ -18,7 +18,8 @@ from tideline.channel.answers import Answers, holding
 from tideline.channel.checks import BODY_LIMIT_BYTES, ID_LIMIT_BYTES, same_json
 from tideline.channel.codec import read_rows
 from tideline.channel.operations import Operations, read_operations
-from tideline.kernels import export, layout as at
+from tideline.kernels import export
+from tideline.kernels import layout as at
 from tideline.kernels.rows import UNKNOWN
 from tideline.model import Applied, Event
 

@@ -35,7 +35,9 @@ from tideline.channel.poll import Poller
 from tideline.channel.subscription import Handles, Subscription
 from tideline.clock import FOREVER, Clock, span_us, to_us
 from tideline.errors import Closed, Conflict, InvalidRequest, NotFound
-from tideline.kernels import export, layout as words_at, rows as kernel
+from tideline.kernels import export
+from tideline.kernels import layout as words_at
+from tideline.kernels import rows as kernel
 from tideline.model import Applied, ChannelStats, Event, Subscriber, SubscriptionInfo, Told
 from tideline.space import Space
 from tideline.space.place import Place
@@ -270,7 +272,8 @@ class Channel:
         ident = check_text(id, "id")
         engine = self._engine
         if self._poller is not None:
-            return self._poller.cancel(id)
+            self._poller.cancel(id)
+            return
         with engine.lock:
             words = write_row(
                 self._rows(), words_at.CANCEL, 0, 0, self.clock.now(), 0, 0, Place(b""), ident,
@@ -356,9 +359,14 @@ class Channel:
             rows = self._list_subscriptions()
         return [
             SubscriptionInfo(
-                row.id, row.user, self.space.decode(*row.place), row.first, row.until,
-                parse_text(row.text).document or None, bool(row.flags & words_at.R_UNSEEN),
-            )  # fmt: skip
+                row.id,
+                row.user,
+                self.space.decode(*row.place),
+                row.first,
+                row.until,
+                parse_text(row.text).document or None,
+                bool(row.flags & words_at.R_UNSEEN),
+            )
             for row in sorted(rows, key=lambda row: row.seq)
             if owner is None or row.user == user
         ]
@@ -393,9 +401,7 @@ class Channel:
         with engine.lock:
             self._check_open()
             now = engine.now(self.clock.now())
-            write_row(
-                self._rows(), words_at.CANCEL, 0, 0, now, 0, 0, Place(b""), ident, b"", b""
-            )
+            write_row(self._rows(), words_at.CANCEL, 0, 0, now, 0, 0, Place(b""), ident, b"", b"")
             ref = int(kernel.lookup(engine.address, now))
             if ref == 0:
                 raise NotFound("no such subscription", id=id)
@@ -421,7 +427,7 @@ class Channel:
             return self._poller.apply(table)
         return batch.apply(self, table)
 
-    # ---- looking in ---------------------------------------------------------------------------------
+    # ---- looking in ---------------------------------------------------------------------------
 
     def stats(self) -> ChannelStats:
         """What the channel holds now and has done since it was made."""
@@ -469,7 +475,7 @@ class Channel:
         """Run all pending background work to its end."""
         self._engine.maintain()
 
-    # ---- inside ---------------------------------------------------------------------------------------
+    # ---- inside -------------------------------------------------------------------------------
 
     def _now(self) -> int:
         return self._engine.now(self.clock.now())

@@ -31,6 +31,7 @@ ID_LIMIT_BYTES = 256
 _LAST_US = 250_000_000_000 * 1_000_000  # the year 9892: datetimes end soon after
 _encode = msgspec.json.Encoder().encode
 
+
 def encode_body(body: Any) -> bytes:
     """A body as JSON text, within the limit."""
     if isinstance(body, (set, frozenset)):

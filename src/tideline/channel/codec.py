@@ -64,7 +64,10 @@ def write_row(
 
 def read_rows(words: NDArray[np.int64] | bytes) -> list[Row]:
     """Rows that lie end to end."""
-    data = memoryview(words) if isinstance(words, bytes) else memoryview(words).cast("B")
+    if isinstance(words, bytes):
+        data = memoryview(words)
+    else:
+        data = memoryview(words).cast("B")  # type: ignore[arg-type]
     rows = []
     start = 0
     while start < len(data):

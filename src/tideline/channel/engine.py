@@ -25,10 +25,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tideline.clock import FOREVER
-from tideline.errors import Closed, Corruption, TidelineError, Unavailable
+from tideline.errors import Closed, TidelineError, Unavailable
 from tideline.index.memory import Budget, Memory, WindowFacts
 from tideline.index.sealed import PostingsKind, SealedReader
-from tideline.kernels import export, ghosts, layout as at, rows as kernel
+from tideline.kernels import export, ghosts
+from tideline.kernels import layout as at
+from tideline.kernels import rows as kernel
 from tideline.lsm.log import Position
 from tideline.lsm.policy import Window
 from tideline.lsm.store import Store
@@ -159,7 +161,7 @@ class Call:
 
     def _packed(self, cap: int) -> None:
         self.packed: Words = np.empty(cap, np.int64)
-        self.packed_view = memoryview(self.packed).cast("B")
+        self.packed_view = memoryview(self.packed).cast("B")  # type: ignore[arg-type]
         self.state[at.C_PACKED] = self.packed.ctypes.data
 
     def answers(self, address: int, side: int) -> bytes:
@@ -192,9 +194,10 @@ class Engine:
         self.facts = self.store.facts
         self.call = Call()
         self.state = self.call.state
-        self.facts_now = memoryview(self.state)  # reads faster than the array itself
+        # reads faster than the array itself
+        self.facts_now: memoryview = memoryview(self.state)  # type: ignore[arg-type]
         self.own_rows = self.call.rows
-        self.own_view = memoryview(self.own_rows).cast("B")
+        self.own_view = memoryview(self.own_rows).cast("B")  # type: ignore[arg-type]
         self.address = self.state.ctypes.data
         self.answers = int(self.facts.get("answers", 0))
         self._heavy_log = max(4 * segment_bytes, 2 * budget.size_bytes)
@@ -215,8 +218,9 @@ class Engine:
             for name in names:
                 memory = Memory(budget, mode=mode, seeds=(seed[0], seed[1]))
                 tree = Tree(
-                    folder, name, kind, Window(), self.store.next_component, sync=self.store.sync
-                )
+                    folder, name, kind, Window(max_bytes=max(32 << 20, budget.size_bytes // 2)),
+                    self.store.next_component, sync=self.store.sync,
+                )  # fmt: skip
                 self.store.attach(tree, self.newest)
                 side = Side(memory, tree, kind)
                 side.refresh()
@@ -326,7 +330,7 @@ class Engine:
         """One frame: the rows [first, limit) of the call, and ghosts they made."""
         if first == limit:
             return None
-        payload = memoryview(self.call.rows[first:limit]).cast("B")
+        payload = memoryview(self.call.rows[first:limit]).cast("B")  # type: ignore[arg-type]
         extra = int(self.state[at.C_EXTRA_USED])
         if extra:
             payload = memoryview(bytes(payload) + self.call.extra[:extra].tobytes())
@@ -571,39 +575,26 @@ class Engine:
             "answers": self.answers,
         }
 
-    # ---- recovery and the end ----------------------------------------------------------------------
+    # ---- recovery and the end ------------------------------------------------------------------
 
     def _recover(self) -> None:
         """Bring the memory back from the log."""
-        held: list[memoryview] = []
-        size = 0
-        current = 0
-        for segment, payload in self.store.log.replay():
-            if segment != current or size > 4 << 20:
-                self._replay(held, current)
-                held, size, current = [], 0, segment
-            held.append(payload)
-            size += len(payload)
-        self._replay(held, current)
+        for segment, rows in self.store.log.replay_joined():
+            self._replay(rows, segment)
+        self.call.use_rows(self.call.rows)
         for side in self.sides:
             side.memory.state[at.E_LOG] = self.store.log.segment
         self.drop_expired()
-        for payload in self._late_ghosts:
-            self.store.log.append(payload)
+        for late in self._late_ghosts:
+            self.store.log.append(late)
         self._late_ghosts.clear()
         self._recovering = False
         if any(side.tree.has_waste for side in self.sides):
             self._submit(self._tidy_later)
 
-    def _replay(self, payloads: list[memoryview], segment: int) -> None:
-        if not payloads:
-            return
+    def _replay(self, rows: Words, segment: int) -> None:
         for side in self.sides:
             side.memory.state[at.E_LOG] = segment
-        data = payloads[0] if len(payloads) == 1 else b"".join(payloads)
-        if len(data) % 8:
-            raise Corruption("log frame is not whole rows", file=f"log-{segment:06d}.log")
-        rows = np.frombuffer(data, np.int64)
         self.state[at.C_ROWS] = rows.ctypes.data
         self.state[at.C_ROWS_WORDS] = len(rows)
         self.state[at.C_POS] = 0
@@ -613,7 +604,6 @@ class Engine:
             if status == at.DONE:
                 break
             self._serve(status)
-        self.call.use_rows(self.call.rows)
 
     def seal_all(self) -> None:
         """Seal everything in memory to disk now."""

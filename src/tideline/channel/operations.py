@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from tideline.clock import FOREVER
 from tideline.errors import InvalidRequest
-from tideline.kernels import encode, layout as at
+from tideline.kernels import encode
+from tideline.kernels import layout as at
 from tideline.kernels.jsontext import check_rows
 from tideline.space import Space
 from tideline.space.columns import bytes_of, text_column
@@ -29,9 +30,10 @@ __all__ = ["Operations", "read_operations"]
 
 Words = NDArray[np.int64]
 _OPS = pa.array(["publish", "subscribe", "cancel"])
-_KNOWN = frozenset(
-    "op id place lon lat radius_m user at since until body where unseen".split()
-)
+_KNOWN = frozenset([
+    "op", "id", "place", "lon", "lat", "radius_m", "user", "at", "since", "until", "body", "where",
+    "unseen",
+])  # fmt: skip
 
 
 @dataclass

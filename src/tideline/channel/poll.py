@@ -150,7 +150,7 @@ class Poller:
             table, channel.space, channel._new_ids, id_limit=ID_LIMIT_BYTES,
             body_limit=BODY_LIMIT_BYTES,
         )  # fmt: skip
-        rows, starts, used = operations.encode()
+        rows, starts, _ = operations.encode()
         rejected = operations.rejected
         found: list[tuple[int, str, str, str, str]] = []
         for number in range(len(operations.kinds)):
@@ -183,7 +183,8 @@ class Poller:
                     ]
         columns = list(zip(*found, strict=True)) or [()] * 5
         return Applied(
-            batch.answers_table(*map(list, columns)), batch.rejected_table(rejected)  # type: ignore[arg-type]
+            batch.answers_table(*map(list, columns)),
+            batch.rejected_table(rejected),
         )
 
     def _publish_row(self, number: int, words: Any, rejected: dict[int, str]) -> None:

@@ -36,7 +36,8 @@ class Subscription:
 
     def __init__(
         self, channel: Channel, *, id: str, user: str, place: Any, since_us: int, until_us: int,
-        where: dict[str, Any] | None, unseen: bool, seq: int, past: Callable[[], list[Event]] | None,
+        where: dict[str, Any] | None, unseen: bool, seq: int,
+        past: Callable[[], list[Event]] | None,
     ) -> None:  # fmt: skip
         self.id = id
         self.user = user

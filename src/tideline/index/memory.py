@@ -15,7 +15,8 @@ import mmap
 import numpy as np
 from numpy.typing import NDArray
 
-from tideline.kernels import heap, layout as at
+from tideline.kernels import heap
+from tideline.kernels import layout as at
 
 __all__ = ["Budget", "Memory", "WindowFacts"]
 

@@ -29,7 +29,8 @@ from numpy.typing import NDArray
 from tideline.clock import FOREVER
 from tideline.errors import Corruption
 from tideline.index.memory import Memory, WindowFacts
-from tideline.kernels import export, layout as at
+from tideline.kernels import export
+from tideline.kernels import layout as at
 from tideline.lsm.component import Component
 from tideline.lsm.filter import MinMax
 
@@ -82,6 +83,7 @@ class SealedReader:
         row[at.D_AT_LOW] = _bound(filters, "at", True)
         row[at.D_AT_HIGH] = _bound(filters, "at", False)
         row[at.D_EVENT_UNTIL_HIGH] = _bound(filters, "event_until", False)
+        row[at.D_SEQ_HIGH] = _bound(filters, "seq", False)
         row[at.D_SUB_LISTS] = _address(self.subs, 1)
         row[at.D_SUBS] = len(subs)
         row[at.D_EVENT_LISTS] = _address(self.events, 1)
@@ -134,9 +136,12 @@ class SealedReader:
         """Verify the checksum and the order that searches rely on."""
         self.component.verify()
         file = self.component.info.name
-        if len(self.places) > 1 and not pc.all(
-            pc.less(self.places.slice(0, len(self.places) - 1), self.places.slice(1))
-        ).as_py():
+        if (
+            len(self.places) > 1
+            and not pc.all(
+                pc.less(self.places.slice(0, len(self.places) - 1), self.places.slice(1))
+            ).as_py()
+        ):
             raise Corruption("places are out of order", file=file)
         for lists, values in ((self.subs, self.subs.values), (self.events, self.events.values)):
             starts = self.offsets(lists)
@@ -219,14 +224,14 @@ class PostingsKind:
         ordered = all_places.take(pa.array(order))
         fresh = np.ones(len(order), bool)
         if len(order) > 1:
-            fresh[1:] = np.asarray(
-                pc.not_equal(ordered.slice(1), ordered.slice(0, len(order) - 1))
-            )
+            fresh[1:] = np.asarray(pc.not_equal(ordered.slice(1), ordered.slice(0, len(order) - 1)))
         place_number = np.empty(len(order), np.int64)
         place_number[order] = np.cumsum(fresh) - 1
         places = ordered.filter(pa.array(fresh))
-        subs = self._join(readers, place_number, len(places), "subs", _SUB_NUMBERS,
-                          ("id", "user", "where"), lambda r: self._keep_subs(r, now, tombs))  # fmt: skip
+        subs = self._join(
+            readers, place_number, len(places), "subs", _SUB_NUMBERS, ("id", "user", "where"),
+            lambda r: self._keep_subs(r, now, tombs),
+        )  # fmt: skip
         events = self._join(readers, place_number, len(places), "events", _EVENT_NUMBERS,
                             ("id", "body"), lambda r: (r.event("until") > now, None))  # fmt: skip
         used = (np.diff(subs.lists) > 0) | (np.diff(events.lists) > 0)
@@ -296,9 +301,7 @@ class PostingsKind:
             {name: pa.concat_arrays(columns[name]).take(take) for name in texts},
         )
 
-    def _build(
-        self, places: pa.Array, subs: _Side, events: _Side, bucket: list[int]
-    ) -> Sealed:
+    def _build(self, places: pa.Array, subs: _Side, events: _Side, bucket: list[int]) -> Sealed:
         ghost = (subs.numbers["flags"] & at.F_GHOST) != 0
         ends = np.where(ghost, subs.numbers["keep"], subs.numbers["until"])
         filters = {
@@ -307,11 +310,10 @@ class PostingsKind:
             "at": _range(events.numbers["at"]),
             "event_until": _range(events.numbers["until"]),
             "until": _range(np.concatenate((ends, events.numbers["until"]))),
+            "seq": _range(np.concatenate((subs.numbers["seq"], events.numbers["seq"]))),
         }
         rows = len(ends) + len(events.numbers["at"])
-        table = pa.table(
-            {"place": places, "subs": _list(subs), "events": _list(events)}
-        )
+        table = pa.table({"place": places, "subs": _list(subs), "events": _list(events)})
         return Sealed(table, rows, filters, {"bucket": bucket})
 
 

@@ -31,7 +31,7 @@ def _fingerprint() -> str:
     digest = hashlib.sha256(repr(host).encode())
     for source in sorted(_HERE.glob("*.py")):
         digest.update(source.name.encode() + b"\0" + source.read_bytes())
-    checked = "-checked" if numba.config.BOUNDSCHECK else ""
+    checked = "-checked" if numba.config.BOUNDSCHECK else ""  # type: ignore[attr-defined]
     return digest.hexdigest()[:16] + checked
 
 
@@ -44,7 +44,7 @@ def cache_folder() -> Path:
     return Path(base) / _FINGERPRINT
 
 
-class _ContentLocator(caching._CacheLocator):  # type: ignore[misc]
+class _ContentLocator(caching._CacheLocator):
     """Finds the cache of a kernel by the content of the kernel sources."""
 
     def __init__(self, py_func: Any, py_file: str) -> None:

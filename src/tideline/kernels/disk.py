@@ -23,6 +23,7 @@ from tideline.kernels.layout import (
     D_KEY_OFFSETS,
     D_KEYS,
     D_PLACES,
+    D_SEQ_HIGH,
     D_SUB_BY_ID,
     D_SUB_FLAGS,
     D_SUB_ID_HASH,
@@ -175,7 +176,7 @@ def find_disk_id(e, d, side, id_hash, data, start, limit, now, wanted):
         ids = octets(d[D_EVENT_IDS], FOREVER)
         untils = words(d[D_EVENT_UNTIL], count)
         seqs = words(d[D_EVENT_SEQ], count)
-    if count == 0:
+    if count == 0 or wanted > d[D_SEQ_HIGH]:
         return -1
     low = first_hash(hashes, count, id_hash)
     while low < count and hashes[low] == id_hash:

@@ -20,8 +20,26 @@ from tideline.kernels.views import doubles, octets
 
 @jit
 def encode_rows(
-    kinds, flags, now, first, until, keys, key_at, shape_kinds, shapes, ids, id_at, users, user_at,
-    bodies, body_at, wheres, where_at, out, out_address, starts,
+    kinds,
+    flags,
+    now,
+    first,
+    until,
+    keys,
+    key_at,
+    shape_kinds,
+    shapes,
+    ids,
+    id_at,
+    users,
+    user_at,
+    bodies,
+    body_at,
+    wheres,
+    where_at,
+    out,
+    out_address,
+    starts,
 ):
     """Write n rows end to end into `out` and where each starts into `starts`. Returns the words.
 

@@ -38,10 +38,10 @@ from tideline.kernels.layout import (
     D_EVENT_BODY_OFFSETS,
     D_EVENT_ID_OFFSETS,
     D_EVENT_IDS,
+    D_EVENT_MADE,
     D_EVENT_SEQ,
     D_EVENT_SHAPE,
     D_EVENT_UNTIL,
-    D_EVENT_MADE,
     D_EVENTS,
     D_KEY_BYTES,
     D_KEY_OFFSETS,
@@ -115,7 +115,6 @@ from tideline.kernels.match import SKIPPED, disk_shape, heap_shape
 from tideline.kernels.store import id_hash_of, row_parts
 from tideline.kernels.text import copy
 from tideline.kernels.views import doubles, halves, octets, prefetch, words
-
 
 # ---- records as rows ---------------------------------------------------------------------
 
@@ -235,9 +234,7 @@ def log_ghost(c, e, h, ref, keep):
     p = c[C_EXTRA_USED]
     room = c[C_EXTRA_CAP]
     out = words(c[C_EXTRA], room)
-    size = record_row(
-        e, h, SUBS, ref, out, octets(c[C_EXTRA], room * 8), c[C_EXTRA], p, room - 2
-    )
+    size = record_row(e, h, SUBS, ref, out, octets(c[C_EXTRA], room * 8), c[C_EXTRA], p, room - 2)
     if size < 0:
         return False
     out[p] = GHOST | (out[p] & 0xFF00) | ((size + 2) << 32)

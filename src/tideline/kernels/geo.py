@@ -221,7 +221,7 @@ def circle_cover(
 
 
 @njit(cache=True, nogil=True)
-def point_keys(  # type: ignore[no-untyped-def]
+def point_keys(
     lon,
     lat,
     radius_m,

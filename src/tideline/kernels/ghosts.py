@@ -109,8 +109,20 @@ def latest_end(c, e, h, ee, he, slot, o, now, tree):
     subs = c[C_SUB_REF_COUNT]
     events = c[C_EVENT_REF_COUNT]
     status, keep = answer_events(
-        c, ee, he, octet, start, tree, count, h[o + SINCE], h[o + UNTIL], now, -1,
-        heap_shape(e, h, h[o + SUB_BLOB]), False, 0,
+        c,
+        ee,
+        he,
+        octet,
+        start,
+        tree,
+        count,
+        h[o + SINCE],
+        h[o + UNTIL],
+        now,
+        -1,
+        heap_shape(e, h, h[o + SUB_BLOB]),
+        False,
+        0,
     )
     forget_codes(c, answers, subs, events)
     return status, keep

@@ -19,12 +19,12 @@ from tideline.kernels import inline, jit
 from tideline.kernels.layout import (
     CHUNK,
     CHUNK_MOST,
+    DIR_ENTRY,
     E_ACTIVE,
     E_ACTIVE_COUNT,
     E_DIR,
     E_DIR_CAP,
     E_DIR_USED,
-    DIR_ENTRY,
     E_FREE,
     E_FREE_COUNT,
     E_HEAP,

@@ -229,5 +229,6 @@ REF_COMPONENT = (1 << 20) - 1
     D_EVENT_IDS,
     D_EVENT_BODY_OFFSETS,
     D_EVENT_BODIES,
-) = range(41)
+    D_SEQ_HIGH,
+) = range(42)
 D_WORDS = 42

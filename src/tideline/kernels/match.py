@@ -81,9 +81,9 @@ from tideline.kernels.layout import (
     E_HEAP,
     E_HEAP_WORDS,
     E_MODE,
+    E_REUSED,
     E_SEED1,
     E_SEED2,
-    E_REUSED,
     E_WORDS,
     EVENT_BLOB,
     EVENT_STAMP,
@@ -477,7 +477,7 @@ def gather_user(c, e, h, key, start, tree, count, user, before):
 
 @jit
 def had(e, h, ref, at, until, seq, made, shape):
-    """Whether an earlier subscription was answered with an event: 0 no, 1 yes, 2 if its condition holds."""
+    """Whether an earlier subscription got an event: 0 no, 1 yes, 2 if its condition holds."""
     if ref >= ON_DISK:
         d = component(e, (ref >> 40) & REF_COMPONENT)
         x = ref & REF_INDEX
@@ -515,8 +515,10 @@ def had(e, h, ref, at, until, seq, made, shape):
 def add_pair(c, answer, e, h, ref):
     """Ask Python to check the condition of an earlier subscription. False when there is no room."""
     k = c[C_PAIR_COUNT]
-    code = sub_code(c, h, ref) if ref < IN_ROW and h[ref + SUB_BLOB] & F_CANCELLED == 0 else (
-        new_code(c, SUBS, ref)
+    code = (
+        sub_code(c, h, ref)
+        if ref < IN_ROW and h[ref + SUB_BLOB] & F_CANCELLED == 0
+        else (new_code(c, SUBS, ref))
     )
     if code < 0 or k >= c[C_PAIR_CAP]:
         return False

@@ -14,11 +14,11 @@ from tideline.kernels import jit
 from tideline.kernels.disk import component, place_of
 from tideline.kernels.export import log_ghost
 from tideline.kernels.heap import (
-    fetch_entries,
-    fetch_id,
     allocate,
     append_record,
     engine,
+    fetch_entries,
+    fetch_id,
     has_room,
     heap_of,
     note_ghost,
@@ -33,6 +33,7 @@ from tideline.kernels.layout import (
     C_ANSWER_COUNT,
     C_ANSWERS,
     C_DUPLICATES,
+    C_EPOCH,
     C_EVENT_REF_COUNT,
     C_EVENT_REFS,
     C_EVENTS,
@@ -56,7 +57,6 @@ from tideline.kernels.layout import (
     C_SUB_REFS,
     C_SUBS,
     C_WORDS,
-    C_EPOCH,
     CANCEL,
     D_KEY_BYTES,
     D_KEY_OFFSETS,
@@ -92,7 +92,6 @@ from tideline.kernels.layout import (
     IN_ROW,
     KEEP,
     LOW16,
-    LOW32,
     MADE,
     MAYBE,
     NEED_DROP,
@@ -106,7 +105,6 @@ from tideline.kernels.layout import (
     R_NOW,
     R_SAME,
     R_SEQ,
-    R_TEXT,
     R_UNSEEN,
     R_UNTIL,
     REF_COMPONENT,
@@ -114,7 +112,6 @@ from tideline.kernels.layout import (
     SEQ,
     SHAPE_WORDS,
     SINCE,
-    SPARE,
     STAMP,
     SUB_BLOB,
     SUB_WORDS,
@@ -336,7 +333,9 @@ def make_void(row, p):
 def run_publish(c, es, hs, ee, he, row, octet, p, now, tree):
     kind, key, ident, user, text, limit = row_parts(row, p)
     own_refs = words(c[C_OWN], c[C_ROW] + 1)
-    count = nodes(octet, key, key + (row[p + R_LENGTHS] & LOW16), es[E_MODE], es[E_SEED1], es[E_SEED2], tree)
+    count = nodes(
+        octet, key, key + (row[p + R_LENGTHS] & LOW16), es[E_MODE], es[E_SEED1], es[E_SEED2], tree
+    )
     shape = row_shape(c[C_ROWS], row, p)
     until = row[p + R_UNTIL]
     first = c[C_ANSWER_COUNT]
@@ -374,14 +373,28 @@ def run_publish(c, es, hs, ee, he, row, octet, p, now, tree):
 def run_subscribe(c, es, hs, ee, he, row, octet, p, now, tree):
     kind, key, ident, user, text, limit = row_parts(row, p)
     own_refs = words(c[C_OWN], c[C_ROW] + 1)
-    count = nodes(octet, key, key + (row[p + R_LENGTHS] & LOW16), es[E_MODE], es[E_SEED1], es[E_SEED2], tree)
+    count = nodes(
+        octet, key, key + (row[p + R_LENGTHS] & LOW16), es[E_MODE], es[E_SEED1], es[E_SEED2], tree
+    )
     shape = row_shape(c[C_ROWS], row, p)
     flags = row[p] >> 8
     until = row[p + R_UNTIL]
     first = c[C_ANSWER_COUNT]
     seq = c[C_NEXT_SEQ]
     status, keep = answer_events(
-        c, ee, he, octet, key, tree, count, row[p + R_AT], until, now, -1, shape, False,
+        c,
+        ee,
+        he,
+        octet,
+        key,
+        tree,
+        count,
+        row[p + R_AT],
+        until,
+        now,
+        -1,
+        shape,
+        False,
         MAYBE if flags & R_COND else 0,
     )
     if status != DONE:
@@ -400,9 +413,7 @@ def run_subscribe(c, es, hs, ee, he, row, octet, p, now, tree):
     c[C_NEXT_SEQ] = seq + 1
     row[p + R_SEQ] = seq
     if until > now or keep > now:
-        o = store_subscription(
-            es, hs, row, octet, p, seq, now, tree, count, keep, 0, until <= now
-        )
+        o = store_subscription(es, hs, row, octet, p, seq, now, tree, count, keep, 0, until <= now)
         own_refs[c[C_ROW]] = o
         if code >= 0:
             hs[o + STAMP] = (c[C_EPOCH] << 32) | code
@@ -424,13 +435,27 @@ def run_cancel(c, es, hs, row, p, ref, now, tree):
 def run_find(c, es, hs, ee, he, row, octet, p, tree):
     """A question that is not stored. R_SEQ is the asking subscription's, for unseen."""
     kind, key, ident, user, text, limit = row_parts(row, p)
-    count = nodes(octet, key, key + (row[p + R_LENGTHS] & LOW16), ee[E_MODE], ee[E_SEED1], ee[E_SEED2], tree)
+    count = nodes(
+        octet, key, key + (row[p + R_LENGTHS] & LOW16), ee[E_MODE], ee[E_SEED1], ee[E_SEED2], tree
+    )
     shape = row_shape(c[C_ROWS], row, p)
     flags = row[p] >> 8
     first = c[C_ANSWER_COUNT]
     status, keep = answer_events(
-        c, ee, he, octet, key, tree, count, row[p + R_AT], row[p + R_UNTIL], row[p + R_NOW],
-        c[C_AFTER], shape, (flags & R_SAME) != 0, MAYBE if flags & R_COND else 0,
+        c,
+        ee,
+        he,
+        octet,
+        key,
+        tree,
+        count,
+        row[p + R_AT],
+        row[p + R_UNTIL],
+        row[p + R_NOW],
+        c[C_AFTER],
+        shape,
+        (flags & R_SAME) != 0,
+        MAYBE if flags & R_COND else 0,
     )
     if status == DONE and flags & R_UNSEEN and c[C_ANSWER_COUNT] > first:
         user_hash = user_hash_of(es, octet, user, text)
@@ -538,7 +563,15 @@ def replay_rows(address):
                 c[C_STATUS] = NEED_MEMORY
                 break
             _, key, ident, user, text, limit = row_parts(row, p)
-            count = nodes(octet, key, key + (row[p + R_LENGTHS] & LOW16), es[E_MODE], es[E_SEED1], es[E_SEED2], tree)
+            count = nodes(
+                octet,
+                key,
+                key + (row[p + R_LENGTHS] & LOW16),
+                es[E_MODE],
+                es[E_SEED1],
+                es[E_SEED2],
+                tree,
+            )
             until = row[p + R_UNTIL]
             if kind == GHOST:
                 keep = row[p + (row[p] >> 32) - 2]
@@ -557,8 +590,18 @@ def replay_rows(address):
                 if until > now:
                     if not known(es, hs, SUBS, octet, ident, user, now, seq):
                         store_subscription(
-                            es, hs, row, octet, p, seq, now, tree, count, -FOREVER,
-                            F_UNKNOWN_KEEP, False,
+                            es,
+                            hs,
+                            row,
+                            octet,
+                            p,
+                            seq,
+                            now,
+                            tree,
+                            count,
+                            -FOREVER,
+                            F_UNKNOWN_KEEP,
+                            False,
                         )
                 else:
                     c[C_STATUS] = run_expired(c, es, hs, ee, he, row, octet, p, now, tree, count)
@@ -580,14 +623,24 @@ def replay_rows(address):
 def run_expired(c, es, hs, ee, he, row, octet, p, now, tree, count):
     """A subscription that looked into the past only: it may have to stay as a ghost."""
     status, keep = answer_events(
-        c, ee, he, octet, row_parts(row, p)[1], tree, count, row[p + R_AT], row[p + R_UNTIL],
-        now, -1, row_shape(c[C_ROWS], row, p), False, 0,
+        c,
+        ee,
+        he,
+        octet,
+        row_parts(row, p)[1],
+        tree,
+        count,
+        row[p + R_AT],
+        row[p + R_UNTIL],
+        now,
+        -1,
+        row_shape(c[C_ROWS], row, p),
+        False,
+        0,
     )
     forget_codes(c, 0, 0, 0)
     if status == DONE and keep > now:
-        store_subscription(
-            es, hs, row, octet, p, row[p + R_SEQ], now, tree, count, keep, 0, True
-        )
+        store_subscription(es, hs, row, octet, p, row[p + R_SEQ], now, tree, count, keep, 0, True)
     return status
 
 

@@ -13,13 +13,10 @@ from tideline.kernels.heap import (
     active_of,
     allocate,
     append_record,
-    engine,
     entry_window,
     find_slot,
     find_tomb,
     heap_bytes,
-    heap_of,
-    next_slot,
     note_event,
     note_ghost,
     note_subscription,
@@ -88,11 +85,8 @@ from tideline.kernels.layout import (
     SUBS,
     UNTIL,
     USER,
-    W_GHOSTS,
     W_LOG,
-    W_SLOTS,
     W_STATE,
-    W_SUBS,
     W_WORDS,
 )
 from tideline.kernels.text import copy, hash_id, nodes, same
@@ -359,8 +353,17 @@ def cancel(e, h, ref, ended, now, tree):
         keys = octets(d[D_KEYS], d[D_KEY_BYTES])
         seq = words(d[D_SUB_SEQ], count)[index]
         leave_tomb(
-            e, h, seq, words(d[D_SUB_SINCE], count)[index], words(d[D_SUB_UNTIL], count)[index],
-            ended, now, keys, offsets[place], offsets[place + 1], tree,
+            e,
+            h,
+            seq,
+            words(d[D_SUB_SINCE], count)[index],
+            words(d[D_SUB_UNTIL], count)[index],
+            ended,
+            now,
+            keys,
+            offsets[place],
+            offsets[place + 1],
+            tree,
         )
         return seq
     h[ref + STAMP] = ended  # before the flag: an exporter may be reading
@@ -369,7 +372,16 @@ def cancel(e, h, ref, ended, now, tree):
         slot = h[(h[ref + SUB_BLOB] & LOW48) + 1]
         start = (slot + SLOT_KEY) * 8
         leave_tomb(
-            e, h, h[ref + SEQ], h[ref + SINCE], h[ref + UNTIL], ended, now,
-            heap_bytes(e), start, start + slot_key_length(h, slot), tree,
+            e,
+            h,
+            h[ref + SEQ],
+            h[ref + SINCE],
+            h[ref + UNTIL],
+            ended,
+            now,
+            heap_bytes(e),
+            start,
+            start + slot_key_length(h, slot),
+            tree,
         )
     return h[ref + SEQ]

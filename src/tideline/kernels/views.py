@@ -32,7 +32,9 @@ def _view(element: Any, name: str, what: str) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             made = context.make_array(array)(context, builder)
             kind = context.get_data_type(element).as_pointer()
-            size = context.get_constant(types.intp, context.get_abi_sizeof(context.get_data_type(element)))
+            size = context.get_constant(
+                types.intp, context.get_abi_sizeof(context.get_data_type(element))
+            )
             length = context.cast(builder, args[1], signature.args[1], types.intp)
             populate_array(
                 made,
@@ -57,7 +59,7 @@ octets = _view(types.uint8, "octets", "`count` bytes at `address`.")
 doubles = _view(types.float64, "doubles", "`count` float64 at `address`.")
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def prefetch(typingctx: Any, address: Any) -> Any:
     """Begin to load the cache line at an address; harmless whatever the address."""
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from numba.core import types as t
 
-from tideline.kernels import cache_folder, encode, export, geo, ghosts, heap, jsontext, rows
+from tideline.kernels import cache_folder, encode, export, frames, geo, ghosts, heap, jsontext, rows
 
 __all__ = ["compile_all", "ensure", "kernels", "ready"]
 
@@ -57,6 +57,7 @@ def kernels() -> list[tuple[Any, tuple[Any, ...]]]:
         (export.fill_subs, (_I, _W, _W2, _F2, _B, _W, _B, _W, _B, _W)),
         (export.fill_events, (_I, _W, _W2, _F2, _B, _W, _B, _W)),
         (encode.encode_rows, (_W,) * 5 + (_B, _W, _W, _F2) + (_B, _W) * 4 + (_W, _I, _W)),
+        (frames.join_frames, (_I,) * 6),
         (jsontext.check_rows, (_B, _W, _Q1, _Q1)),
         (geo.shapes_meet, (_I, _F, _F, _F, _F) * 2),
         (geo.circle_cover, (_F,) * 7 + (_I,) * 3),

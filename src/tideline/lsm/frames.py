@@ -51,16 +51,18 @@ def file_header(number: int) -> bytes:
 
 
 def frames(
-    path: Path, number: int, data: memoryview, last: bool
+    path: Path, number: int, data: memoryview, last: bool, offset: int = 16
 ) -> Generator[tuple[int, memoryview], None, int]:
-    """Yield the whole frames of a segment; returns where they end, 0 for no file header."""
+    """Yield the whole frames of a segment from `offset` on; returns where they end.
+
+    Returns 0 when there is no file header.
+    """
     size = len(data)
     expected = file_header(number)
     if data[:16] != expected:
         if last and (all_zero(data) or (size < 16 and expected.startswith(data))):
             return 0
         raise Corruption("log file header is damaged", file=path, offset=0)
-    offset = 16
     while offset < size:
         if size - offset < 16:
             break

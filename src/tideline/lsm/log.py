@@ -33,6 +33,9 @@ from pathlib import Path
 from typing import NamedTuple
 from zlib import crc32
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tideline.errors import Closed, Corruption, InvalidRequest, TidelineError, Unavailable
 from tideline.lsm.files import sync_folder, unavailable, write_all
 from tideline.lsm.frames import CRC, FRAME, HEADER_BYTES, MAGIC, MAX_PAYLOAD, PADS, file_header
@@ -40,6 +43,8 @@ from tideline.lsm.frames import frames as read_frames
 
 __all__ = ["Log", "NullLog", "Position"]
 
+_JOINED_WORDS = 1 << 20
+_MAGIC_WORD = int.from_bytes(MAGIC, "little")
 _NAME = re.compile(r"log-([0-9]{6,})\.log")
 
 
@@ -132,6 +137,43 @@ class Log:
         """
         numbers, self._pending = self._pending, []
         return self._replay(numbers)
+
+    def replay_joined(self) -> Iterator[tuple[int, NDArray[np.int64]]]:
+        """`replay` for payloads of whole words: many frames at once, joined end to end.
+
+        The array is overwritten by the next one.
+        """
+        from tideline.kernels.frames import join_frames  # numba loads slowly: when needed
+
+        numbers, self._pending = self._pending, []
+        room = np.empty(_JOINED_WORDS, np.int64)
+        end = 0
+        for number in numbers:
+            path, last = self._path(number), number == numbers[-1]
+            data = self._map(path)
+            whole = np.frombuffer(data[: len(data) & ~7], np.int64)
+            offset = 16
+            while data[:16] == file_header(number):
+                position, used = join_frames(
+                    whole.ctypes.data, offset >> 3, len(whole), _MAGIC_WORD, room.ctypes.data,
+                    len(room),
+                )  # fmt: skip
+                if used == 0:
+                    break
+                offset = int(position) << 3
+                yield number, room[:used]
+            # What is left is the end, torn, damaged, or too large for one go: one by one.
+            rest = read_frames(path, number, data, last, offset)
+            while True:
+                try:
+                    _, payload = next(rest)
+                except StopIteration as stop:
+                    end = stop.value
+                    break
+                if len(payload) % 8:
+                    raise Corruption("log frame is not whole words", file=path, size=len(payload))
+                yield number, np.frombuffer(payload, np.int64)
+        self._ready(numbers, end)
 
     def append(self, payload: bytes | bytearray | memoryview) -> Position:
         """Add one frame; it is handed to the operating system before this returns.
@@ -228,7 +270,9 @@ class Log:
         for number, end in sorted(ends.items()):
             data = self._map(self._path(number))
             if len(data) < end:
-                raise Corruption("log segment is cut short", file=self._path(number), size=len(data))
+                raise Corruption(
+                    "log segment is cut short", file=self._path(number), size=len(data)
+                )
             for _ in read_frames(self._path(number), number, data[:end], False):
                 pass
 
@@ -279,6 +323,10 @@ class Log:
             last = number == numbers[-1]
             data = self._map(path)
             end = yield from read_frames(path, number, data, last)
+        self._ready(numbers, end)
+
+    def _ready(self, numbers: list[int], end: int) -> None:
+        """All frames have been read: go on after the last."""
         if numbers and self._refusal is not None and self._refusal[0] is not Closed:
             self._kept.pop(numbers[-1])
             self._start(numbers[-1], self._reopen(numbers[-1], end), max(end, HEADER_BYTES))
@@ -399,6 +447,10 @@ class NullLog:
     _position = Position(1, 0)
 
     def replay(self) -> Iterator[tuple[int, memoryview]]:
+        """Nothing."""
+        return iter(())
+
+    def replay_joined(self) -> Iterator[tuple[int, NDArray[np.int64]]]:
         """Nothing."""
         return iter(())
 

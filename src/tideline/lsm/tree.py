@@ -48,14 +48,15 @@ class Reader(Protocol):
 
 
 R = TypeVar("R", bound=Reader)
+R_co = TypeVar("R_co", bound=Reader, covariant=True)
 
 
-class Kind(Protocol[R]):
+class Kind(Protocol[R_co]):
     """What an index plugs in."""
 
     name: str
 
-    def open(self, component: Component) -> R:
+    def open(self, component: Component) -> R_co:
         """A reader over an open component."""
         ...
 
@@ -138,8 +139,7 @@ class Tree(Generic[R]):
         """Groups of readers the policy wants merged."""
         by_name = {reader.component.info.name: reader for reader in self.readers}
         return [
-            [by_name[info.name] for info in group]
-            for group in self.policy.merges(self.infos, now)
+            [by_name[info.name] for info in group] for group in self.policy.merges(self.infos, now)
         ]
 
     @property

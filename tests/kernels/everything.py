@@ -1,0 +1,170 @@
+"""Use every kernel once, in every way Python calls it; print the signatures there are then.
+
+Run by test_warm.py, with an empty folder as argument.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+import tideline
+from tideline.kernels import warm
+from tideline.space.place import meets
+from tideline.testing import ManualClock
+
+BOUNDS = (0.0, 0.0, 8.0, 8.0)
+SPACES: list[tuple[Any, list[Any]]] = [
+    (tideline.Flat(), ["a", "b"]),
+    (tideline.Topics(), ["a/b", "a"]),
+    (
+        tideline.Grid(bounds=BOUNDS, rows=4, cols=4),
+        [(1.0, 2.0), tideline.Circle((1, 2), 100)],
+    ),
+    (
+        tideline.QuadTree(bounds=BOUNDS, depth=3),
+        [(1, 2), tideline.Circle((1.0, 2.0), 5_000.0), tideline.Box(1, 1, 2, 3), "1.2"],
+    ),
+]
+WHERE = {"kind": "x"}
+
+
+def table(start_s: float, first: int, rows: int, columns: dict[str, list[Any]]) -> pa.Table:
+    """Subscriptions, events and cancels of some of the subscriptions, one a second."""
+    ops = [("subscribe", "publish", "publish", "cancel")[n % 4] for n in range(rows)]
+    ids = [f"t{first + (n - 3 if op == 'cancel' else n)}" for n, op in enumerate(ops)]
+    at = [datetime.fromtimestamp(start_s + n / 1000, UTC) for n in range(rows)]
+    return pa.table(
+        {
+            "op": ops,
+            "id": ids,
+            "user": ["ann" if op == "subscribe" else None for op in ops],
+            "at": at,
+            "since": [t - timedelta(hours=1) if op == "subscribe" else None
+                      for op, t in zip(ops, at, strict=True)],
+            "until": [None if op == "cancel" else t + timedelta(hours=1)
+                      for op, t in zip(ops, at, strict=True)],
+            "body": ['{"kind": "x"}' if op == "publish" else None for op in ops],
+            "where": ['{"kind": "x"}' if n % 8 == 0 else None for n in range(rows)],
+            "unseen": [n % 16 == 0 for n in range(rows)],
+            **{name: (values * rows)[:rows] for name, values in columns.items()},
+        }
+    )  # fmt: skip
+
+
+def tables(space: Any) -> list[dict[str, list[Any]]]:
+    if isinstance(space, (tideline.Flat, tideline.Topics)):
+        return [{"place": ["a", "b", "c"]}]
+    return [
+        {"lon": [1.0, 2.5], "lat": [2.0, 3.0]},
+        {"lon": [1.0, 2.5], "lat": [2.0, 3.0], "radius_m": [100.0, None]},
+        {"place": ["1.2"]},
+        {"lon": [1, 2], "lat": [2, 3]},
+    ]
+
+
+def ask(channel: Any, places: list[Any], mark: str) -> None:
+    """Every verb."""
+    poll = channel.layout == "poll"
+    encoded = [channel.space.encode(place) for place in places]
+    for one in encoded:
+        meets(channel.space, one, encoded[0])
+    for n, place in enumerate(places):
+        channel.publish(place, {"kind": "x"}, id=f"{mark}e{n}", ttl_s=3000, related=True)
+        channel.publish(place, {"kind": "x"}, id=f"{mark}e{n}", ttl_s=3000)
+        channel.subscribe(place, user="ann", id=f"{mark}s{n}", since_s=-60, until_s=3000)
+        channel.subscribe(place, user="bob", since_s=-60, until_s=3000, where=WHERE)
+        if not poll:
+            channel.subscribe(place, user="ann", since_s=-60, until_s=3000, unseen=True)
+            unseen = channel.subscribe(place, user="ann", id=f"{mark}u{n}", since_s=-60,
+                                       until_s=3000, unseen=True, where=WHERE)  # fmt: skip
+            channel.resume(f"{mark}s{n}")
+        channel.publish(place, {"kind": "x"}, ttl_s=5)
+        channel.find(place)
+        channel.find(place, where=WHERE, limit=1)
+        if not poll:
+            unseen.cancel()
+            channel.cancel(f"{mark}s{n}")
+    channel.subscriptions()
+    channel.stats()
+
+
+def use(folder: str, clock: ManualClock) -> None:
+    with tideline.open(folder, clock=clock, memory_mb=8) as database:
+        for layout in ("dual", "two", "poll"):
+            for number, (space, places) in enumerate(SPACES):
+                channel = database.channel(f"{layout}{number}", space=space, layout=layout)
+                ask(channel, places, "1-")
+                for part, columns in enumerate(tables(space)):
+                    rows = table(clock.now() / 1e6, 1000 * part, 300, columns)
+                    channel.apply(pa.concat_tables([rows.slice(0, 7), rows.slice(7)]))
+                    channel.apply(rows.slice(5, 1))
+                    channel.apply(rows.slice(0, 0))
+                    channel.apply(rows.combine_chunks().to_batches()[0])
+                if layout != "poll":
+                    kept = [channel.subscribe(places[0], user="eve", until_s=3000).id
+                            for _ in range(200)]  # fmt: skip
+                channel.seal()
+                ask(channel, places, "2-")
+                if layout != "poll":
+                    for name in kept:
+                        channel.cancel(name)
+                channel.seal()
+                channel.maintain()
+                ask(channel, places, "3-")
+        clock.advance(10)
+    if folder == ":memory:":
+        return
+    with tideline.open(folder, clock=clock, memory_mb=8) as database:
+        for name in database.channels():
+            channel = database.channel(name)
+            ask(channel, SPACES[int(name[-1])][1], "4-")
+        database.check()
+        clock.advance(7200)
+        for name in database.channels():
+            channel = database.channel(name)
+            ask(channel, SPACES[int(name[-1])][1], "5-")
+            channel.maintain()
+
+
+def overfill(folder: str, clock: ManualClock) -> None:
+    """More than memory holds in one batch; then a write that cannot be logged."""
+    with tideline.open(folder, clock=clock, memory_mb=1) as database:
+        channel = database.channel("roads")
+        for part in range(4):
+            places = [f"place {n}" for n in range(5_000)]
+            channel.apply(table(clock.now() / 1e6, 30_000 * part, 30_000, {"place": places}))
+        log = channel._engine.store.log
+
+        def fail(*_: Any) -> Any:
+            raise OSError("full")
+
+        log.append, kept = fail, log.append
+        with contextlib.suppress(tideline.TidelineError, OSError):
+            channel.publish("a", 1, ttl_s=9)
+        with contextlib.suppress(tideline.TidelineError, OSError):
+            channel.apply(table(clock.now() / 1e6, 200_000, 8, {"place": ["a"]}))
+        log.append = kept
+
+
+def main(folder: Path) -> None:
+    use(":memory:", ManualClock(1_000_000))
+    use(str(folder / "all"), ManualClock(1_000_000))
+    overfill(str(folder / "full"), ManualClock(1_000_000))
+    found = {
+        f"{kernel.py_func.__module__}.{kernel.py_func.__name__}": [
+            str(signature) for signature in kernel.signatures
+        ]
+        for kernel, _ in warm.kernels()
+    }
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
