@@ -464,8 +464,8 @@ class Channel:
         if newest < horizon and self._clocked:
             engine.state[words_at.C_NEWEST] = horizon
             engine.drop_expired()
-            for side in engine.sides:
-                side.memory.trim()
+        for side in engine.sides:
+            side.memory.trim()
 
     def seal(self) -> None:
         """Seal everything in memory to disk now."""

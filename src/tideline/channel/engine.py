@@ -278,6 +278,8 @@ class Engine:
             self._limbo = False
             for side in self.sides:
                 side.memory.release()
+                # After a burst most of the memory is free: half of it may stay warm.
+                side.memory.trim(max(64, side.memory.segments_used))
         state = self.state
         seq = state[at.C_NEXT_SEQ]
         result = int(kernel.run_rows(self.address, words, True))

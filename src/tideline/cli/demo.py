@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import sys
 import tempfile
 import time
 from collections import deque
@@ -78,7 +77,8 @@ class Story:
     past: int = 0
     publish_ns: Histogram = field(default_factory=Histogram)
     subscribe_ns: Histogram = field(default_factory=Histogram)
-    recent: deque[tuple[Incident, list[str], int]] = field(default_factory=lambda: deque(maxlen=8))
+    # incident, the first driver told, how many were
+    recent: deque[tuple[Incident, str, int]] = field(default_factory=lambda: deque(maxlen=8))
 
     @property
     def operations(self) -> int:
@@ -100,8 +100,7 @@ def run_demo(
     if not 0 < incidents_s < math.inf:
         raise InvalidRequest("incidents a second must be over 0", incidents_s=incidents_s)
     console = Console()
-    print("tideline: compiling the kernels (the first time takes a while)", file=sys.stderr)
-    warm_up()
+    warm_up(quiet=True)
     state = NewYork(drivers=drivers, seed=seed, hurry=_HURRY)
     story = Story()
     started = time.perf_counter()
@@ -152,7 +151,7 @@ def _drive(
                 before, shown = (story.operations, story.answers), now
                 stats = roads.stats()
                 if pretty:
-                    live.update(_table(story, stats, rates, elapsed), refresh=True)
+                    live.update(_table(story, stats, rates, elapsed, console.width), refresh=True)
                 else:
                     print(_plain_line(story, stats, rates, elapsed), flush=True)
 
@@ -165,9 +164,8 @@ def _happen(roads: Any, state: NewYork, story: Story) -> None:
     story.publish_ns.add(time.perf_counter_ns() - start)
     story.publishes += 1
     story.live += len(told.subscriptions)
-    users = [s.user for s in told.subscriptions[:2]]
-    more = len(told.subscriptions) - len(users)
-    story.recent.append((incident, users, more))
+    first = told.subscriptions[0].user if told.subscriptions else ""
+    story.recent.append((incident, first, len(told.subscriptions)))
 
 
 def _ask(
@@ -183,7 +181,7 @@ def _ask(
     story.subscribes += 1
 
 
-def _table(story: Story, stats: Any, rates: tuple[float, ...], elapsed: float) -> Group:
+def _table(story: Story, stats: Any, rates: tuple[float, ...], elapsed: float, width: int) -> Group:
     numbers = Table.grid(padding=(0, 3))
     left = ("operations/s", "answers/s", "publish p50 / p99", "subscribe p50 / p99")
     right = ("live incidents", "live subscriptions", "memory", "disk")
@@ -202,23 +200,25 @@ def _table(story: Story, stats: Any, rates: tuple[float, ...], elapsed: float) -
     for column in (1, 3):
         numbers.columns[column].justify = "right"
     recent = Table(title="last incidents", title_justify="left", expand=False)
-    widths = {"what": 11, "where": None, "lanes": 5, "severity": 8, "who was told": 20}
-    for name, width in widths.items():
-        recent.add_column(name, no_wrap=True, min_width=width)
-    for incident, users, more in reversed(story.recent):
+    # Fixed widths: the table must neither jump about nor lose its right edge.
+    widths = {"what": 11, "where": 0, "severity": 8, "who was told": 26}
+    widths["where"] = min(46, max(10, width - sum(widths.values()) - 3 * len(widths) - 1))
+    for name, chars in widths.items():
+        recent.add_column(name, no_wrap=True, width=chars)
+    for incident, user, told in reversed(story.recent):
         body = incident.body
         where = f"{body['road']} near {body['near']}"
-        who = ", ".join(users) + (f" and {more}" if more else "") or "nobody near"
-        recent.add_row(body["kind"], where, str(body["lanes"]), str(body["severity"]), who)
+        who = f"{user} and {told - 1:,} more" if told > 1 else user or "nobody near"
+        recent.add_row(body["kind"], where, str(body["severity"]), who)
     return Group(f"New York State, {elapsed:.0f} s", numbers, recent, "Ctrl-C ends the demo.")
 
 
 def _plain_line(story: Story, stats: Any, rates: tuple[float, ...], elapsed: float) -> str:
     last = ""
     if story.recent:
-        incident, users, more = story.recent[-1]
-        told = f"{len(users) + more} told" if users else "nobody near"
-        last = f" | {incident.body['kind']} near {incident.body['near']}: {told}"
+        incident, _, told = story.recent[-1]
+        who = f"{told:,} told" if told else "nobody near"
+        last = f" | {incident.body['kind']} near {incident.body['near']}: {who}"
     return (
         f"{elapsed:5.1f} s | {rates[0]:,.0f} operations/s, {rates[1]:,.0f} answers/s"
         f" | publish {_times(story.publish_ns)}, subscribe {_times(story.subscribe_ns)}"
@@ -235,6 +235,7 @@ def _summary(story: Story, stats: Any, drivers: int, took_s: float) -> str:
             f"{took_s:.1f} s, {drivers:,} drivers, one thread, single calls, log on",
             f"  {story.publishes:,} incidents published, {story.subscribes:,} questions asked:"
             f" {operations:,.0f} operations/s",
+            f"  each driver asked every {took_s * drivers / max(story.subscribes, 1):.1f} s",
             f"  {story.answers:,} answers: {story.past:,} had happened already,"
             f" {story.live:,} told live ({answers:,.0f} answers/s)",
             f"  publish p50 / p99   {_times(story.publish_ns)}",

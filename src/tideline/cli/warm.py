@@ -7,10 +7,18 @@ import sys
 __all__ = ["warm_up"]
 
 
-def warm_up() -> None:
-    """Compile (or load) every kernel with a line of progress each."""
-    from tideline.kernels.warm import compile_all
+def warm_up(*, quiet: bool = False) -> None:
+    """Compile (or load) every kernel with a line of progress each.
 
+    `quiet`: say nothing when they only have to be loaded.
+    """
+    from tideline.kernels.warm import compile_all, ready
+
+    if quiet and ready():
+        compile_all(lambda number, total, name: None)
+        return
+    if not ready():
+        print("tideline: compiling kernels, once on this machine", file=sys.stderr, flush=True)
     seconds = compile_all(_to_stderr)
     print(f"tideline: kernels ready in {seconds:.1f} s", file=sys.stderr, flush=True)
 

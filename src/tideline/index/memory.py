@@ -141,13 +141,13 @@ class Memory:
         """Rebuild whichever table is too full. False when none was."""
         state = self.state
         full = False
-        if (state[at.E_DIR_USED] + 64) * 4 >= state[at.E_DIR_CAP] * 3:
+        if (state[at.E_DIR_USED] + 64) * 5 >= state[at.E_DIR_CAP] * 4:
             self._rebuild_dir(int(heap.count_entries(self.address)[0]))
             full = True
-        if (state[at.E_IDS_USED] + 8) * 4 >= state[at.E_IDS_CAP] * 3:
+        if (state[at.E_IDS_USED] + 8) * 5 >= state[at.E_IDS_CAP] * 4:
             self._rebuild_ids(int(heap.count_entries(self.address)[1]))
             full = True
-        if (state[at.E_TOMBS_USED] + 8) * 4 >= state[at.E_TOMBS_CAP] * 3:
+        if (state[at.E_TOMBS_USED] + 8) * 5 >= state[at.E_TOMBS_CAP] * 4:
             self._rebuild_tombs(now)
             full = True
         return full
@@ -173,19 +173,24 @@ class Memory:
         """Windows in which nothing is valid any more."""
         return [w.number for w in self.windows() if w.limit <= now and w.state == at.OPEN]
 
-    def trim(self) -> None:
-        """Give free pages back to the operating system and shrink what is mostly empty."""
+    def trim(self, keep: int | None = None) -> None:
+        """Give free pages back to the operating system and shrink what is mostly empty.
+
+        `keep` free segments stay warm: the next windows will want them.
+        """
         self.release()
         free = int(self.state[at.E_FREE_COUNT])
         self._cold = min(self._cold, free)
-        keep = min(_PAGE_SLACK, self.segments_used // 4)
+        if keep is None:
+            keep = min(_PAGE_SLACK, self.segments_used // 4)
         if free - self._cold > keep:
             size = at.SEGMENT * 8
             for segment in self._free[self._cold : free - keep]:
                 self._map.madvise(mmap.MADV_DONTNEED, int(segment) * size, size)
             self._cold = free - keep
         state = self.state
-        if state[at.E_DIR_CAP] > 4096 or state[at.E_IDS_CAP] > 4096:
+        empty = self.segments_used * 8 <= state[at.E_HIGH]
+        if empty and (state[at.E_DIR_CAP] > 4096 or state[at.E_IDS_CAP] > 4096):
             places, ids = heap.count_entries(self.address)
             if places * 16 < state[at.E_DIR_CAP] > 4096:
                 self._rebuild_dir(int(places))
@@ -195,7 +200,7 @@ class Memory:
     def put_tombs(self, seqs: Words, ended: Words, until: Words, now: int) -> None:
         """Load the tombs of sealed components."""
         for seq, end, limit in zip(seqs.tolist(), ended.tolist(), until.tolist(), strict=True):
-            if (self.state[at.E_TOMBS_USED] + 8) * 4 >= self.state[at.E_TOMBS_CAP] * 3:
+            if (self.state[at.E_TOMBS_USED] + 8) * 5 >= self.state[at.E_TOMBS_CAP] * 4:
                 self._rebuild_tombs(now)
             heap.bury(self.address, seq, end, limit)
 
@@ -240,5 +245,5 @@ class Memory:
 
 
 def _capacity(live: int) -> int:
-    """A power of two of which `live` entries fill less than half."""
-    return max(64, 1 << (live * 2).bit_length())
+    """A power of two of which `live` entries fill at most 0.6; a table is full at 0.8."""
+    return max(64, 1 << (live * 5 // 3).bit_length())

@@ -300,9 +300,9 @@ def has_room(e):
     """Whether both tables and the heap can take one more row (see invariant 3)."""
     return (
         free_segments(e) >= SPARE
-        and (e[E_DIR_USED] + 64) * 4 < e[E_DIR_CAP] * 3
-        and (e[E_IDS_USED] + 8) * 4 < e[E_IDS_CAP] * 3
-        and (e[E_TOMBS_USED] + 8) * 4 < e[E_TOMBS_CAP] * 3
+        and (e[E_DIR_USED] + 64) * 5 < e[E_DIR_CAP] * 4
+        and (e[E_IDS_USED] + 8) * 5 < e[E_IDS_CAP] * 4
+        and (e[E_TOMBS_USED] + 8) * 5 < e[E_TOMBS_CAP] * 4
     )
 
 
@@ -505,7 +505,7 @@ def append_record(e, h, w, slot, side, size, tree, count):
         if used < cap:
             h[chunk + 1] += 1
             return chunk + CHUNK + used * size
-        cap = min(cap * 2, CHUNK_MOST)
+        cap = min(cap + max(cap >> 1, 1), CHUNK_MOST)
     else:
         cap = 1
     fresh = allocate(e, h, w, CHUNK + cap * size)
