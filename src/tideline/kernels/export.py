@@ -8,6 +8,7 @@ from tideline.kernels import jit
 from tideline.kernels.disk import component, place_of
 from tideline.kernels.heap import (
     active_of,
+    chunk_used,
     engine,
     find_tomb,
     heap_bytes,
@@ -80,7 +81,7 @@ from tideline.kernels.layout import (
     IN_ROW,
     KEEP,
     LOW16,
-    LOW32,
+    LOW40,
     LOW48,
     MADE,
     MAYBE,
@@ -362,7 +363,7 @@ def list_subscriptions(address, user, now, out_address, room):
             chunk = h[slot + SUBS]
             while chunk > 0:
                 o = chunk + CHUNK
-                for _ in range(h[chunk + 1] & LOW32):
+                for _ in range(chunk_used(h, chunk)):
                     if (
                         h[o + UNTIL] > now
                         and h[o + SUB_BLOB] & SKIPPED == 0
@@ -373,7 +374,7 @@ def list_subscriptions(address, user, now, out_address, room):
                         out[found] = o
                         found += 1
                     o += SUB_WORDS
-                chunk = h[chunk]
+                chunk = h[chunk] & LOW40
             slot = next_slot(h, slot)
     for n in range(e[E_COMPONENT_COUNT]):
         d = component(e, n)
@@ -407,19 +408,19 @@ def count_live(address, now):
             chunk = h[slot + SUBS]
             while chunk > 0:
                 o = chunk + CHUNK
-                for _ in range(h[chunk + 1] & LOW32):
+                for _ in range(chunk_used(h, chunk)):
                     if h[o + UNTIL] > now and h[o + SUB_BLOB] & SKIPPED == 0:
                         subs += 1
                     o += SUB_WORDS
-                chunk = h[chunk]
+                chunk = h[chunk] & LOW40
             chunk = h[slot + EVENTS]
             while chunk > 0:
                 o = chunk + CHUNK
-                for _ in range(h[chunk + 1] & LOW32):
+                for _ in range(chunk_used(h, chunk)):
                     if h[o + UNTIL] > now and h[o + EVENT_BLOB] & F_VOID == 0:
                         events += 1
                     o += EVENT_WORDS
-                chunk = h[chunk]
+                chunk = h[chunk] & LOW40
             slot = next_slot(h, slot)
     for n in range(e[E_COMPONENT_COUNT]):
         d = component(e, n)
@@ -488,7 +489,7 @@ def measure(address, slots, sub_lists, event_lists):
         for side in (SUBS, GHOSTS):
             chunk = h[slots[i] + side]
             while chunk > 0:
-                for j in range(h[chunk + 1] & LOW32):
+                for j in range(chunk_used(h, chunk)):
                     o = chunk + CHUNK + j * SUB_WORDS
                     if h[o + SUB_BLOB] & F_VOID:
                         continue
@@ -497,17 +498,17 @@ def measure(address, slots, sub_lists, event_lists):
                     users += (lengths >> 16) & LOW16
                     wheres += lengths >> 32
                     subs += 1
-                chunk = h[chunk]
+                chunk = h[chunk] & LOW40
         chunk = h[slots[i] + EVENTS]
         while chunk > 0:
-            for j in range(h[chunk + 1] & LOW32):
+            for j in range(chunk_used(h, chunk)):
                 o = chunk + CHUNK + j * EVENT_WORDS
                 if h[o + EVENT_BLOB] & F_VOID == 0:
                     lengths = h[h[o + EVENT_BLOB] & LOW48]
                     event_ids += lengths & LOW16
                     bodies += lengths >> 32
                     events += 1
-            chunk = h[chunk]
+            chunk = h[chunk] & LOW40
         sub_lists[i + 1] = subs
         event_lists[i + 1] = events
     return sub_ids, users, wheres, event_ids, bodies
@@ -533,7 +534,7 @@ def fill_subs(address, slots, numbers, shapes, ids, id_at, users, user_at, where
         for side in (SUBS, GHOSTS):
             chunk = h[slots[i] + side]
             while chunk > 0:
-                for j in range(h[chunk + 1] & LOW32):
+                for j in range(chunk_used(h, chunk)):
                     o = chunk + CHUNK + j * SUB_WORDS
                     if h[o + SUB_BLOB] & F_VOID:
                         continue
@@ -564,7 +565,7 @@ def fill_subs(address, slots, numbers, shapes, ids, id_at, users, user_at, where
                     put_text(users, user_at, k, heap, start, length)
                     put_text(wheres, where_at, k, heap, start + length, h[b] >> 32)
                     k += 1
-                chunk = h[chunk]
+                chunk = h[chunk] & LOW40
 
 
 @jit
@@ -577,7 +578,7 @@ def fill_events(address, slots, numbers, shapes, ids, id_at, bodies, body_at):
     for i in range(slots.shape[0]):
         chunk = h[slots[i] + EVENTS]
         while chunk > 0:
-            for j in range(h[chunk + 1] & LOW32):
+            for j in range(chunk_used(h, chunk)):
                 o = chunk + CHUNK + j * EVENT_WORDS
                 blob = h[o + EVENT_BLOB]
                 if blob & F_VOID:
@@ -600,4 +601,4 @@ def fill_events(address, slots, numbers, shapes, ids, id_at, bodies, body_at):
                 put_text(ids, id_at, k, heap, start, length)
                 put_text(bodies, body_at, k, heap, start + length, h[b] >> 32)
                 k += 1
-            chunk = h[chunk]
+            chunk = h[chunk] & LOW40

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tideline.kernels import jit
 from tideline.kernels.export import log_ghost
 from tideline.kernels.heap import (
+    chunk_used,
     engine,
     has_room,
     heap_bytes,
@@ -33,7 +34,7 @@ from tideline.kernels.layout import (
     F_UNKNOWN_KEEP,
     F_VOID,
     KEEP,
-    LOW32,
+    LOW40,
     NEED_MEMORY,
     NEED_OUTPUT,
     SINCE,
@@ -72,7 +73,7 @@ def collect_ghosts(address, number, now, sealing):
         chunk = h[slot + SUBS]
         while chunk > 0:
             o = chunk + CHUNK
-            for _ in range(h[chunk + 1] & LOW32):
+            for _ in range(chunk_used(h, chunk)):
                 blob = h[o + SUB_BLOB]
                 if blob & (F_TOMB | F_VOID) == 0:
                     if blob & F_UNKNOWN_KEEP:
@@ -94,7 +95,7 @@ def collect_ghosts(address, number, now, sealing):
                         if not copy_ghost(e, h, o, h[o + KEEP], now, tree, first_log):
                             c[C_EXTRA_USED] = used
                 o += SUB_WORDS
-            chunk = h[chunk]
+            chunk = h[chunk] & LOW40
         slot = next_slot(h, slot)
 
 

@@ -51,7 +51,6 @@ from tideline.kernels.layout import (
     FOREVER,
     FREE,
     GHOSTS,
-    LOW32,
     LOW48,
     OPEN,
     SEGMENT,
@@ -490,6 +489,12 @@ def slot_key_length(h, slot):
 
 
 @jit
+def chunk_used(h, chunk):
+    """How many records a chunk holds."""
+    return (h[chunk] >> 40) & 0xFFF
+
+
+@jit
 def append_record(e, h, w, slot, side, size, tree, count):
     """Room for one more record at the end of a list; returns where it goes."""
     at = -1
@@ -500,17 +505,16 @@ def append_record(e, h, w, slot, side, size, tree, count):
         at = find_entry(e, k1, tree[3 * count - 2])
         chunk = words(e[E_DIR], e[E_DIR_CAP] * DIR_ENTRY)[at + 3 + side]
     if chunk > 0:
-        used = h[chunk + 1] & LOW32
-        cap = h[chunk + 1] >> 32
+        used = chunk_used(h, chunk)
+        cap = h[chunk] >> 52
         if used < cap:
-            h[chunk + 1] += 1
+            h[chunk] += 1 << 40
             return chunk + CHUNK + used * size
         cap = min(cap + max(cap >> 1, 1), CHUNK_MOST)
     else:
         cap = 1
     fresh = allocate(e, h, w, CHUNK + cap * size)
-    h[fresh] = chunk
-    h[fresh + 1] = 1 | (cap << 32)
+    h[fresh] = chunk | (1 << 40) | (cap << 52)
     h[slot + side] = fresh
     if at >= 0:
         words(e[E_DIR], e[E_DIR_CAP] * DIR_ENTRY)[at + 3 + side] = fresh

@@ -10,7 +10,7 @@ components (layout `dual` has one, `two` has two: one a side).
     slot     a place inside a window: three list heads, a chain, the key
              0 subscriptions | 1 events | 2 ghosts | 3 next slot + key length << 48
              4 first child   | 5 next sibling | 6.. key bytes
-    chunk    0 next chunk | 1 used + capacity << 32 | 2.. records
+    chunk    0 next chunk + used << 40 + capacity << 52 | 1.. records
     record   subscription or ghost (8 words)      event (6 words)
              0 since | 1 until | 2 seq            0 at | 1 until | 2 seq
              3 made  | 4 user hash                3 made
@@ -110,7 +110,8 @@ SLOT_NEXT, SLOT_CHILD, SLOT_SIBLING, SLOT_KEY = 3, 4, 5, 6
 LOW48 = (1 << 48) - 1
 LOW32 = (1 << 32) - 1
 LOW16 = (1 << 16) - 1
-CHUNK = 2
+LOW40 = (1 << 40) - 1
+CHUNK = 1
 CHUNK_MOST = 128
 
 SINCE, UNTIL, SEQ, MADE, USER, SUB_BLOB, KEEP, STAMP = range(8)

@@ -19,6 +19,7 @@ from tideline.kernels.disk import component, place_of, place_ranges
 from tideline.kernels.geo import shapes_meet
 from tideline.kernels.heap import (
     active_of,
+    chunk_used,
     find_slot,
     find_tomb,
     gather_slots,
@@ -101,6 +102,7 @@ from tideline.kernels.layout import (
     IN_ROW,
     KEEP,
     LOW32,
+    LOW40,
     LOW48,
     MADE,
     MAYBE,
@@ -257,7 +259,7 @@ def answer_subscriptions(c, e, h, key, start, tree, count, at, until, now, shape
         chunk = lists[j]
         while chunk > 0:
             o = chunk + CHUNK
-            for _ in range(h[chunk + 1] & LOW32):
+            for _ in range(chunk_used(h, chunk)):
                 if h[o + SINCE] <= at and at < h[o + UNTIL] and now < h[o + UNTIL]:
                     blob = h[o + SUB_BLOB]
                     if blob & SKIPPED == 0 and (not exact or meet(shape, heap_shape(e, h, blob))):
@@ -275,7 +277,7 @@ def answer_subscriptions(c, e, h, key, start, tree, count, at, until, now, shape
                         if until > h[o + KEEP]:
                             h[o + KEEP] = until
                 o += SUB_WORDS
-            chunk = h[chunk]
+            chunk = h[chunk] & LOW40
     ranges, _ = slots_scratch(c)
     for n in range(e[E_COMPONENT_COUNT]):
         d = component(e, n)
@@ -337,7 +339,7 @@ def answer_events(
         chunk = lists[j]
         while chunk > 0:
             o = chunk + CHUNK
-            for _ in range(h[chunk + 1] & LOW32):
+            for _ in range(chunk_used(h, chunk)):
                 if (
                     since <= h[o + AT]
                     and h[o + AT] < until
@@ -354,7 +356,7 @@ def answer_events(
                         if h[o + UNTIL] > keep:
                             keep = h[o + UNTIL]
                 o += EVENT_WORDS
-            chunk = h[chunk]
+            chunk = h[chunk] & LOW40
     ranges, _ = slots_scratch(c)
     for n in range(e[E_COMPONENT_COUNT]):
         d = component(e, n)
@@ -443,7 +445,7 @@ def gather_user(c, e, h, key, start, tree, count, user, before):
                 chunk = h[slots[j] + side]
                 while chunk > 0:
                     o = chunk + CHUNK
-                    for _ in range(h[chunk + 1] & LOW32):
+                    for _ in range(chunk_used(h, chunk)):
                         if (
                             h[o + USER] == user
                             and h[o + SEQ] < before
@@ -454,7 +456,7 @@ def gather_user(c, e, h, key, start, tree, count, user, before):
                             refs[total] = o
                             total += 1
                         o += SUB_WORDS
-                    chunk = h[chunk]
+                    chunk = h[chunk] & LOW40
     ranges, _ = slots_scratch(c)
     for n in range(e[E_COMPONENT_COUNT]):
         d = component(e, n)

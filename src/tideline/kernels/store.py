@@ -13,6 +13,7 @@ from tideline.kernels.heap import (
     active_of,
     allocate,
     append_record,
+    chunk_used,
     entry_window,
     find_slot,
     find_tomb,
@@ -63,6 +64,7 @@ from tideline.kernels.layout import (
     KEEP,
     LOW16,
     LOW32,
+    LOW40,
     LOW48,
     MADE,
     ON_DISK,
@@ -285,10 +287,10 @@ def copy_ghost(e, h, source, keep, now, tree, first_log):
 def has_ghost(h, slot, seq):
     chunk = h[slot + GHOSTS]
     while chunk > 0:
-        for i in range(h[chunk + 1] & LOW32):
+        for i in range(chunk_used(h, chunk)):
             if h[chunk + CHUNK + i * SUB_WORDS + SEQ] == seq:
                 return True
-        chunk = h[chunk]
+        chunk = h[chunk] & LOW40
     return False
 
 
@@ -310,12 +312,12 @@ def mark_ghosts(e, h, seq, ended, tree, count):
         slot = find_slot(e, active[i] * W_WORDS, tree[3 * count - 3], tree[3 * count - 2])
         chunk = h[slot + GHOSTS] if slot > 0 else 0
         while chunk > 0:
-            for j in range(h[chunk + 1] & LOW32):
+            for j in range(chunk_used(h, chunk)):
                 o = chunk + CHUNK + j * SUB_WORDS
                 if h[o + SEQ] == seq:
                     h[o + SUB_BLOB] |= F_CANCELLED
                     h[o + STAMP] = ended
-            chunk = h[chunk]
+            chunk = h[chunk] & LOW40
 
 
 @jit
