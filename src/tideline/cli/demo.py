@@ -32,7 +32,7 @@ from tideline.workload.newyork import BOUNDS, Incident, NewYork
 
 __all__ = ["run_demo"]
 
-_BACK_S, _AHEAD_S = -600, 30
+_BACK_S, _AHEAD_S = -600, 5  # a driver asks again before that
 _HURRY = 20.0  # the roads run twenty times faster than real ones, so that something is seen
 _TURN = 64  # calls between two looks at the clock
 _PER_DECADE = 40  # buckets of the histogram: each 6 % wide

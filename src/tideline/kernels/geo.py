@@ -81,6 +81,18 @@ def circle_meets_box(
 
 
 @njit(cache=True, nogil=True)
+def _within(lon1: float, lat1: float, lon2: float, lat2: float, metres: float) -> bool:
+    """Whether two points are at most so far apart.
+
+    A degree of latitude is the same everywhere and never less than the distance it is part
+    of, so most pairs are told apart without a sine (the margin is for rounding).
+    """
+    if abs(lat1 - lat2) * (_RADIANS * EARTH_RADIUS_M) > metres * 1.000001 + 0.001:
+        return False
+    return haversine_m(lon1, lat1, lon2, lat2) <= metres
+
+
+@njit(cache=True, nogil=True)
 def _boxes_meet(
     w1: float, s1: float, e1: float, n1: float, w2: float, s2: float, e2: float, n2: float
 ) -> bool:
@@ -123,11 +135,11 @@ def shapes_meet(
         if kind2 == POINT:
             return a1 == a2 and b1 == b2
         if kind2 == CIRCLE:
-            return haversine_m(a1, b1, a2, b2) <= c2
+            return _within(a1, b1, a2, b2, c2)
         return a2 <= a1 <= c2 and b2 <= b1 <= d2
     if kind1 == CIRCLE:
         if kind2 == CIRCLE:
-            return haversine_m(a1, b1, a2, b2) <= c1 + c2
+            return _within(a1, b1, a2, b2, c1 + c2)
         return circle_meets_box(a1, b1, c1, a2, b2, c2, d2)
     return _boxes_meet(a1, b1, c1, d1, a2, b2, c2, d2)
 

@@ -274,7 +274,8 @@ def answer_subscriptions(c, e, h, key, start, tree, count, at, until, now, shape
                                 unseen = True
                         answers[k] = code
                         k += 1
-                        if until > h[o + KEEP]:
+                        # An unseen one may yet yield: `note_kept` sees to those that stay.
+                        if until > h[o + KEEP] and blob & F_UNSEEN == 0:
                             h[o + KEEP] = until
                 o += SUB_WORDS
             chunk = h[chunk] & LOW40
@@ -612,29 +613,50 @@ def yield_to_earlier(c, e, h, first):
     answers = c[C_ANSWER_COUNT]
     subs = halves(c[C_ANSWERS], c[C_ANSWER_CAP])
     sub_refs = words(c[C_SUB_REFS], c[C_REFS_CAP])
-    facts, most = refs_scratch(c)
+    scratch, most = refs_scratch(c)
     n = answers - first
-    if 4 * n > most:
+    size = 4
+    while size < 2 * n:
+        size *= 2
+    if 5 * n + 2 * size > most:
         return NEED_SCRATCH
+    # [0, 4n) user, seq, flags, record of each; [4n, 5n) those with a condition;
+    # then a table: user -> the first of their subscriptions that has none
+    asked = 4 * n
+    asking = 0
+    table = 5 * n
+    for i in range(table, table + 2 * size):
+        scratch[i] = 0
     for k in range(n):
         code = subs[first + k] & ~MAYBE
         user, seq, flags = sub_facts(c, e, h, code)
-        facts[4 * k] = user
-        facts[4 * k + 1] = seq
-        facts[4 * k + 2] = flags
-        facts[4 * k + 3] = sub_refs[code]
+        scratch[4 * k] = user
+        scratch[4 * k + 1] = seq
+        scratch[4 * k + 2] = flags
+        scratch[4 * k + 3] = sub_refs[code]
+        if flags & F_COND:
+            scratch[asked + asking] = k
+            asking += 1
+        else:
+            at = find_user(scratch, table, size, user)
+            if scratch[at] == 0 or seq < scratch[at + 1]:
+                scratch[at] = user
+                scratch[at + 1] = seq
     kept = first
     for k in range(n):
         gone = False
         pairs = c[C_PAIR_COUNT]
-        if facts[4 * k + 2] & F_UNSEEN:
-            for j in range(n):
-                if facts[4 * j] == facts[4 * k] and facts[4 * j + 1] < facts[4 * k + 1]:
-                    if facts[4 * j + 2] & F_COND == 0:
-                        gone = True
-                        break
-                    if not add_pair(c, kept, e, h, facts[4 * j + 3]):
-                        return NEED_OUTPUT
+        user = scratch[4 * k]
+        seq = scratch[4 * k + 1]
+        if scratch[4 * k + 2] & F_UNSEEN:
+            at = find_user(scratch, table, size, user)
+            gone = scratch[at] != 0 and scratch[at + 1] < seq
+            if not gone:
+                for i in range(asking):
+                    j = scratch[asked + i]
+                    if scratch[4 * j] == user and scratch[4 * j + 1] < seq:
+                        if not add_pair(c, kept, e, h, scratch[4 * j + 3]):
+                            return NEED_OUTPUT
         if gone:
             c[C_PAIR_COUNT] = pairs
         else:
@@ -642,3 +664,41 @@ def yield_to_earlier(c, e, h, first):
             kept += 1
     c[C_ANSWER_COUNT] = kept
     return DONE
+
+
+@jit
+def note_kept(c, h, first, until):
+    """Unseen subscriptions that did not yield have been answered with an event until then."""
+    subs = halves(c[C_ANSWERS], c[C_ANSWER_CAP])
+    refs = words(c[C_SUB_REFS], c[C_REFS_CAP])
+    for k in range(first, c[C_ANSWER_COUNT]):
+        o = refs[subs[k] & ~MAYBE]
+        if o < IN_ROW and until > h[o + KEEP]:
+            h[o + KEEP] = until
+
+
+@jit
+def latest_kept(c, h, e, first):
+    """The latest end of the events among the answers [first, count)."""
+    codes = halves(c[C_ANSWERS], c[C_ANSWER_CAP])
+    refs = words(c[C_EVENT_REFS], c[C_REFS_CAP])
+    keep = -FOREVER
+    for k in range(first, c[C_ANSWER_COUNT]):
+        ref = refs[codes[k] & ~MAYBE]
+        if ref >= ON_DISK:
+            d = component(e, (ref >> 40) & REF_COMPONENT)
+            until = words(d[D_EVENT_UNTIL], d[D_EVENTS])[ref & REF_INDEX]
+        else:
+            until = h[ref + UNTIL]
+        if until > keep:
+            keep = until
+    return keep
+
+
+@jit
+def find_user(scratch, table, size, user):
+    """Where a user stands in the table, or would."""
+    i = (user ^ (user >> 29)) & (size - 1)
+    while scratch[table + 2 * i] != 0 and scratch[table + 2 * i] != user:
+        i = (i + 1) & (size - 1)
+    return table + 2 * i

@@ -127,8 +127,10 @@ from tideline.kernels.match import (
     answer_subscriptions,
     disk_shape,
     forget_codes,
+    latest_kept,
     leave_out_seen,
     new_code,
+    note_kept,
     row_shape,
     yield_to_earlier,
 )
@@ -351,6 +353,7 @@ def run_publish(c, es, hs, ee, he, row, octet, p, now, tree):
         status = yield_to_earlier(c, es, hs, first)
         if status != DONE:
             return status
+        note_kept(c, hs, first, until)
     code = -1
     if c[C_ANSWER_COUNT] > first:
         code = new_code(c, EVENTS, IN_ROW + c[C_ROW])
@@ -404,6 +407,8 @@ def run_subscribe(c, es, hs, ee, he, row, octet, p, now, tree):
         status = leave_out_seen(c, es, hs, ee, he, first, user_hash, seq)
         if status != DONE:
             return status
+        # What an earlier subscription of the user has is that one's to remember.
+        keep = latest_kept(c, he, ee, first)
     code = -1
     if c[C_ANSWER_COUNT] > first:
         code = new_code(c, SUBS, IN_ROW + c[C_ROW])
