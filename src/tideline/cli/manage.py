@@ -120,8 +120,8 @@ def demo(
         float | None,
         typer.Option(envvar="DEMO_S", help="Stop after so many seconds; otherwise on Ctrl-C."),
     ] = None,
-    drivers: Annotated[int, typer.Option(help="How many drivers.")] = 20_000,
-    incidents_s: Annotated[float, typer.Option(help="Incidents a second.")] = 20.0,
+    drivers: Annotated[int, typer.Option(help="How many drivers.")] = 10_000,
+    incidents_s: Annotated[float, typer.Option(help="Incidents a second.")] = 5.0,
     radius_m: Annotated[float, typer.Option(help="How far ahead a driver looks.")] = 1500.0,
     seed: Annotated[int, typer.Option(help="The same seed gives the same story.")] = 7,
 ) -> None:
