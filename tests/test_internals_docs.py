@@ -142,7 +142,7 @@ def test_the_numbers_of_the_memory_page_are_those_of_the_layout() -> None:
     assert f"ghost: {layout.SUB_WORDS} words" in page
     assert f"event: {layout.EVENT_WORDS} words" in page
     assert f"{layout.SUB_WORDS * 8} bytes a subscription, {layout.EVENT_WORDS * 8} an event" in page
-    assert f"grow by half from 1 to {layout.CHUNK_MOST} records" in page
+    assert f"grow from 1 to {layout.CHUNK_MOST} records" in page
     assert f"There is room for {layout.WINDOWS}" in page
     assert f"{layout.SPARE} free segments" in page
     assert heap.LEAST_WIDTH == 1 << 20

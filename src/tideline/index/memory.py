@@ -226,24 +226,29 @@ class Memory:
     # ---- tables ---------------------------------------------------------------------------
 
     def _rebuild_dir(self, live: int) -> None:
-        cap = _capacity(live + 128)
+        cap = _capacity(live + 128, int(self.state[at.E_DIR_USED]))
         old, self._dir = self._dir, np.zeros(at.DIR_ENTRY * cap, np.int64)
         self.state[at.E_DIR], self.state[at.E_DIR_CAP] = self._dir.ctypes.data, cap
         heap.rebuild_dir(self.address, old.ctypes.data, len(old) // at.DIR_ENTRY)
 
     def _rebuild_ids(self, live: int) -> None:
-        cap = _capacity(live + 64)
+        cap = _capacity(live + 64, int(self.state[at.E_IDS_USED]))
         old, self._ids = self._ids, np.zeros(2 * cap, np.int64)
         self.state[at.E_IDS], self.state[at.E_IDS_CAP] = self._ids.ctypes.data, cap
         heap.rebuild_ids(self.address, old.ctypes.data, len(old) // 2)
 
     def _rebuild_tombs(self, now: int) -> None:
-        cap = _capacity(int(self.state[at.E_TOMBS_USED]) + 16)
+        cap = _capacity(int(self.state[at.E_TOMBS_USED]) + 16, 0)
         old, self._tombs = self._tombs, np.zeros(4 * cap, np.int64)
         self.state[at.E_TOMBS], self.state[at.E_TOMBS_CAP] = self._tombs.ctypes.data, cap
         heap.rebuild_tombs(self.address, old.ctypes.data, len(old) // 4, now)
 
 
-def _capacity(live: int) -> int:
-    """A power of two of which `live` entries fill at most 0.6; a table is full at 0.8."""
-    return max(64, 1 << (live * 5 // 3).bit_length())
+def _capacity(live: int, used: int) -> int:
+    """A power of two for `live` entries; a table is full at 0.8.
+
+    One that only grows is made 0.6 full at most, to save memory. One whose entries go stale
+    as windows are dropped is made 0.35 full: it is searched more than it grows.
+    """
+    room = live * 3 if live * 5 < used * 4 else live * 5 // 3
+    return max(64, 1 << room.bit_length())

@@ -510,7 +510,7 @@ def append_record(e, h, w, slot, side, size, tree, count):
         if used < cap:
             h[chunk] += 1 << 40
             return chunk + CHUNK + used * size
-        cap = min(cap + max(cap >> 1, 1), CHUNK_MOST)
+        cap = cap + 1 if cap < 3 else min(cap * 2, CHUNK_MOST)
     else:
         cap = 1
     fresh = allocate(e, h, w, CHUNK + cap * size)
