@@ -122,6 +122,7 @@ class Database:
         >>> db = open(":memory:")
         >>> db.channel("news").layout
         'dual'
+        >>> db.close()
         """
         if not isinstance(name, str) or not 0 < len(name.encode("utf-8", "replace")) <= 128:
             raise InvalidRequest("a channel's name must be text of 1 to 128 bytes", name=name)

@@ -196,12 +196,14 @@ class Channel:
         >>> import tideline
         >>> from tideline.testing import ManualClock
         >>> clock = ManualClock(100)
-        >>> roads = tideline.open(":memory:", clock=clock).channel("roads")
+        >>> db = tideline.open(":memory:", clock=clock)
+        >>> roads = db.channel("roads")
         >>> told = roads.publish("I-87", {"lanes": 2}, ttl_s=600)
         >>> clock.advance(30)
         >>> sub = roads.subscribe("I-87", user="ann", since_s=-60, until_s=60)
         >>> [event.body for event in sub.past]
         [{'lanes': 2}]
+        >>> db.close()
         """
         encoded = self.space.encode(place)
         owner = check_text(user, "user")
