@@ -42,9 +42,9 @@ test-bounds: $(STAMP)  ## the core tests again with numba's bounds checks on
 	NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest -q \
 	  -m "not long and not spark" $(BOUNDS_TESTS) $(BOUNDS_MACHINE)
 
-test-long: $(STAMP)  ## the tests that take minutes: long random runs, kills, damaged bytes
+test-long: $(STAMP)  ## all tests with long random runs; takes long
 	@$(BIN)/tideline warm
-	HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest -q -m "long and not spark"
+	HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest -q --timeout 3600 -m "not spark"
 
 check: $(STAMP)  ## lint, format, types, layers, docs
 	$(BIN)/ruff check .
