@@ -201,3 +201,15 @@ def test_files_no_manifest_names_are_cleared_away(copies: Any) -> None:
         assert len(found) == 20
     assert not stray.exists()
     assert not half.exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["MANIFEST", "channels/0001/MANIFEST", "channels/0001/log-000001.log"]
+)
+def test_check_notices_a_file_that_vanished_while_open(name: str, tmp_path: Path) -> None:
+    with tideline.open(tmp_path / "data") as db:
+        db.channel("c").publish("a", {})
+        (tmp_path / "data" / name).unlink()
+        with pytest.raises(Corruption) as caught:
+            db.check()
+    assert caught.value.file.endswith(name)

@@ -179,7 +179,8 @@ class Database:
         """Verify every checksum and invariant on disk; `Corruption` names the damaged file."""
         with self._lock:
             self._check_open()
-            self._manifest.load()
+            if self._manifest.load() is None:
+                raise Corruption("manifest is missing", file=self.path / "MANIFEST")
             components = size = 0
             for channel in self._open.values():
                 engine = channel._engine

@@ -268,6 +268,8 @@ class Log:
         with self._commit:
             ends = {**self._kept, self._segment: self._end}
         for number, end in sorted(ends.items()):
+            if not self._path(number).exists():
+                raise Corruption("log segment is missing", file=self._path(number))
             data = self._map(self._path(number))
             if len(data) < end:
                 raise Corruption(
