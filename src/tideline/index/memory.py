@@ -10,6 +10,7 @@ Not thread-safe: the owner's lock is held during every call, except `export`
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 
 import numpy as np
@@ -75,6 +76,9 @@ class Memory:
             (self.limit + self._headroom) * segment_bytes,
             flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0),
         )
+        if hasattr(mmap, "MADV_HUGEPAGE"):
+            with contextlib.suppress(OSError):
+                self._map.madvise(mmap.MADV_HUGEPAGE)
         self.heap: Words = np.frombuffer(self._map, dtype=np.int64)
         self.state: Words = np.zeros(at.E_WORDS, np.int64)
         self._free: Words = np.zeros(self.limit + self._headroom, np.int64)
