@@ -95,8 +95,19 @@ def ask(channel: Any, places: list[Any], mark: str) -> None:
     channel.stats()
 
 
+def outlive(channel: Any, clock: ManualClock) -> None:
+    """An event that is valid for longer than the subscriptions it answered."""
+    channel.publish("a", 1, ttl_s=300)
+    channel.subscribe("a", user="ann", since_s=-10, until_s=5)
+    for seconds in (8, 60):
+        clock.advance(seconds)
+        channel.publish("b", 1, ttl_s=9)
+
+
 def use(folder: str, clock: ManualClock) -> None:
     with tideline.open(folder, clock=clock, memory_mb=8) as database:
+        outlive(database.channel("flat"), clock)
+        database.drop_channel("flat")
         for layout in ("dual", "two", "poll"):
             for number, (space, places) in enumerate(SPACES):
                 channel = database.channel(f"{layout}{number}", space=space, layout=layout)

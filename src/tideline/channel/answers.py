@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from tideline.channel.codec import Row, read_rows
 from tideline.channel.engine import Engine
+from tideline.kernels import answers as columns
 from tideline.kernels import layout as at
 from tideline.where import Condition, parse_text
 
@@ -27,17 +28,22 @@ Words = NDArray[np.int64]
 class Answers:
     """The answers of the rows [first, limit) of a call, as columns of codes."""
 
-    def __init__(self, engine: Engine, starts: Words, first: int, limit: int) -> None:
-        call = engine.call
-        counts = call.row_counts[first:limit]
-        given = call.codes[: int(counts.sum())]
-        other = given & ~np.int32(at.MAYBE)
-        own = np.repeat(call.row_codes[first:limit].astype(np.int32), counts)
-        self.row = np.repeat(np.arange(first, limit), counts)
-        self.live = np.repeat((call.rows[starts[first:limit]] & 0xFF) == at.PUBLISH, counts)
-        self.sub = np.where(self.live, other, own)
-        self.event = np.where(self.live, own, other)
-        self.asked = given != other
+    def __init__(
+        self, engine: Engine, starts: Words, first: int, limit: int, offset: int = 0
+    ) -> None:
+        count = int(engine.state[at.C_ANSWER_COUNT])
+        self.row = np.empty(count, np.int64)
+        """The row of each answer, counted from `offset`."""
+        self.sub = np.empty(count, np.int32)
+        self.event = np.empty(count, np.int32)
+        self.live = np.empty(count, np.int8)
+        """1 when the row is an event that found a subscription."""
+        self.asked = np.empty(count, np.bool_)
+        """Whether the condition is still to be checked."""
+        columns.fill_answers(
+            engine.address, starts, first, limit, offset, self.row, self.sub, self.event,
+            self.live, self.asked,
+        )  # fmt: skip
 
     def keep(self, holds: NDArray[np.bool_]) -> None:
         """Leave out what does not hold."""

@@ -8,7 +8,7 @@ record, into the dictionaries of the `subscription`, `event` and `user` columns.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,19 +18,21 @@ from tideline.channel.answers import Answers, holding
 from tideline.channel.checks import BODY_LIMIT_BYTES, ID_LIMIT_BYTES, same_json
 from tideline.channel.codec import read_rows
 from tideline.channel.operations import Operations, read_operations
-from tideline.kernels import export
+from tideline.kernels import answers as columns
 from tideline.kernels import layout as at
 from tideline.kernels.rows import UNKNOWN
 from tideline.model import Applied, Event
 
 if TYPE_CHECKING:
     from tideline.channel.channel import Channel
+    from tideline.channel.engine import Engine
     from tideline.channel.subscription import Subscription
     from tideline.index.memory import Memory
 
 __all__ = ["answers_table", "apply", "rejected_table"]
 
 Words = NDArray[np.int64]
+Codes = NDArray[np.int32]
 _MOST_ROWS = 65_536  # operations that share one frame of the log
 _KINDS = pa.array(["past", "live"])
 _TEXT = pa.dictionary(pa.int32(), pa.string())
@@ -80,10 +82,10 @@ def _run(
         """Take the answers of the rows done so far out of the engine's memory."""
         nonlocal done
         limit = int(engine.state[at.C_ROW])
-        answers = Answers(engine, starts, done, limit)
+        answers = Answers(engine, starts, done, limit, first)
         if result & 256:
             answers.keep(holding(engine, answers, starts))
-        parts.append(_table(channel, answers, starts, first))
+        parts.append(_table(channel, answers, starts))
         for row in (np.flatnonzero(call.duplicates[done:limit]) + done).tolist():
             reason = _repeated(channel, rows, starts, row)
             if reason:
@@ -112,52 +114,89 @@ def _run(
     return parts
 
 
-def _table(channel: Channel, answers: Answers, starts: Words, first: int) -> pa.Table:
+def _table(channel: Channel, answers: Answers, starts: Words) -> pa.Table:
     """The answers of a call as columns."""
     engine = channel._engine
-    call, state = engine.call, engine.state
-    subs = int(state[at.C_SUB_REF_COUNT])
-    events = int(state[at.C_EVENT_REF_COUNT])
-    sub_codes, event_codes = answers.sub, answers.event
-    sub_memory, event_memory = engine.sides[0].memory, engine.sides[-1].memory
-    sub_refs, event_refs = call.sub_refs[:subs], call.event_refs[:events]
-    columns = [
-        pa.array(answers.row + first),
-        _dictionary(sub_memory.address, at.SUBS, False, sub_refs, call.rows, starts, sub_codes,
-                    _distinct(sub_memory, sub_refs)),
-        _dictionary(event_memory.address, at.EVENTS, False, event_refs, call.rows, starts,
-                    event_codes, _distinct(event_memory, event_refs)),
-        _dictionary(sub_memory.address, at.SUBS, True, sub_refs, call.rows, starts, sub_codes),
-        pa.DictionaryArray.from_arrays(pa.array(answers.live.view(np.int8)), _KINDS),
-    ]  # fmt: skip
-    return pa.Table.from_arrays(columns, schema=_ANSWERS)
+    subs, sub_ids, users, user_ids = _subscriptions(engine, answers.sub, starts)
+    events, event_ids = _events(engine, answers.event, starts)
+    return pa.Table.from_arrays(
+        [
+            pa.array(answers.row),
+            _coded(subs, sub_ids),
+            _coded(events, event_ids),
+            _coded(users, user_ids),
+            _coded(answers.live, _KINDS),
+        ],
+        schema=_ANSWERS,
+    )
 
 
-def _distinct(memory: Memory, refs: Words) -> bool:
-    """Whether no two of these records can have one id."""
-    return not memory.state[at.E_REUSED] and not (refs >= at.ON_DISK).any()
-
-
-def _dictionary(
-    address: int, side: int, user: bool, refs: Words, rows: Words, starts: Words, codes: Words,
-    distinct: bool = False,
-) -> pa.DictionaryArray:  # fmt: skip
-    """A column of texts: one per code, each distinct text once."""
-    offsets = np.empty(len(refs) + 1, np.int32)
-    room = 24 * len(refs) + 64
+def _subscriptions(
+    engine: Engine, codes: Codes, starts: Words
+) -> tuple[Codes, pa.Array, Codes, pa.Array]:
+    """Codes and texts for the columns `subscription` and `user`."""
+    memory = engine.sides[0].memory
+    refs = engine.call.sub_refs[: int(engine.state[at.C_SUB_REF_COUNT])]
+    n = len(refs)
+    user_of = np.empty(n, np.int32)
+    room = 24 * n + 64
     while True:
-        data = np.empty(room, np.uint8)
-        used = int(export.pack_texts(address, side, user, refs, rows, starts, offsets, data))
-        if used >= 0:
+        ids, users = _Texts(n, room), _Texts(n, room)
+        table = np.zeros(4 << n.bit_length(), np.int64)
+        count = int(
+            columns.pack_subscriptions(
+                memory.address, engine.address, refs, starts, table, ids.offsets, ids.data,
+                user_of, users.offsets, users.data,
+            )
+        )  # fmt: skip
+        if count >= 0:
             break
         room *= 4
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
-    texts = pa.Array.from_buffers(pa.string(), len(refs), buffers)
-    if distinct:
-        return pa.DictionaryArray.from_arrays(pa.array(codes), texts)
-    coded = texts.dictionary_encode()
-    indices = np.asarray(coded.indices)[codes]
-    return pa.DictionaryArray.from_arrays(pa.array(indices), coded.dictionary)
+    of_answers = np.empty_like(codes)
+    columns.take_codes(user_of, codes, of_answers)
+    return *_distinct(memory, refs, codes, ids.array(n)), of_answers, users.array(count)
+
+
+def _events(engine: Engine, codes: Codes, starts: Words) -> tuple[Codes, pa.Array]:
+    """Codes and texts for the column `event`."""
+    memory = engine.sides[-1].memory
+    refs = engine.call.event_refs[: int(engine.state[at.C_EVENT_REF_COUNT])]
+    n = len(refs)
+    room = 24 * n + 64
+    while True:
+        ids = _Texts(n, room)
+        if columns.pack_events(
+            memory.address, engine.address, refs, starts, ids.offsets, ids.data
+        ) >= 0:  # fmt: skip
+            return _distinct(memory, refs, codes, ids.array(n))
+        room *= 4
+
+
+class _Texts:
+    """Room for texts, filled by a kernel."""
+
+    def __init__(self, count: int, room: int) -> None:
+        self.offsets = np.empty(count + 1, np.int32)
+        self.data = np.empty(room, np.uint8)
+
+    def array(self, count: int) -> pa.Array:
+        buffers = [None, pa.py_buffer(self.offsets), pa.py_buffer(self.data)]
+        return pa.Array.from_buffers(pa.string(), count, buffers)
+
+
+def _distinct(memory: Memory, refs: Words, codes: Codes, ids: pa.Array) -> tuple[Codes, pa.Array]:
+    """The same with every id once: two records of a call may have one, seldom."""
+    if not memory.state[at.E_REUSED] and not (refs >= at.ON_DISK).any():
+        return codes, ids
+    coded = ids.dictionary_encode()
+    again = np.empty_like(codes)
+    columns.take_codes(np.array(coded.indices), codes, again)
+    return again, coded.dictionary
+
+
+def _coded(codes: NDArray[Any], texts: pa.Array) -> pa.DictionaryArray:
+    # Codes come from a kernel that counts texts: checking them again would read every answer.
+    return pa.DictionaryArray.from_arrays(pa.array(codes), texts, safe=False)
 
 
 def _repeated(channel: Channel, rows: Words, starts: Words, row: int) -> str | None:

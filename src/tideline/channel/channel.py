@@ -233,9 +233,8 @@ class Channel:
                 return handle
             seq = engine.facts_now[words_at.C_NEXT_SEQ] - 1
             handle = Subscription(
-                self, id=ident.decode(), user=user, place=place, since_us=since_us,
-                until_us=until_us, where=where or None, unseen=unseen, seq=seq,
-                past=self._past(result) if result >> 16 else None,
+                self, ident.decode(), user, place, since_us, until_us, where or None, unseen, seq,
+                self._past(result) if result >> 16 else None,
             )  # fmt: skip
             self._handles.add(handle)
         if engine.store.sync:

@@ -31,6 +31,7 @@ from tideline.index.sealed import PostingsKind, SealedReader
 from tideline.kernels import export, ghosts
 from tideline.kernels import layout as at
 from tideline.kernels import rows as kernel
+from tideline.lsm.frames import HEADER_BYTES
 from tideline.lsm.log import Position
 from tideline.lsm.policy import Window
 from tideline.lsm.store import Store
@@ -41,6 +42,9 @@ __all__ = ["Call", "Engine", "Side"]
 
 Words = NDArray[np.int64]
 _SMALL_LOG = 64 << 10
+_FRAMED_WORDS = 1 << 16
+_LOGGED = Position(0, 0)  # stands for a position nobody will wait for
+_LINGER = 4  # widths of a window that it may stay after its end, see `_drop_windows`
 _CHECK_EVERY = 256  # operations between two looks at memory, log and components
 
 
@@ -163,14 +167,14 @@ class Call:
         self.packed: Words = np.empty(cap, np.int64)
         self.packed_view = memoryview(self.packed).cast("B")  # type: ignore[arg-type]
         self.state[at.C_PACKED] = self.packed.ctypes.data
+        self.state[at.C_PACKED_CAP] = cap
 
     def answers(self, address: int, side: int) -> bytes:
-        """The records that answer the one row of a call, as rows."""
-        while True:
-            used: int = export.pack_answers(address, side, len(self.packed))
-            if used >= 0:
-                return bytes(self.packed_view[: used * 8])
+        """The records that answer the row of a `run_one`, as rows."""
+        while (used := int(self.state[at.C_PACKED_USED])) < 0:
             self._packed(4 * len(self.packed))
+            export.pack_answers(address, side)
+        return bytes(self.packed_view[: used * 8])
 
     def _extra(self, cap: int) -> None:
         self.extra = _grown(getattr(self, "extra", None), cap)
@@ -196,8 +200,12 @@ class Engine:
         self.state = self.call.state
         # reads faster than the array itself
         self.facts_now: memoryview = memoryview(self.state)  # type: ignore[arg-type]
-        self.own_rows = self.call.rows
-        self.own_view = memoryview(self.own_rows).cast("B")  # type: ignore[arg-type]
+        # A single call's row stands here, with room before it for the header of its frame.
+        framed = np.zeros(_FRAMED_WORDS, np.int64)
+        self.own_rows = framed[HEADER_BYTES // 8 :]
+        self._own_frame = memoryview(framed).cast("B")  # type: ignore[arg-type]
+        self.own_view = self._own_frame[HEADER_BYTES:]
+        self.call.use_rows(self.own_rows)
         self.address = self.state.ctypes.data
         self.answers = int(self.facts.get("answers", 0))
         self._heavy_log = max(4 * segment_bytes, 2 * budget.size_bytes)
@@ -269,17 +277,8 @@ class Engine:
         """
         if self._closed:
             raise Closed("the database was closed")
-        # Before the rows, not after: answers point at components by their number.
         self._since_check += count
-        if self._since_check >= _CHECK_EVERY:
-            self._since_check = 0
-            self._look_after()
-        if self._limbo:
-            self._limbo = False
-            for side in self.sides:
-                side.memory.release()
-                # After a burst most of the memory is free: half of it may stay warm.
-                side.memory.trim(max(64, side.memory.segments_used))
+        self._before_rows()
         state = self.state
         seq = state[at.C_NEXT_SEQ]
         result = int(kernel.run_rows(self.address, words, True))
@@ -305,25 +304,38 @@ class Engine:
             raise
         return result, position
 
+    def _before_rows(self) -> None:
+        """Look after what is due. Not after the rows: answers point at components by number."""
+        if self._since_check >= _CHECK_EVERY:
+            self._since_check = 0
+            self._look_after()
+        if self._limbo:
+            self._limbo = False
+            for side in self.sides:
+                side.memory.release()
+                # After a burst most of the memory is free: half of it may stay warm.
+                side.memory.trim(max(64, side.memory.segments_used))
+
     def write_one(self, words: int) -> tuple[int, Position | None]:
         """`write` for the one row that stands in `own_rows`: the short way."""
         if self._closed:
             raise Closed("the database was closed")
         self._since_check += 1
         if self._limbo or self._since_check >= _CHECK_EVERY:
-            return self.write(words, 0)
+            self._before_rows()
         now = self.facts_now
         seq = now[at.C_NEXT_SEQ]
-        result: int = kernel.run_rows(self.address, words, True)
+        result: int = kernel.run_one(self.address, words, True)
         try:
             while result & 0xFF:
                 self._serve(result & 0xFF)
-                result = kernel.run_rows(self.address, words, False)
+                result = kernel.run_one(self.address, words, False)
             if now[at.C_NEXT_SEQ] == seq:
                 return result, None
             if now[at.C_EXTRA_USED]:
                 return result, self._log(0, words)
-            return result, self.store.log.append(self.own_view[: words * 8])
+            self.store.log.append_framed(self._own_frame[: words * 8 + HEADER_BYTES])
+            return result, self.store.log.last if self.store.sync else _LOGGED
         except BaseException:
             kernel.take_back(self.address, 0, 0, now[at.C_ROW])
             raise
@@ -356,7 +368,7 @@ class Engine:
             for side in self.sides:
                 side.memory.grow_tables(self.newest)
                 if side.memory.lacks_segments():
-                    self.drop_expired()
+                    self._drop_windows(at_once=True)
                     side.memory.release()
                 while side.memory.lacks_segments():
                     self._make_room(side)
@@ -370,15 +382,33 @@ class Engine:
             if side.tree.drop_expired(self.newest):
                 side.refresh()
 
-    def _drop_windows(self) -> None:
+    def _drop_windows(self, *, at_once: bool = False) -> None:
+        """Drop the windows in which nothing counts any more.
+
+        Expired subscriptions count as long as an event they were answered with is valid: an
+        unseen one must find out. Copying each into a ghost costs more than letting their
+        window linger until most of them do not count any more either.
+        """
         now = self.newest
         self._limbo = True
+        latest = self._latest_event_end()
         for side in self.sides:
-            for number in side.memory.expired(now):
-                if side is self.sides[0]:
-                    self._leave_ghosts(number, now, sealing=False)
-                side.memory.drop(number)
+            for window in side.memory.expired(now, at_once):
+                if side is self.sides[0] and window.subs and latest > now:
+                    until = min(window.limit + _LINGER * window.width, latest)
+                    if until > max(now, window.drop) and not at_once:
+                        side.memory.linger(window.number, until)
+                        continue
+                    self._leave_ghosts(window.number, now, sealing=False)
+                side.memory.drop(window.number)
                 side.tree.dropped += 1
+
+    def _latest_event_end(self) -> int:
+        """No event is valid after this."""
+        events = self.sides[-1]
+        ends = [w.event_until_high for w in events.memory.windows() if w.events]
+        ends += [int(r.row[at.D_EVENT_UNTIL_HIGH]) for r in events.tree.readers]
+        return max(ends, default=-FOREVER)
 
     def _leave_ghosts(self, number: int, now: int, *, sealing: bool) -> None:
         memory = self.sides[0].memory
@@ -419,7 +449,7 @@ class Engine:
         Whoever begins a seal writes it; everyone else waits for `written`.
         """
         now = self.newest
-        windows = [w for w in side.memory.windows() if w.state == at.OPEN and w.segments]
+        windows = [w for w in side.memory.windows() if w.state == at.OPEN and w.limit > now]
         if not windows or side.seal is not None:
             return None
         weight = pick or (lambda w: w.segments * float(min(w.limit, FOREVER) - now))
@@ -479,12 +509,13 @@ class Engine:
         for side in self.sides:
             side.memory.state[at.E_LOG] = self.store.log.segment
             side.memory.share()
+            side.memory.grow_tables(self.newest)
             if side.tree.drop_expired(self.newest):
                 side.refresh()
         if self._busy:
             return
         first = self._first_log()
-        full = any(s.memory.segments_used * 5 > s.memory.limit * 3 for s in self.sides)
+        full = any(side.memory.is_short for side in self.sides)
         heavy = self.store.log.size_bytes > self._heavy_log
         waste = any(side.tree.has_waste for side in self.sides)
         if full or heavy or waste or first > self.store.first_log:
@@ -520,11 +551,16 @@ class Engine:
 
     def _wants_seal(self, side: Side) -> Seal | None:
         """Begin to seal a window if memory is short or it keeps an old log segment alive."""
-        if side.memory.segments_used * 5 > side.memory.limit * 3:
-            return self._begin_seal(side)
         log = self.store.log
-        if log.size_bytes > self._heavy_log:
-            old = [w for w in side.memory.windows() if w.state == at.OPEN and w.segments]
+        heavy = log.size_bytes > self._heavy_log
+        if heavy or side.memory.is_short:
+            self._drop_windows(at_once=True)
+            for each in self.sides:
+                each.memory.release()
+        if side.memory.is_short:
+            return self._begin_seal(side)
+        if heavy:
+            old = [w for w in side.memory.windows() if w.state == at.OPEN]
             if old and min(w.first_log for w in old) < log.segment:
                 return self._begin_seal(side, lambda w: -w.first_log)
         return None

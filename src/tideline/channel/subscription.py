@@ -34,8 +34,14 @@ _MAKING = threading.Lock()
 class Subscription:
     """A stored question, its past answers, and the stream of its live ones."""
 
+    # Slots and few, cheap assignments: making this is a good part of what `subscribe` costs.
+    __slots__ = (
+        "__weakref__", "_arrived", "_channel", "_condition", "_ended", "_load", "_past",
+        "_waiters", "id", "place", "seq", "since_us", "unseen", "until_us", "user", "where",
+    )  # fmt: skip
+
     def __init__(
-        self, channel: Channel, *, id: str, user: str, place: Any, since_us: int, until_us: int,
+        self, channel: Channel, id: str, user: str, place: Any, since_us: int, until_us: int,
         where: dict[str, Any] | None, unseen: bool, seq: int,
         past: Callable[[], list[Event]] | None,
     ) -> None:  # fmt: skip
@@ -54,7 +60,7 @@ class Subscription:
         # Made when somebody first waits: most subscriptions are never waited for.
         self._condition: threading.Condition | None = None
         self._ended = False
-        self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
+        self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] | None = None
 
     @property
     def since(self) -> datetime | None:
@@ -105,7 +111,7 @@ class Subscription:
                 done = event is None and self.expired
                 if event is None and not done:
                     waiter: asyncio.Future[None] = loop.create_future()
-                    self._waiters.append((loop, waiter))
+                    self._waiters = [*(self._waiters or ()), (loop, waiter)]
             if event is not None:
                 yield event
                 continue
@@ -161,8 +167,8 @@ class Subscription:
                 self._wake()
 
     def _wake(self) -> None:
-        waiters, self._waiters = self._waiters, []
-        for loop, waiter in waiters:
+        waiters, self._waiters = self._waiters, None
+        for loop, waiter in waiters or ():
             if not loop.is_closed():
                 loop.call_soon_threadsafe(_finish, waiter)
 

@@ -23,6 +23,10 @@ __all__ = ["Budget", "Memory", "WindowFacts"]
 
 Words = NDArray[np.int64]
 _LEAST = 4 * at.SPARE  # segments an index cannot do without
+_HUGE = 2 << 20  # bytes of a huge page
+_LARGE = 16 << 20  # bytes from which on a heap gains by huge pages more than it may waste
+_GENERATIONS = 1 << 18  # of windows that table entries can tell apart, with as many to spare
+_PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 _PAGE_SLACK = 64  # free segments kept warm: giving pages back and taking them again costs
 
 
@@ -34,6 +38,8 @@ class WindowFacts:
         self.state = int(row[at.W_STATE])
         self.width = int(row[at.W_WIDTH])
         self.limit = int(row[at.W_LIMIT])
+        self.drop = int(row[at.W_DROP])
+        self.event_until_high = int(row[at.W_EVENT_UNTIL_HIGH])
         self.segments = int(row[at.W_SEGMENTS])
         self.subs = int(row[at.W_SUBS])
         self.events = int(row[at.W_EVENTS])
@@ -71,22 +77,19 @@ class Memory:
         self.limit = budget.segments
         # Ghosts left by a seal must find room even when there is none: that is the headroom.
         self._headroom = self.limit // 4 + at.SPARE
-        self._map = mmap.mmap(
-            -1,
-            (self.limit + self._headroom) * segment_bytes,
-            flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0),
-        )
-        if hasattr(mmap, "MADV_HUGEPAGE"):
-            with contextlib.suppress(OSError):
-                self._map.madvise(mmap.MADV_HUGEPAGE)
+        size = (self.limit + self._headroom) * segment_bytes
+        self._map = mmap.mmap(-1, size, flags=_PRIVATE | getattr(mmap, "MAP_NORESERVE", 0))
+        self._huge = False
         self.heap: Words = np.frombuffer(self._map, dtype=np.int64)
         self.state: Words = np.zeros(at.E_WORDS, np.int64)
         self._free: Words = np.zeros(self.limit + self._headroom, np.int64)
         self._limbo: Words = np.zeros_like(self._free)
         self._windows: Words = np.zeros(at.WINDOWS * at.W_WORDS, np.int64)
         self._active: Words = np.zeros(at.WINDOWS, np.int64)
+        self._searched: Words = np.zeros(2 * at.WINDOWS, np.int64)
         self._dir: Words = np.zeros(at.DIR_ENTRY * 1024, np.int64)
         self._ids: Words = np.zeros(2 * 1024, np.int64)
+        self._first_gen = 1  # windows made before this have left nothing in the tables
         self._tombs: Words = np.zeros(4 * 64, np.int64)
         self._cold = 0  # free segments whose pages were given back (bottom of the stack)
         state = self.state
@@ -97,8 +100,10 @@ class Memory:
         state[at.E_LIMIT] = self.limit
         state[at.E_WINDOWS] = self._windows.ctypes.data
         state[at.E_ACTIVE] = self._active.ctypes.data
+        state[at.E_SEARCHED] = self._searched.ctypes.data
         state[at.E_DIR], state[at.E_DIR_CAP] = self._dir.ctypes.data, 1024
         state[at.E_IDS], state[at.E_IDS_CAP] = self._ids.ctypes.data, 1024
+        state[at.E_DIR_FULL] = state[at.E_IDS_FULL] = 800
         state[at.E_TOMBS], state[at.E_TOMBS_CAP] = self._tombs.ctypes.data, 64
         state[at.E_MODE] = mode
         state[at.E_SEED1], state[at.E_SEED2] = seeds
@@ -135,6 +140,11 @@ class Memory:
         tables = self._dir.nbytes + self._ids.nbytes + self._tombs.nbytes
         return self.segments_used * at.SEGMENT * 8 + tables
 
+    @property
+    def is_short(self) -> bool:
+        """Whether it is time to seal something."""
+        return self.segments_used * 5 > self.limit * 3
+
     # ---- what kernels ask for ----------------------------------------------------------
 
     def lacks_segments(self) -> bool:
@@ -145,15 +155,18 @@ class Memory:
         """Rebuild whichever table is too full. False when none was."""
         state = self.state
         full = False
-        if (state[at.E_DIR_USED] + 64) * 5 >= state[at.E_DIR_CAP] * 4:
+        old = state[at.E_NEXT_GEN] - self._first_gen > _GENERATIONS
+        if old or state[at.E_DIR_USED] + 64 >= state[at.E_DIR_FULL]:
             self._rebuild_dir(int(heap.count_entries(self.address)[0]))
             full = True
-        if (state[at.E_IDS_USED] + 8) * 5 >= state[at.E_IDS_CAP] * 4:
+        if old or state[at.E_IDS_USED] + 8 >= state[at.E_IDS_FULL]:
             self._rebuild_ids(int(heap.count_entries(self.address)[1]))
             full = True
         if (state[at.E_TOMBS_USED] + 8) * 5 >= state[at.E_TOMBS_CAP] * 4:
             self._rebuild_tombs(now)
             full = True
+        if old:
+            self._first_gen = int(state[at.E_NEXT_GEN])
         return full
 
     def freeze(self, number: int) -> None:
@@ -168,14 +181,21 @@ class Memory:
         """Drop a window whole; its memory is free after `release`."""
         heap.drop_window(self.address, number)
 
+    def linger(self, number: int, until: int) -> None:
+        """Keep an expired window until then."""
+        heap.linger(self.address, number, until)
+
     def release(self) -> None:
         """Free the memory of dropped windows: no answer points there any more."""
         if self.state[at.E_LIMBO_COUNT]:
             heap.release(self.address)
 
-    def expired(self, now: int) -> list[int]:
-        """Windows in which nothing is valid any more."""
-        return [w.number for w in self.windows() if w.limit <= now and w.state == at.OPEN]
+    def expired(self, now: int, at_once: bool = False) -> list[WindowFacts]:
+        """Windows in which nothing is valid any more; those that linger too if `at_once`."""
+        return [
+            w for w in self.windows()
+            if (w.limit if at_once else w.drop) <= now and w.state == at.OPEN
+        ]  # fmt: skip
 
     def trim(self, keep: int | None = None) -> None:
         """Give free pages back to the operating system and shrink what is mostly empty.
@@ -216,6 +236,9 @@ class Memory:
 
     def share(self) -> None:
         """Take as limit what the other members of the budget leave."""
+        if not self._huge and self.state[at.E_HIGH] * at.SEGMENT * 8 > _LARGE:
+            self._huge = True
+            _ask_for_huge_pages(self._map)
         self.limit = self._budget.left_for(self)
         self.state[at.E_LIMIT] = self.limit
 
@@ -230,29 +253,48 @@ class Memory:
     # ---- tables ---------------------------------------------------------------------------
 
     def _rebuild_dir(self, live: int) -> None:
-        cap = _capacity(live + 128, int(self.state[at.E_DIR_USED]))
-        old, self._dir = self._dir, np.zeros(at.DIR_ENTRY * cap, np.int64)
+        cap, full = _capacity(live + 128, int(self.state[at.E_DIR_USED]))
+        old, self._dir = self._dir, _zeros(at.DIR_ENTRY * cap)
         self.state[at.E_DIR], self.state[at.E_DIR_CAP] = self._dir.ctypes.data, cap
+        self.state[at.E_DIR_FULL] = full
         heap.rebuild_dir(self.address, old.ctypes.data, len(old) // at.DIR_ENTRY)
 
     def _rebuild_ids(self, live: int) -> None:
-        cap = _capacity(live + 64, int(self.state[at.E_IDS_USED]))
-        old, self._ids = self._ids, np.zeros(2 * cap, np.int64)
+        cap, full = _capacity(live + 64, int(self.state[at.E_IDS_USED]))
+        old, self._ids = self._ids, _zeros(2 * cap)
         self.state[at.E_IDS], self.state[at.E_IDS_CAP] = self._ids.ctypes.data, cap
+        self.state[at.E_IDS_FULL] = full
         heap.rebuild_ids(self.address, old.ctypes.data, len(old) // 2)
 
     def _rebuild_tombs(self, now: int) -> None:
-        cap = _capacity(int(self.state[at.E_TOMBS_USED]) + 16, 0)
+        cap, _ = _capacity(int(self.state[at.E_TOMBS_USED]) + 16, 0)
         old, self._tombs = self._tombs, np.zeros(4 * cap, np.int64)
         self.state[at.E_TOMBS], self.state[at.E_TOMBS_CAP] = self._tombs.ctypes.data, cap
         heap.rebuild_tombs(self.address, old.ctypes.data, len(old) // 4, now)
 
 
-def _capacity(live: int, used: int) -> int:
-    """A power of two for `live` entries; a table is full at 0.8.
+def _capacity(live: int, used: int) -> tuple[int, int]:
+    """A power of two for `live` entries, and how many make the table full.
 
-    One that only grows is made 0.6 full at most, to save memory. One whose entries go stale
-    as windows are dropped is made 0.35 full: it is searched more than it grows.
+    One that only grows is made 0.6 full at most and may become 0.8 full, to save memory. One
+    whose entries go stale as windows are dropped is searched more than it grows: 0.35 and 0.6.
     """
-    room = live * 3 if live * 5 < used * 4 else live * 5 // 3
-    return max(64, 1 << room.bit_length())
+    stale = live * 5 < used * 4
+    cap = max(64, 1 << (live * 3 if stale else live * 5 // 3).bit_length())
+    return cap, cap * 3 // 5 if stale else cap * 4 // 5
+
+
+def _zeros(count: int) -> Words:
+    """Words that are 0, on huge pages if there are enough of them to fill one."""
+    if count * 8 < _HUGE:
+        return np.zeros(count, np.int64)
+    pages = mmap.mmap(-1, -(-count * 8 // _HUGE) * _HUGE, flags=_PRIVATE)
+    _ask_for_huge_pages(pages)
+    return np.frombuffer(pages, np.int64, count)
+
+
+def _ask_for_huge_pages(pages: mmap.mmap) -> None:
+    """Every probe of a table may miss the page tables too: large pages make that rare."""
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):
+            pages.madvise(mmap.MADV_HUGEPAGE)

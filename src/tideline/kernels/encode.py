@@ -14,8 +14,7 @@ from tideline.kernels.layout import (
     R_UNTIL,
     VOID,
 )
-from tideline.kernels.text import copy
-from tideline.kernels.views import doubles, octets
+from tideline.kernels.views import doubles, octets, put_word, word_at
 
 
 @jit
@@ -80,19 +79,39 @@ def encode_rows(
             f = doubles(out_address + (p + R_BODY) * 8, 4)
             for j in range(4):
                 f[j] = shapes[i, j]
-        if total > 0:
-            out[p + size - 1] = 0
-        if key_length > 0:
-            out[p + body + (padded >> 3) - 1] = 0
         at = (p + body) * 8
-        copy(octet, at, keys, key_at[i], key_length)
+        spill(octet, at, keys, key_at[i], key_length)
+        clear_after(out, at, key_length)
         at += padded
-        copy(octet, at, ids, id_at[i], id_length)
+        spill(octet, at, ids, id_at[i], id_length)
         at += id_length
         if kind == PUBLISH:
-            copy(octet, at, bodies, body_at[i], text_length)
+            spill(octet, at, bodies, body_at[i], text_length)
         else:
-            copy(octet, at, users, user_at[i], user_length)
-            copy(octet, at + user_length, wheres, where_at[i], text_length)
+            spill(octet, at, users, user_at[i], user_length)
+            spill(octet, at + user_length, wheres, where_at[i], text_length)
+        clear_after(out, (p + body) * 8, total)
         p += size
     return p
+
+
+@jit
+def spill(target, at, source, start, count):
+    """Copy bytes by words: up to seven more than `count` are written, for the next to overwrite."""
+    limit = start + count
+    while start < limit:
+        if start + 8 <= source.shape[0] and at + 8 <= target.shape[0]:
+            put_word(target, at, word_at(source, start))
+        else:
+            for i in range(limit - start):
+                target[at + i] = source[start + i]
+            return
+        start += 8
+        at += 8
+
+
+@jit
+def clear_after(out, at, count):
+    """Zero what was spilled into the last word of `count` bytes at byte `at` (a whole word)."""
+    if count & 7:
+        out[(at + count) >> 3] &= (1 << (8 * (count & 7))) - 1

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from tideline.kernels import jit
 from tideline.kernels.disk import component, place_of
 from tideline.kernels.heap import (
@@ -29,6 +27,8 @@ from tideline.kernels.layout import (
     C_EXTRA_CAP,
     C_EXTRA_USED,
     C_PACKED,
+    C_PACKED_CAP,
+    C_PACKED_USED,
     C_REFS_CAP,
     C_SUB_REFS,
     C_SUBS,
@@ -64,7 +64,6 @@ from tideline.kernels.layout import (
     D_SUBS,
     E_ACTIVE_COUNT,
     E_COMPONENT_COUNT,
-    E_HEAP,
     EVENT_BLOB,
     EVENT_WORDS,
     EVENTS,
@@ -78,7 +77,6 @@ from tideline.kernels.layout import (
     FOREVER,
     GHOST,
     GHOSTS,
-    IN_ROW,
     KEEP,
     LOW16,
     LOW40,
@@ -113,9 +111,9 @@ from tideline.kernels.layout import (
     W_WORDS,
 )
 from tideline.kernels.match import SKIPPED, disk_shape, heap_shape
-from tideline.kernels.store import id_hash_of, row_parts
+from tideline.kernels.store import id_hash_of
 from tideline.kernels.text import copy
-from tideline.kernels.views import doubles, halves, octets, prefetch, words
+from tideline.kernels.views import doubles, halves, octets, words
 
 # ---- records as rows ---------------------------------------------------------------------
 
@@ -265,84 +263,25 @@ def pack_rows(address, side, refs_address, count, out_address, room):
 
 
 @jit
-def pack_answers(address, side, room):
-    """The records that answer the one row of a call, as rows in C_PACKED. The words, or -1."""
+def pack_answers(address, side):
+    """Put the records that answer the one row of a call into C_PACKED, as rows."""
     c = words(address, C_WORDS)
     e = engine(c[C_SUBS] if side == SUBS else c[C_EVENTS])
     h = heap_of(e)
     codes = halves(c[C_ANSWERS], c[C_ANSWER_CAP])
     refs = words(c[C_SUB_REFS] if side == SUBS else c[C_EVENT_REFS], c[C_REFS_CAP])
+    room = c[C_PACKED_CAP]
     out = words(c[C_PACKED], room)
     out_bytes = octets(c[C_PACKED], room * 8)
+    c[C_PACKED_USED] = -1
     p = 0
     for k in range(c[C_ANSWER_COUNT]):
         ref = refs[codes[k] & ~MAYBE]
         size = record_row(e, h, side, ref, out, out_bytes, c[C_PACKED], p, room)
         if size < 0:
-            return -1
+            return
         p += size
-    return p
-
-
-@jit
-def pack_texts(address, side, user, refs, rows, row_starts, offsets, data):
-    """The ids (or users) of records as Arrow string buffers.
-
-    A reference IN_ROW names a row of the call itself. Returns the bytes used, or -1.
-    """
-    e = engine(address)
-    h = heap_of(e)
-    heap = heap_bytes(e)
-    row_bytes = rows.view(np.uint8)
-    used = 0
-    offsets[0] = 0
-    count = refs.shape[0]
-    pointer = SUB_BLOB if side == SUBS else EVENT_BLOB
-    for k in range(count):
-        # Records and blobs lie all over the heap: begin to load those that come soon.
-        if k + 16 < count and refs[k + 16] < IN_ROW:
-            prefetch(e[E_HEAP] + 8 * (refs[k + 16] + pointer))
-        if k + 8 < count and refs[k + 8] < IN_ROW:
-            prefetch(e[E_HEAP] + 8 * (h[refs[k + 8] + pointer] & LOW48))
-        ref = refs[k]
-        if ref >= ON_DISK:
-            d = component(e, (ref >> 40) & REF_COMPONENT)
-            x = ref & REF_INDEX
-            if side == SUBS and user:
-                starts = words(d[D_SUB_USER_OFFSETS], d[D_SUBS] + 1)
-                source = octets(d[D_SUB_USERS], FOREVER)
-            elif side == SUBS:
-                starts = words(d[D_SUB_ID_OFFSETS], d[D_SUBS] + 1)
-                source = octets(d[D_SUB_IDS], FOREVER)
-            else:
-                starts = words(d[D_EVENT_ID_OFFSETS], d[D_EVENTS] + 1)
-                source = octets(d[D_EVENT_IDS], FOREVER)
-            start = starts[x]
-            length = starts[x + 1] - start
-            if used + length > data.shape[0]:
-                return -1
-            copy(data, used, source, start, length)
-        elif ref >= IN_ROW:
-            _, key, ident, user_start, text, limit = row_parts(rows, row_starts[ref - IN_ROW])
-            start = user_start if user else ident
-            length = (text if user else user_start) - start
-            if used + length > data.shape[0]:
-                return -1
-            copy(data, used, row_bytes, start, length)
-        else:
-            blob = h[ref + pointer]
-            b = blob & LOW48
-            start = (b + BLOB_TEXT + (SHAPE_WORDS if blob & F_SHAPE else 0)) * 8
-            length = h[b] & LOW16
-            if user:
-                start += length
-                length = (h[b] >> 16) & LOW16
-            if used + length > data.shape[0]:
-                return -1
-            copy(data, used, heap, start, length)
-        used += length
-        offsets[k + 1] = used
-    return used
+    c[C_PACKED_USED] = p
 
 
 # ---- looking through everything --------------------------------------------------------------

@@ -24,6 +24,7 @@ from tideline.kernels.layout import (
     E_ACTIVE_COUNT,
     E_DIR,
     E_DIR_CAP,
+    E_DIR_FULL,
     E_DIR_USED,
     E_FREE,
     E_FREE_COUNT,
@@ -32,6 +33,7 @@ from tideline.kernels.layout import (
     E_HIGH,
     E_IDS,
     E_IDS_CAP,
+    E_IDS_FULL,
     E_IDS_USED,
     E_LIMBO,
     E_LIMBO_COUNT,
@@ -41,6 +43,9 @@ from tideline.kernels.layout import (
     E_NEXT_EXPIRY,
     E_NEXT_GEN,
     E_REUSED,
+    E_SEARCHED,
+    E_SEARCHED_EVENTS,
+    E_SEARCHED_SUBS,
     E_TOMBS,
     E_TOMBS_CAP,
     E_TOMBS_USED,
@@ -60,8 +65,10 @@ from tideline.kernels.layout import (
     SLOT_SIBLING,
     SPARE,
     SUB_BLOB,
+    SUBS,
     W_AT_HIGH,
     W_AT_LOW,
+    W_DROP,
     W_EVENT_UNTIL_HIGH,
     W_EVENTS,
     W_FIRST,
@@ -115,6 +122,15 @@ def active_of(e):
     return words(e[E_ACTIVE], WINDOWS)
 
 
+@inline
+def searched(e, side):
+    """The windows a search has to look into, oldest first, and how many there are."""
+    return (
+        words(e[E_SEARCHED] + (WINDOWS * 8 if side == EVENTS else 0), WINDOWS),
+        e[E_SEARCHED_EVENTS if side == EVENTS else E_SEARCHED_SUBS],
+    )
+
+
 # ---- segments -------------------------------------------------------------------
 
 
@@ -162,17 +178,16 @@ def note_expiry(e):
     first = FOREVER
     for i in range(e[E_ACTIVE_COUNT]):
         w = active[i] * W_WORDS
-        if ws[w + W_STATE] == OPEN and ws[w + W_LIMIT] < first:
-            first = ws[w + W_LIMIT]
+        if ws[w + W_STATE] == OPEN and ws[w + W_DROP] < first:
+            first = ws[w + W_DROP]
     e[E_NEXT_EXPIRY] = first
 
 
 @jit
-def pick_window(e, until, now, coarse):
+def pick_window(e, side, until, now):
     """The open window (index of its first word) for a record that ends at `until`.
 
-    `coarse` is for ghosts: they are small and never scanned for live answers, so few wide
-    windows serve them best.
+    Ghosts are small and never scanned for live answers: few wide windows serve them best.
     """
     ws = windows_of(e)
     active = active_of(e)
@@ -182,15 +197,21 @@ def pick_window(e, until, now, coarse):
     else:
         # A quarter of the time left, rounded up to a power of two: a record stays in memory
         # at most that long after its end.
-        quarter = (until - now) >> (0 if coarse else 2)
+        quarter = (until - now) >> (0 if side == GHOSTS else 2)
         width = LEAST_WIDTH
         while width < quarter:
             width <<= 1
         if e[E_ACTIVE_COUNT] > WINDOWS - 56:
             width <<= 6
-        limit = ((until - 1) // width + 1) * width
+        limit = ((until - 1) | (width - 1)) + 1
         if limit >= FOREVER:
             limit = FOREVER - 1
+    if side != GHOSTS:
+        numbers, count = searched(e, side)
+        if count > 0:  # most records go where the last one went
+            w = numbers[count - 1]
+            if ws[w + W_STATE] == OPEN and ws[w + W_LIMIT] == limit and ws[w + W_WIDTH] == width:
+                return w
     best = -1
     for i in range(e[E_ACTIVE_COUNT]):
         w = active[i] * W_WORDS
@@ -212,6 +233,7 @@ def pick_window(e, until, now, coarse):
     e[E_NEXT_GEN] += 1
     ws[w + W_WIDTH] = width
     ws[w + W_LIMIT] = limit
+    ws[w + W_DROP] = limit
     ws[w + W_SEGMENT] = -1
     ws[w + W_FIRST] = -1
     ws[w + W_POS] = SEGMENT
@@ -237,6 +259,28 @@ def set_state(address, number, state):
 
 
 @jit
+def linger(address, number, until):
+    """Keep a window whose records have all expired a while longer."""
+    e = engine(address)
+    windows_of(e)[number * W_WORDS + W_DROP] = until
+    search_no_more(e, number * W_WORDS)
+    note_expiry(e)
+
+
+@jit
+def search_no_more(e, w):
+    """Nothing in a window is valid any more."""
+    for side in (SUBS, EVENTS):
+        numbers, count = searched(e, side)
+        kept = 0
+        for i in range(count):
+            if numbers[i] != w:
+                numbers[kept] = numbers[i]
+                kept += 1
+        e[E_SEARCHED_EVENTS if side == EVENTS else E_SEARCHED_SUBS] = kept
+
+
+@jit
 def drop_window(address, number):
     """Forget a window. Its segments stay readable until `release`: answers of the running
     call may still point there. Returns how many there were."""
@@ -254,6 +298,7 @@ def drop_window(address, number):
         count += 1
         segment = following
     ws[w + W_STATE] = FREE
+    search_no_more(e, w)
     active = active_of(e)
     for i in range(e[E_ACTIVE_COUNT]):
         if active[i] == number:
@@ -299,8 +344,8 @@ def has_room(e):
     """Whether both tables and the heap can take one more row (see invariant 3)."""
     return (
         free_segments(e) >= SPARE
-        and (e[E_DIR_USED] + 64) * 5 < e[E_DIR_CAP] * 4
-        and (e[E_IDS_USED] + 8) * 5 < e[E_IDS_CAP] * 4
+        and e[E_DIR_USED] + 64 < e[E_DIR_FULL]
+        and e[E_IDS_USED] + 8 < e[E_IDS_FULL]
         and (e[E_TOMBS_USED] + 8) * 5 < e[E_TOMBS_CAP] * 4
     )
 
@@ -334,10 +379,17 @@ def find_entry(e, k1, h2):
 
 
 @jit
-def put_entry(table, mask, k1, h2, packed, subs, events):
+def put_entry(e, k1, h2, packed, subs, events):
+    """Enter a place that is not in the directory; where a dropped window left an entry, there."""
+    table = words(e[E_DIR], e[E_DIR_CAP] * DIR_ENTRY)
+    mask = e[E_DIR_CAP] - 1
     i = (k1 ^ (k1 >> 32)) & mask
     while table[DIR_ENTRY * i + 2] != 0:
+        if entry_window(e, table[DIR_ENTRY * i + 2]) < 0:
+            e[E_DIR_USED] -= 1
+            break
         i = (i + 1) & mask
+    e[E_DIR_USED] += 1
     at = DIR_ENTRY * i
     table[at] = k1
     table[at + 1] = h2
@@ -365,9 +417,7 @@ def make_slot(e, h, w, h1, h2, key, start, length, parent):
         h[slot + SLOT_SIBLING] = h[parent + SLOT_CHILD]
         h[parent + SLOT_CHILD] = slot
     k1 = h1 + ws[w + W_GEN] * GOLDEN
-    table = words(e[E_DIR], e[E_DIR_CAP] * DIR_ENTRY)
-    put_entry(table, e[E_DIR_CAP] - 1, k1, h2, pack_entry(slot, w, ws[w + W_GEN]), 0, 0)
-    e[E_DIR_USED] += 1
+    put_entry(e, k1, h2, pack_entry(slot, w, ws[w + W_GEN]), 0, 0)
     return slot
 
 
@@ -434,20 +484,20 @@ def heads(e, h, side, tree, count, first, limit, now, out, room):
     Each window costs a cache miss; going over them in rounds lets the misses overlap.
     """
     ws = windows_of(e)
-    active = active_of(e)
+    numbers, count_windows = searched(e, side)
     table = words(e[E_DIR], e[E_DIR_CAP] * DIR_ENTRY)
     mask = e[E_DIR_CAP] - 1
     flat = e[E_MODE] == 0
     found = 0
-    for i in range(e[E_ACTIVE_COUNT]):
-        w = active[i] * W_WORDS
+    for i in range(count_windows):
+        w = numbers[i]
         if side == EVENTS:
-            if ws[w + W_EVENTS] == 0 or ws[w + W_EVENT_UNTIL_HIGH] <= now:
+            if ws[w + W_EVENT_UNTIL_HIGH] <= now:
                 continue
             if ws[w + W_AT_HIGH] < first or ws[w + W_AT_LOW] >= limit:
                 continue
         else:
-            if ws[w + W_SUBS] == 0 or ws[w + W_UNTIL_HIGH] <= now:
+            if ws[w + W_UNTIL_HIGH] <= now:
                 continue
             if ws[w + W_UNTIL_HIGH] <= first or ws[w + W_SINCE_LOW] > first:
                 continue
@@ -510,7 +560,7 @@ def append_record(e, h, w, slot, side, size, tree, count):
         if used < cap:
             h[chunk] += 1 << 40
             return chunk + CHUNK + used * size
-        cap = cap + 1 if cap < 3 else min(cap * 2, CHUNK_MOST)
+        cap = 4 if cap < 4 else min(cap * 2, CHUNK_MOST)
     else:
         cap = 1
     fresh = allocate(e, h, w, CHUNK + cap * size)
@@ -525,20 +575,17 @@ def append_record(e, h, w, slot, side, size, tree, count):
 
 
 @jit
-def fetch_entries(e, h1, near, side):
-    """Begin to load what a search for (or a record at) a place will touch.
+def fetch_entries(e, h1, near, side, last):
+    """Begin to load what a search at a place (or, with `last`, a record there) will touch.
 
     First (`near` false) the entries of the directory, a few rows later the lists.
     """
     ws = windows_of(e)
-    active = active_of(e)
+    numbers, count = searched(e, side)
     table = words(e[E_DIR], e[E_DIR_CAP] * DIR_ENTRY)
     mask = e[E_DIR_CAP] - 1
-    count = W_EVENTS if side == EVENTS else W_SUBS
-    for i in range(e[E_ACTIVE_COUNT]):
-        w = active[i] * W_WORDS
-        if ws[w + count] == 0:
-            continue
+    for i in range(max(count - 1, 0) if last else 0, count):
+        w = numbers[i]
         k1 = h1 + ws[w + W_GEN] * GOLDEN
         at = DIR_ENTRY * ((k1 ^ (k1 >> 32)) & mask)
         if not near:
@@ -634,15 +681,11 @@ def rebuild_dir(address, old_address, old_cap):
     """Move the entries that still count from an old directory into the engine's new one."""
     e = engine(address)
     old = words(old_address, old_cap * DIR_ENTRY)
-    table = words(e[E_DIR], e[E_DIR_CAP] * DIR_ENTRY)
-    mask = e[E_DIR_CAP] - 1
-    used = 0
+    e[E_DIR_USED] = 0
     for i in range(0, old_cap * DIR_ENTRY, DIR_ENTRY):
         packed = old[i + 2]
         if packed != 0 and entry_window(e, packed) >= 0:
-            put_entry(table, mask, old[i], old[i + 1], packed, old[i + 3], old[i + 4])
-            used += 1
-    e[E_DIR_USED] = used
+            put_entry(e, old[i], old[i + 1], packed, old[i + 3], old[i + 4])
 
 
 @jit
@@ -662,7 +705,8 @@ def rebuild_ids(address, old_address, old_cap):
             table[2 * j + 1] = old[2 * i + 1]
             used += 1
     e[E_IDS_USED] = used
-    e[E_REUSED] = 1  # what was left out might have told
+    if e[E_LIMBO_COUNT] > 0:
+        e[E_REUSED] = 1  # what was left out might have told
 
 
 @jit
@@ -694,8 +738,17 @@ def count_entries(address):
 
 
 @jit
+def search_from_now(e, side, w):
+    numbers, count = searched(e, side)
+    numbers[count] = w
+    e[E_SEARCHED_EVENTS if side == EVENTS else E_SEARCHED_SUBS] = count + 1
+
+
+@jit
 def note_subscription(e, w, since, until):
     ws = windows_of(e)
+    if ws[w + W_SUBS] == 0:
+        search_from_now(e, SUBS, w)
     ws[w + W_SUBS] += 1
     if since < ws[w + W_SINCE_LOW]:
         ws[w + W_SINCE_LOW] = since
@@ -706,6 +759,8 @@ def note_subscription(e, w, since, until):
 @jit
 def note_event(e, w, at, until):
     ws = windows_of(e)
+    if ws[w + W_EVENTS] == 0:
+        search_from_now(e, EVENTS, w)
     ws[w + W_EVENTS] += 1
     if at < ws[w + W_AT_LOW]:
         ws[w + W_AT_LOW] = at

@@ -71,8 +71,13 @@ FOREVER = 1 << 62
     E_LIMBO,  # address of segments whose windows were dropped during the running call
     E_LIMBO_COUNT,
     E_REUSED,  # 1 when an id may have been given to two records of the running call
-) = range(30)
-E_WORDS = 32
+    E_DIR_FULL,  # entries (stale ones too) at which the directory is rebuilt
+    E_IDS_FULL,  # the same for the id table
+    E_SEARCHED,  # address: windows with live subscriptions, then those with live events
+    E_SEARCHED_SUBS,  # how many there are of each
+    E_SEARCHED_EVENTS,
+) = range(35)
+E_WORDS = 40
 
 DIR_ENTRY = 5  # words: two hashes, slot + window, heads of both lists
 SEGMENT = 32_768  # words: 256 KiB
@@ -101,7 +106,8 @@ FREE, OPEN, FROZEN = 0, 1, 2
     W_LOG,
     W_SLOTS,
     W_SLOT_COUNT,
-) = range(19)
+    W_DROP,  # when it may be dropped: at its limit, or later if it lingers
+) = range(20)
 W_WORDS = 20
 
 # ---- slot, chunk, record -------------------------------------------------------
@@ -173,7 +179,9 @@ R_COND, R_UNSEEN, R_SAME = 1, 2, 4  # row flags
     C_EXTRA_USED,
     C_MAYBES,  # 256 when an answer of this call needs its condition checked
     C_PACKED,  # address: where the records that answer one row go
-) = range(35)
+    C_PACKED_CAP,
+    C_PACKED_USED,  # words, or -1 when they do not fit
+) = range(37)
 C_WORDS = 40
 
 DONE, NEED_MEMORY, NEED_OUTPUT, NEED_DROP, NEED_SCRATCH = range(5)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from tideline.kernels import jit
 from tideline.kernels.disk import component, place_of
-from tideline.kernels.export import log_ghost
+from tideline.kernels.export import log_ghost, pack_answers
 from tideline.kernels.heap import (
     allocate,
     append_record,
@@ -243,6 +243,17 @@ def run_rows(address, rows_words, fresh):
 
 
 @jit
+def run_one(address, rows_words, fresh):
+    """`run_rows` for one row, whose answers are packed too unless a condition is to be checked."""
+    result = run_rows(address, rows_words, fresh)
+    if result >> 16 > 0 and result & 0x1FF == DONE:
+        c = words(address, C_WORDS)
+        kind = words(c[C_ROWS], 1)[0] & 0xFF
+        pack_answers(address, SUBS if kind == PUBLISH else EVENTS)
+    return result
+
+
+@jit
 def look_ahead(c, es, ee, row, octet, p, ring, step):
     """Note the place of a row to come and begin to load what it will look up first."""
     at = 4 * (step % AHEAD)
@@ -257,8 +268,8 @@ def look_ahead(c, es, ee, row, octet, p, ring, step):
             h1 = step1(h1, octet[i])
         ring[at] = kind
         ring[at + 1] = h1
-        fetch_entries(es, h1, False, SUBS)
-        fetch_entries(ee, h1, False, EVENTS)
+        fetch_entries(es, h1, False, SUBS, kind == SUBSCRIBE)
+        fetch_entries(ee, h1, False, EVENTS, kind == PUBLISH)
         if kind == PUBLISH:
             fetch_id(ee, id_hash_of(ee, EVENTS, octet, ident, user))
         else:
@@ -271,8 +282,8 @@ def look_closer(es, ee, ring, step):
     """The directory's entries are here by now: begin to load the lists they name."""
     at = 4 * (step % AHEAD)
     if ring[at] != VOID:
-        fetch_entries(es, ring[at + 1], True, SUBS)
-        fetch_entries(ee, ring[at + 1], True, EVENTS)
+        fetch_entries(es, ring[at + 1], True, SUBS, ring[at] == SUBSCRIBE)
+        fetch_entries(ee, ring[at + 1], True, EVENTS, ring[at] == PUBLISH)
 
 
 @jit
@@ -505,7 +516,7 @@ def ghost_of_sealed(e, h, d, x, keep, now, tree):
     keys = octets(d[D_KEYS], d[D_KEY_BYTES])
     start = offsets[place]
     n = nodes(keys, start, offsets[place + 1], e[E_MODE], e[E_SEED1], e[E_SEED2], tree)
-    w = pick_window(e, keep, now, True)
+    w = pick_window(e, GHOSTS, keep, now)
     slot = reach_slot(e, h, w, keys, start, tree, n)
     if has_ghost(h, slot, seq):
         return False

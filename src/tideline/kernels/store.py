@@ -91,7 +91,7 @@ from tideline.kernels.layout import (
     W_STATE,
     W_WORDS,
 )
-from tideline.kernels.text import copy, hash_id, nodes, same
+from tideline.kernels.text import copy, hash_id, hash_user, nodes, same
 from tideline.kernels.views import octets, words
 
 SIDE_SALT = 0x5DEECE66D
@@ -119,7 +119,7 @@ def id_hash_of(e, side, data, start, limit):
 
 @jit
 def user_hash_of(e, data, start, limit):
-    return hash_id(data, start, limit, e[E_SEED2])
+    return hash_user(data, start, limit, e[E_SEED2])
 
 
 @jit
@@ -149,7 +149,7 @@ def store_event(e, h, row, octet, p, seq, now, tree, count):
     """Store a published event; returns its record."""
     kind, key, ident, user, text, limit = row_parts(row, p)
     until = row[p + R_UNTIL]
-    w = pick_window(e, until, now, False)
+    w = pick_window(e, EVENTS, until, now)
     slot = reach_slot(e, h, w, octet, key, tree, count)
     blob = make_blob(e, h, w, slot, row, octet, p)
     o = append_record(e, h, w, slot, EVENTS, EVENT_WORDS, tree, count)
@@ -169,7 +169,7 @@ def store_subscription(e, h, row, octet, p, seq, now, tree, count, keep, extra, 
     """Store a subscription (or only its ghost); returns its record."""
     kind, key, ident, user, text, limit = row_parts(row, p)
     until = row[p + R_UNTIL]
-    w = pick_window(e, keep if as_ghost else until, now, as_ghost)
+    w = pick_window(e, GHOSTS if as_ghost else SUBS, keep if as_ghost else until, now)
     slot = reach_slot(e, h, w, octet, key, tree, count)
     blob = make_blob(e, h, w, slot, row, octet, p) | extra
     row_flags = row[p] >> 8
@@ -253,7 +253,7 @@ def copy_ghost(e, h, source, keep, now, tree, first_log):
     start = (old + SLOT_KEY) * 8
     length = slot_key_length(h, old)
     count = nodes(octet, start, start + length, e[E_MODE], e[E_SEED1], e[E_SEED2], tree)
-    w = pick_window(e, keep, now, True)
+    w = pick_window(e, GHOSTS, keep, now)
     slot = reach_slot(e, h, w, octet, start, tree, count)
     ws = windows_of(e)
     # The log must keep the segment that can bring this ghost back.
@@ -325,7 +325,7 @@ def leave_tomb(e, h, seq, since, until, ended, now, data, start, limit, tree):
     """Record that a sealed (or just being sealed) subscription at a place is cancelled."""
     count = nodes(data, start, limit, e[E_MODE], e[E_SEED1], e[E_SEED2], tree)
     mark_ghosts(e, h, seq, ended, tree, count)
-    w = pick_window(e, until, now, False)
+    w = pick_window(e, SUBS, until, now)
     slot = reach_slot(e, h, w, data, start, tree, count)
     blob = allocate(e, h, w, BLOB_TEXT)
     h[blob] = 0

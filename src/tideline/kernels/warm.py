@@ -15,7 +15,18 @@ from typing import Any
 
 from numba.core import types as t
 
-from tideline.kernels import cache_folder, encode, export, frames, geo, ghosts, heap, jsontext, rows
+from tideline.kernels import (
+    answers,
+    cache_folder,
+    encode,
+    export,
+    frames,
+    geo,
+    ghosts,
+    heap,
+    jsontext,
+    rows,
+)
 
 __all__ = ["compile_all", "ensure", "kernels", "ready"]
 
@@ -27,12 +38,14 @@ _F1 = t.Array(t.float64, 1, "C")
 _F2 = t.Array(t.float64, 2, "C")
 _Q1 = t.Array(t.boolean, 1, "C")
 _I32 = t.Array(t.int32, 1, "C")
+_I8 = t.Array(t.int8, 1, "C")
 
 
 def kernels() -> list[tuple[Any, tuple[Any, ...]]]:
     """Every kernel that Python calls, with the types it is called with."""
     return [
         (rows.run_rows, (_I, _I, _Q)),
+        (rows.run_one, (_I, _I, _Q)),
         (rows.begin_part, (_I,)),
         (rows.lookup, (_I, _I)),
         (rows.replay_rows, (_I,)),
@@ -40,6 +53,7 @@ def kernels() -> list[tuple[Any, tuple[Any, ...]]]:
         (ghosts.collect_ghosts, (_I, _I, _I, _Q)),
         (heap.set_state, (_I, _I, _I)),
         (heap.drop_window, (_I, _I)),
+        (heap.linger, (_I, _I, _I)),
         (heap.release, (_I,)),
         (heap.bury, (_I, _I, _I, _I)),
         (heap.rebuild_dir, (_I, _I, _I)),
@@ -47,8 +61,7 @@ def kernels() -> list[tuple[Any, tuple[Any, ...]]]:
         (heap.rebuild_tombs, (_I, _I, _I, _I)),
         (heap.count_entries, (_I,)),
         (export.pack_rows, (_I,) * 6),
-        (export.pack_answers, (_I, _I, _I)),
-        (export.pack_texts, (_I, _I, _Q, _W, _W, _W, _I32, _B)),
+        (export.pack_answers, (_I, _I)),
         (export.list_subscriptions, (_I,) * 5),
         (export.count_live, (_I, _I)),
         (export.list_slots, (_I, _I, _W, _W)),
@@ -56,6 +69,10 @@ def kernels() -> list[tuple[Any, tuple[Any, ...]]]:
         (export.measure, (_I, _W, _W, _W)),
         (export.fill_subs, (_I, _W, _W2, _F2, _B, _W, _B, _W, _B, _W)),
         (export.fill_events, (_I, _W, _W2, _F2, _B, _W, _B, _W)),
+        (answers.fill_answers, (_I, _W, _I, _I, _I, _W, _I32, _I32, _I8, _Q1)),
+        (answers.pack_subscriptions, (_I, _I, _W, _W, _W, _I32, _B, _I32, _I32, _B)),
+        (answers.pack_events, (_I, _I, _W, _W, _I32, _B)),
+        (answers.take_codes, (_I32, _I32, _I32)),
         (encode.encode_rows, (_W,) * 5 + (_B, _W, _W, _F2) + (_B, _W) * 4 + (_W, _I, _W)),
         (frames.join_frames, (_I,) * 6),
         (jsontext.check_rows, (_B, _W, _Q1, _Q1)),
