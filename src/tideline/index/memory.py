@@ -157,10 +157,10 @@ class Memory:
         full = False
         old = state[at.E_NEXT_GEN] - self._first_gen > _GENERATIONS
         if old or state[at.E_DIR_USED] + 64 >= state[at.E_DIR_FULL]:
-            self._rebuild_dir(int(heap.count_entries(self.address)[0]))
+            self._rebuild_dir()
             full = True
         if old or state[at.E_IDS_USED] + 8 >= state[at.E_IDS_FULL]:
-            self._rebuild_ids(int(heap.count_entries(self.address)[1]))
+            self._rebuild_ids()
             full = True
         if (state[at.E_TOMBS_USED] + 8) * 5 >= state[at.E_TOMBS_CAP] * 4:
             self._rebuild_tombs(now)
@@ -215,11 +215,10 @@ class Memory:
         state = self.state
         empty = self.segments_used * 8 <= state[at.E_HIGH]
         if empty and (state[at.E_DIR_CAP] > 4096 or state[at.E_IDS_CAP] > 4096):
-            places, ids = heap.count_entries(self.address)
-            if places * 16 < state[at.E_DIR_CAP] > 4096:
-                self._rebuild_dir(int(places))
-            if ids * 16 < state[at.E_IDS_CAP] > 4096:
-                self._rebuild_ids(int(ids))
+            if self._places * 16 < state[at.E_DIR_CAP] > 4096:
+                self._rebuild_dir()
+            if self._named * 16 < state[at.E_IDS_CAP] > 4096:
+                self._rebuild_ids()
 
     def put_tombs(self, seqs: Words, ended: Words, until: Words, now: int) -> None:
         """Load the tombs of sealed components."""
@@ -252,19 +251,37 @@ class Memory:
 
     # ---- tables ---------------------------------------------------------------------------
 
-    def _rebuild_dir(self, live: int) -> None:
-        cap, full = _capacity(live + 128, int(self.state[at.E_DIR_USED]))
-        old, self._dir = self._dir, _zeros(at.DIR_ENTRY * cap)
-        self.state[at.E_DIR], self.state[at.E_DIR_CAP] = self._dir.ctypes.data, cap
-        self.state[at.E_DIR_FULL] = full
-        heap.rebuild_dir(self.address, old.ctypes.data, len(old) // at.DIR_ENTRY)
+    @property
+    def _places(self) -> int:
+        """Entries of the directory that are not stale."""
+        return sum(window.slots for window in self.windows())
 
-    def _rebuild_ids(self, live: int) -> None:
-        cap, full = _capacity(live + 64, int(self.state[at.E_IDS_USED]))
-        old, self._ids = self._ids, _zeros(2 * cap)
-        self.state[at.E_IDS], self.state[at.E_IDS_CAP] = self._ids.ctypes.data, cap
-        self.state[at.E_IDS_FULL] = full
-        heap.rebuild_ids(self.address, old.ctypes.data, len(old) // 2)
+    @property
+    def _named(self) -> int:
+        """Entries of the id table that are not stale, or a few more (tombs count as well)."""
+        return sum(window.subs + window.events for window in self.windows())
+
+    def _rebuild_dir(self) -> None:
+        state = self.state
+        cap, full = _capacity(self._places + 128, int(state[at.E_DIR_USED]))
+        if cap != state[at.E_DIR_CAP]:
+            old, self._dir = self._dir, _zeros(at.DIR_ENTRY * cap)
+            state[at.E_DIR], state[at.E_DIR_CAP] = self._dir.ctypes.data, cap
+            heap.rebuild_dir(self.address, old.ctypes.data, len(old) // at.DIR_ENTRY)
+        else:
+            heap.sweep_dir(self.address)
+        state[at.E_DIR_FULL] = full
+
+    def _rebuild_ids(self) -> None:
+        state = self.state
+        cap, full = _capacity(self._named + 64, int(state[at.E_IDS_USED]))
+        if cap != state[at.E_IDS_CAP]:
+            old, self._ids = self._ids, _zeros(2 * cap)
+            state[at.E_IDS], state[at.E_IDS_CAP] = self._ids.ctypes.data, cap
+            heap.rebuild_ids(self.address, old.ctypes.data, len(old) // 2)
+        else:
+            heap.sweep_ids(self.address)
+        state[at.E_IDS_FULL] = full
 
     def _rebuild_tombs(self, now: int) -> None:
         cap, _ = _capacity(int(self.state[at.E_TOMBS_USED]) + 16, 0)
@@ -277,11 +294,11 @@ def _capacity(live: int, used: int) -> tuple[int, int]:
     """A power of two for `live` entries, and how many make the table full.
 
     One that only grows is made 0.6 full at most and may become 0.8 full, to save memory. One
-    whose entries go stale as windows are dropped is searched more than it grows: 0.35 and 0.6.
+    whose entries go stale as windows are dropped is searched more than it grows: 0.35 and 0.7.
     """
     stale = live * 5 < used * 4
     cap = max(64, 1 << (live * 3 if stale else live * 5 // 3).bit_length())
-    return cap, cap * 3 // 5 if stale else cap * 4 // 5
+    return cap, cap * 7 // 10 if stale else cap * 4 // 5
 
 
 def _zeros(count: int) -> Words:

@@ -605,13 +605,18 @@ def fetch_id(e, id_hash):
 
 @jit
 def put_id(e, id_hash, ref, w):
+    enter_id(e, id_hash, pack_entry(ref, w, windows_of(e)[w + W_GEN]))
+
+
+@jit
+def enter_id(e, id_hash, packed):
     table = words(e[E_IDS], e[E_IDS_CAP] * 2)
     mask = e[E_IDS_CAP] - 1
     i = id_hash & mask
     while table[2 * i] != 0:
         i = (i + 1) & mask
     table[2 * i] = id_hash
-    table[2 * i + 1] = pack_entry(ref, w, windows_of(e)[w + W_GEN])
+    table[2 * i + 1] = packed
     e[E_IDS_USED] += 1
 
 
@@ -673,7 +678,51 @@ def bury(address, seq, ended, until):
     put_tomb(engine(address), seq, ended, until, 0)
 
 
-# ---- rebuilding a table: leaves the stale entries out ------------------------------------
+# ---- tables without their stale entries: swept in place, or moved to a new one ------------
+#
+# A sweep starts behind a free cell and enters every entry anew, in order. Its home lies
+# before it with no free cell between, and its own cell has just been freed: so it never
+# moves on, and entries that are still to come are not in the way.
+
+
+@jit
+def sweep_dir(address):
+    """Clear the stale entries of the directory, where it is."""
+    e = engine(address)
+    table = words(e[E_DIR], e[E_DIR_CAP] * DIR_ENTRY)
+    mask = e[E_DIR_CAP] - 1
+    free = 0
+    while table[DIR_ENTRY * free + 2] != 0:
+        free += 1
+    e[E_DIR_USED] = 0
+    for n in range(1, mask + 1):
+        at = DIR_ENTRY * ((free + n) & mask)
+        packed = table[at + 2]
+        if packed != 0:
+            table[at + 2] = 0
+            if entry_window(e, packed) >= 0:
+                put_entry(e, table[at], table[at + 1], packed, table[at + 3], table[at + 4])
+
+
+@jit
+def sweep_ids(address):
+    """The same for the id table."""
+    e = engine(address)
+    table = words(e[E_IDS], e[E_IDS_CAP] * 2)
+    mask = e[E_IDS_CAP] - 1
+    free = 0
+    while table[2 * free] != 0:
+        free += 1
+    e[E_IDS_USED] = 0
+    for n in range(1, mask + 1):
+        at = 2 * ((free + n) & mask)
+        id_hash = table[at]
+        if id_hash != 0:
+            table[at] = 0
+            if entry_window(e, table[at + 1]) >= 0:
+                enter_id(e, id_hash, table[at + 1])
+    if e[E_LIMBO_COUNT] > 0:
+        e[E_REUSED] = 1  # what was left out might have told
 
 
 @jit
@@ -682,7 +731,13 @@ def rebuild_dir(address, old_address, old_cap):
     e = engine(address)
     old = words(old_address, old_cap * DIR_ENTRY)
     e[E_DIR_USED] = 0
-    for i in range(0, old_cap * DIR_ENTRY, DIR_ENTRY):
+    mask = e[E_DIR_CAP] - 1
+    limit = old_cap * DIR_ENTRY
+    for i in range(0, limit, DIR_ENTRY):
+        ahead = i + 16 * DIR_ENTRY  # the new places lie all over: begin to load those to come
+        if ahead < limit and old[ahead + 2] != 0:
+            k1 = old[ahead]
+            prefetch(e[E_DIR] + 8 * DIR_ENTRY * ((k1 ^ (k1 >> 32)) & mask))
         packed = old[i + 2]
         if packed != 0 and entry_window(e, packed) >= 0:
             put_entry(e, old[i], old[i + 1], packed, old[i + 3], old[i + 4])
@@ -693,18 +748,13 @@ def rebuild_ids(address, old_address, old_cap):
     """The same for the id table."""
     e = engine(address)
     old = words(old_address, old_cap * 2)
-    table = words(e[E_IDS], e[E_IDS_CAP] * 2)
     mask = e[E_IDS_CAP] - 1
-    used = 0
+    e[E_IDS_USED] = 0
     for i in range(old_cap):
+        if i + 32 < old_cap and old[2 * i + 64] != 0:
+            prefetch(e[E_IDS] + 16 * (old[2 * i + 64] & mask))
         if old[2 * i] != 0 and entry_window(e, old[2 * i + 1]) >= 0:
-            j = old[2 * i] & mask
-            while table[2 * j] != 0:
-                j = (j + 1) & mask
-            table[2 * j] = old[2 * i]
-            table[2 * j + 1] = old[2 * i + 1]
-            used += 1
-    e[E_IDS_USED] = used
+            enter_id(e, old[2 * i], old[2 * i + 1])
     if e[E_LIMBO_COUNT] > 0:
         e[E_REUSED] = 1  # what was left out might have told
 
@@ -718,23 +768,6 @@ def rebuild_tombs(address, old_address, old_cap, now):
     for i in range(old_cap):
         if old[4 * i] != 0 and old[4 * i + 2] > now:
             put_tomb(e, old[4 * i] - 1, old[4 * i + 1], old[4 * i + 2], old[4 * i + 3])
-
-
-@jit
-def count_entries(address):
-    """How many entries of the directory and the id table still count."""
-    e = engine(address)
-    table = words(e[E_DIR], e[E_DIR_CAP] * DIR_ENTRY)
-    places = 0
-    for i in range(2, e[E_DIR_CAP] * DIR_ENTRY, DIR_ENTRY):
-        if table[i] != 0 and entry_window(e, table[i]) >= 0:
-            places += 1
-    ids = words(e[E_IDS], e[E_IDS_CAP] * 2)
-    known = 0
-    for i in range(e[E_IDS_CAP]):
-        if ids[2 * i] != 0 and entry_window(e, ids[2 * i + 1]) >= 0:
-            known += 1
-    return places, known
 
 
 @jit
