@@ -16,6 +16,7 @@ import pytest
 from model import Model
 from tables import answers_of, table_of
 
+import tideline
 from tideline import Flat, QuadTree
 from tideline.clock import FOREVER, SECOND, from_us
 from tideline.testing import ManualClock
@@ -197,3 +198,28 @@ def test_unseen_remembers_over_sealed_windows(
     assert {e.id for e in again.past} == every - got
     other = channel.subscribe("2", user="v", since_s=-100, unseen=True)
     assert {e.id for e in other.past} == every
+
+
+@pytest.mark.parametrize("layout", ["dual", "two"])
+def test_expired_subscriptions_linger_for_unseen_and_then_go(tmp_path: Path, layout: str) -> None:
+    """What expired stays known to `unseen` while its event is valid, and not a window longer."""
+    clock = ManualClock(1_000)
+    with tideline.open(tmp_path / "db", clock=clock) as db:
+        channel = db.channel("c", layout=layout)
+        channel.publish("a", 1, id="long", ttl_s=100)
+        for n in range(50):
+            channel.subscribe("a", user=f"u{n}", since_s=-1, until_s=4)
+        # in its window, in its window that lingers, as a ghost
+        for step, waited in enumerate((5, 5, 60)):
+            clock.advance(waited)
+            channel.publish("b", 1, ttl_s=1)
+            again = channel.subscribe("a", user="u7", since_s=-90, until_s=1, unseen=True)
+            other = channel.subscribe("a", user=f"new{step}", since_s=-90, until_s=1, unseen=True)
+            assert again.past == []
+            assert [event.id for event in other.past] == ["long"]
+        clock.advance(300)
+        channel.publish("b", 1, ttl_s=1)
+        channel.publish("b", 1, ttl_s=1)
+        stats = channel.stats()
+        assert (stats.events, stats.subscriptions) == (2, 0)
+        assert stats.windows <= 2

@@ -102,6 +102,10 @@ def outlive(channel: Any, clock: ManualClock) -> None:
     for seconds in (8, 60):
         clock.advance(seconds)
         channel.publish("b", 1, ttl_s=9)
+    for part in range(12):  # as many live records at every moment: tables with stale entries
+        places = [f"place {n}" for n in range(1_500)]
+        channel.apply(table(clock.now() / 1e6, 10_000 * part, 1_500, {"place": places}))
+        clock.advance(2 * 3600)
 
 
 def use(folder: str, clock: ManualClock) -> None:

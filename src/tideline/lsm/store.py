@@ -26,7 +26,7 @@ from tideline.lsm.tree import Tree
 
 __all__ = ["FORMAT", "Store"]
 
-FORMAT = 1
+FORMAT = 2
 
 
 class Store:
