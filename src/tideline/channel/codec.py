@@ -25,6 +25,21 @@ _PADS = [b"\0" * (-n & 7) for n in range(8)]
 _LOW32 = 0xFFFFFFFF
 
 
+class _Layouts(dict[int, struct.Struct]):
+    """By words of text: a whole row as one layout, which fills the text up with zeros."""
+
+    def __init__(self, head: str) -> None:
+        self._head = head
+
+    def __missing__(self, words: int) -> struct.Struct:
+        made = self[words] = struct.Struct(f"<{self._head}{words * 8}s")
+        return made
+
+
+_PLAIN = _Layouts("7q")
+_SHAPED = _Layouts("7q4d")
+
+
 class Row(NamedTuple):
     """One record as it came out of the store."""
 
@@ -47,18 +62,20 @@ def write_row(
     """Write one row at the start of `buffer`; returns its words."""
     key, shape = place[0], place[1]
     texts = key + _PADS[len(key) & 7] + ident + user + text
-    at_byte = 88 if shape else 56
-    limit = at_byte + len(texts)
-    size = (limit + 7) >> 3
-    _HEAD.pack_into(
-        buffer, 0, kind | flags << 8 | size << 32, seq, now, first, until,
-        len(key) | len(ident) << 16 | len(user) << 32, len(text) | shape << 32,
-    )  # fmt: skip
+    words = (len(texts) + 7) >> 3
+    lengths = len(key) | len(ident) << 16 | len(user) << 32
     if shape:
-        _SHAPE.pack_into(buffer, 56, place[2], place[3], place[4], place[5])
-    if limit & 7:
-        buffer[size * 8 - 8 : size * 8] = b"\0\0\0\0\0\0\0\0"
-    buffer[at_byte:limit] = texts
+        size = words + 11
+        _SHAPED[words].pack_into(
+            buffer, 0, kind | flags << 8 | size << 32, seq, now, first, until, lengths,
+            len(text) | shape << 32, place[2], place[3], place[4], place[5], texts,
+        )  # fmt: skip
+    else:
+        size = words + 7
+        _PLAIN[words].pack_into(
+            buffer, 0, kind | flags << 8 | size << 32, seq, now, first, until, lengths, len(text),
+            texts,
+        )  # fmt: skip
     return size
 
 
