@@ -6,12 +6,12 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-bounds test-long check bench clean
+.PHONY: help install java mingo demo test test-bounds test-long check bench clean
 
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-EXTRAS ?= dev,bench
+EXTRAS ?= dev,bench,spark
 export PYTHON
 
 # The job with numba's bounds checks: a read past an array's end is an error instead of a wrong answer.
@@ -28,23 +28,29 @@ $(STAMP): pyproject.toml constraints.txt scripts/venv.sh
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
 	@touch $@
 
-install: $(STAMP)  ## make .venv with everything in it
+install: $(STAMP) java mingo  ## make .venv with everything in it
+
+java:  ## see to Java 17 or newer for Spark, by apt-get when there is none
+	@bash scripts/java.sh
+
+mingo:  ## see to mingo, which the tests compare conditions with; node and npm by apt-get if missing
+	@bash scripts/mingo.sh
 
 demo: $(STAMP)  ## drivers over New York State, live in the terminal; DEMO_S=30 stops by itself
 	@$(BIN)/tideline demo
 
-test: $(STAMP)  ## install, compile the kernels, run the tests and one job with bounds checks
+test: $(STAMP) java mingo  ## install, compile the kernels, run the tests and one job with bounds checks
 	@$(BIN)/tideline warm
-	$(BIN)/python -m pytest -q -m "not long and not spark"
+	$(BIN)/python -m pytest -q -m "not long"
 	@$(MAKE) --no-print-directory test-bounds
 
 test-bounds: $(STAMP)  ## the core tests again with numba's bounds checks on
 	NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest -q \
 	  -m "not long and not spark" $(BOUNDS_TESTS) $(BOUNDS_MACHINE)
 
-test-long: $(STAMP)  ## all tests with long random runs; takes long
+test-long: $(STAMP) java mingo  ## all tests with long random runs; takes long
 	@$(BIN)/tideline warm
-	HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest -q --timeout 3600 -m "not spark"
+	HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest -q --timeout 3600
 
 check: $(STAMP)  ## lint, format, types, layers, docs
 	$(BIN)/ruff check .
@@ -54,6 +60,7 @@ check: $(STAMP)  ## lint, format, types, layers, docs
 
 bench: $(STAMP)  ## measure; writes benchmarks/results/
 	$(BIN)/python benchmarks/channel.py
+	$(BIN)/python benchmarks/conditions.py
 
 clean:  ## remove what the commands made (keeps .venv)
 	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,4 +1,4 @@
-"""What every test shares: a clock that stands still, channels on real folders, profiles.
+"""What every test shares: a clock that stands still, channels on real folders, profiles, Spark.
 
 `open_channel` called again in one test closes what it opened before and opens the same
 folder again: that is how a test reopens. Everything is closed when the test ends.
@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
+from spark_session import spark as spark  # a fixture
 
 import tideline
 from tideline.testing import ManualClock

@@ -18,6 +18,8 @@ import tideline
 from tideline.kernels import warm
 from tideline.space.place import meets
 from tideline.testing import ManualClock
+from tideline.where import parse
+from tideline.where.batch import matching
 
 BOUNDS = (0.0, 0.0, 8.0, 8.0)
 SPACES: list[tuple[Any, list[Any]]] = [
@@ -168,7 +170,26 @@ def overfill(folder: str, clock: ManualClock) -> None:
         log.append = kept
 
 
+def filter_bodies() -> None:
+    """Every way to look at bodies in a batch, in arrays of every make."""
+    texts = ['{"a": 1, "b": {"c": "x"}}', '{"a": 2.5, "b": [1]}', '{"b": {"c": "longer"}}', None]
+    wheres: list[dict[str, Any]] = [
+        {"a": {"$gt": 1}}, {"a": 1 << 63}, {"a": {"$lte": 0.5}}, {"b.c": "x"},
+        {"b.c": {"$lt": "é"}}, {"b.c": {"$regex": "o.g"}}, {"a": {"$exists": True}},
+        {"a": {"$in": list(range(20))}},
+    ]  # fmt: skip
+    for kind in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary()):
+        for bodies in (
+            pa.array(texts * 50, kind),
+            pa.array(texts, kind).slice(1),
+            pa.array([], kind),
+        ):
+            for where in wheres:
+                matching(parse(where), bodies)
+
+
 def main(folder: Path) -> None:
+    filter_bodies()
     use(":memory:", ManualClock(1_000_000))
     use(str(folder / "all"), ManualClock(1_000_000))
     overfill(str(folder / "full"), ManualClock(1_000_000))

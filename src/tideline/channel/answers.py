@@ -52,9 +52,9 @@ class Answers:
 
 
 def holding(
-    engine: Engine, answers: Answers, starts: Words, question: Condition | None = None
+    engine: Engine, answers: Answers, starts: Words, now: int, question: Condition | None = None
 ) -> NDArray[np.bool_]:
-    """Which of the call's answers hold (the lock is held).
+    """Which of the call's answers hold at `now` (the lock is held).
 
     `question` is the condition of a find, whose answers name no subscription.
     """
@@ -63,20 +63,29 @@ def holding(
     pairs = int(engine.state[at.C_PAIR_COUNT])
     pair_answers, pair_subs = call.pair_answer[:pairs], call.pair_sub[:pairs]
     event_codes = np.union1d(events[asked], events[pair_answers])
-    bodies = {
-        code: msgspec.json.decode(row.text)
-        for code, row in _rows(engine, at.EVENTS, call.event_refs, event_codes, starts).items()
-    }
+    rows = _rows(engine, at.EVENTS, call.event_refs, event_codes, starts)
+    bodies = {code: msgspec.json.decode(row.text) for code, row in rows.items()}
+    befores: dict[int, Any] = {}  # by event: the body before it at its place
+
+    def meets(condition: Condition, code: int) -> bool:
+        body = bodies[code]
+        if condition.deltas:
+            if code not in befores:
+                before = engine.before(rows[code], now)
+                befores[code] = None if before is None else msgspec.json.decode(before.text)
+            body = condition.with_delta(body, befores[code])
+        return condition.matches(body)
+
     conditions: dict[int, Condition] = {}
     sub_codes = pair_subs if question is not None else np.union1d(subs[asked], pair_subs)
     for code, row in _rows(engine, at.SUBS, call.sub_refs, np.unique(sub_codes), starts).items():
-        conditions[code] = parse_text(row.text)
+        conditions[code] = parse_text(row.text, delta=True)
     holds = np.ones(len(subs), np.bool_)
     for k in np.flatnonzero(asked).tolist():
         condition = question if question is not None else conditions[int(subs[k])]
-        holds[k] = condition.matches(bodies[int(events[k])])
+        holds[k] = meets(condition, int(events[k]))
     for k, code in zip(pair_answers.tolist(), pair_subs.tolist(), strict=True):
-        if holds[k] and conditions[code].matches(bodies[int(events[k])]):
+        if holds[k] and meets(conditions[code], int(events[k])):
             holds[k] = False
     return holds
 

@@ -50,14 +50,20 @@ def apply(channel: Channel, table: pa.Table) -> Applied:
     )  # fmt: skip
     rows, starts, used = operations.encode()
     n = len(operations.kinds)
+    engine = channel._engine
+    if operations.deltas:
+        engine.watch_deltas()
+    # A change is judged against what was valid then: no row after it may have run.
+    most = 1 if engine.deltas else _MOST_ROWS
     tables: list[pa.Table] = []
-    for first in range(0, n, _MOST_ROWS):
-        limit = min(first + _MOST_ROWS, n)
+    for first in range(0, n, most):
+        limit = min(first + most, n)
         end = used if limit == n else int(starts[limit])
         begin = int(starts[first])
         tables.extend(
             _run(channel, operations, rows[begin:end], starts[first:limit] - begin, first)
         )
+    tables = [table for table in tables if table.num_rows] or tables[:1]
     if len(tables) == 1:
         answers = tables[0]
     elif tables:
@@ -84,7 +90,7 @@ def _run(
         limit = int(engine.state[at.C_ROW])
         answers = Answers(engine, starts, done, limit, first)
         if result & 256:
-            answers.keep(holding(engine, answers, starts))
+            answers.keep(holding(engine, answers, starts, engine.newest))
         parts.append(_table(channel, answers, starts))
         for row in (np.flatnonzero(call.duplicates[done:limit]) + done).tolist():
             reason = _repeated(channel, rows, starts, row)

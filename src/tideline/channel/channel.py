@@ -154,7 +154,7 @@ class Channel:
             if side == words_at.SUBS
             else (answers.event, engine.call.event_refs)
         )
-        codes = codes[holding(engine, answers, _ONE)]
+        codes = codes[holding(engine, answers, _ONE, engine.newest)]
         engine.answers += len(codes)
         return engine.pack(side, refs[codes]).tobytes() if len(codes) else b""
 
@@ -208,7 +208,7 @@ class Channel:
         encoded = self.space.encode(place)
         owner = check_text(user, "user")
         ident = self._new_id() if id is None else check_text(id, "id")
-        condition = parse(where)
+        condition = parse(where, delta=True)
         unseen = check_flag(unseen, "unseen")
         now = self.clock.now()
         since_us, until_us = window(now, since_s, since, until_s, until)
@@ -217,6 +217,8 @@ class Channel:
             return self._poller.subscribe(
                 encoded, place, ident, user, since_us, until_us, condition, unseen, now
             )
+        if condition.deltas:
+            engine.watch_deltas()
         flags = (words_at.R_COND if condition else 0) | (words_at.R_UNSEEN if unseen else 0)
         with engine.lock:
             words = write_row(
@@ -314,7 +316,7 @@ class Channel:
         Without a window: everything that is still valid.
         """
         encoded = self.space.encode(place)
-        condition = parse(where)
+        condition = parse(where, delta=True)
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int)):
             raise InvalidRequest("limit must be a whole number", limit=limit)
         if limit is not None and limit < 0:
@@ -349,7 +351,8 @@ class Channel:
         codes = engine.call.codes[:count]
         if result & 256:
             answers = Answers(engine, _ONE, 0, 1)
-            codes = answers.event[holding(engine, answers, _ONE, condition or parse(None))]
+            holds = holding(engine, answers, _ONE, now, condition or parse(None))
+            codes = answers.event[holds]
         return self._events(engine.pack(words_at.EVENTS, engine.call.event_refs[codes]))
 
     def subscriptions(self, user: str | None = None) -> list[SubscriptionInfo]:
@@ -365,7 +368,7 @@ class Channel:
                 self.space.decode(*row.place),
                 row.first,
                 row.until,
-                parse_text(row.text).document or None,
+                parse_text(row.text, delta=True).document or None,
                 bool(row.flags & words_at.R_UNSEEN),
             )
             for row in sorted(rows, key=lambda row: row.seq)
@@ -409,7 +412,8 @@ class Channel:
             row = self._record(words_at.SUBS, ref)
             unseen = bool(row.flags & words_at.R_UNSEEN)
             missed = self._find(
-                row.place, row.first, row.until, now, condition=parse_text(row.text), after=seen,
+                row.place, row.first, row.until, now, after=seen,
+                condition=parse_text(row.text, delta=True),
                 flags=words_at.R_UNSEEN if unseen else 0, user=row.user, seq=row.seq,
             )  # fmt: skip
             old = self._handles.get(row.seq)
@@ -515,9 +519,10 @@ class Channel:
         return [self._event(row) for row in sorted(read_rows(packed), key=lambda row: row.seq)]
 
     def _handle(self, row: Row, past: Callable[[], list[Event]] | None) -> Subscription:
+        condition = parse_text(row.text, delta=True)
         return Subscription(
             self, id=row.id, user=row.user, place=self.space.decode(*row.place),
-            since_us=row.first, until_us=row.until, where=parse_text(row.text).document or None,
+            since_us=row.first, until_us=row.until, where=condition.document or None,
             unseen=bool(row.flags & words_at.R_UNSEEN), seq=row.seq, past=past,
         )  # fmt: skip
 

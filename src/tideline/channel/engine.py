@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tideline.channel.codec import Row, read_rows, write_row
 from tideline.clock import FOREVER
 from tideline.errors import Closed, TidelineError, Unavailable
 from tideline.index.memory import Budget, Memory, WindowFacts
@@ -215,6 +216,7 @@ class Engine:
         self._limbo = False  # whether dropped windows wait for their memory to be freed
         self._closed = False
         self._late_ghosts: list[bytes] = []
+        self._aside: Call | None = None  # for questions in the middle of a call
         self.state[at.C_NEWEST] = self.facts.get("newest", -FOREVER)
         self.state[at.C_NEXT_SEQ] = self.facts.get("next_seq", 1)
         seed = self.facts["seeds"]
@@ -339,6 +341,47 @@ class Engine:
         except BaseException:
             kernel.take_back(self.address, 0, 0, now[at.C_ROW])
             raise
+
+    def before(self, event: Row, now: int) -> Row | None:
+        """The event that comes last before one at exactly its place, of those valid at `now`.
+
+        A call of its own: the answers of the running one stay as they are.
+        """
+        if self._aside is None:
+            self._aside = Call()
+            self._aside.state[[at.C_SUBS, at.C_EVENTS]] = self.state[[at.C_SUBS, at.C_EVENTS]]
+        call = self._aside
+        view = memoryview(call.rows).cast("B")  # type: ignore[arg-type]
+        words = write_row(
+            view, at.FIND, at.R_SAME, 0, now, -FOREVER, event.first + 1, event.place, b"", b"", b""
+        )
+        call.state[at.C_AFTER] = -1
+        call.state[at.C_EPOCH] = self.state[at.C_EPOCH]  # stamps of both must differ
+        address = call.state.ctypes.data
+        result = int(kernel.run_rows(address, words, True))
+        while result & 0xFF:
+            if result & 0xFF == at.NEED_SCRATCH:
+                call.grow_scratch()
+            else:
+                call.grow_output()
+            result = int(kernel.run_rows(address, words, False))
+        self.state[at.C_EPOCH] = call.state[at.C_EPOCH]
+        if not result >> 16:
+            return None
+        found = read_rows(self.pack(at.EVENTS, call.event_refs[call.codes[: result >> 16]]))
+        earlier = [row for row in found if (row.first, row.seq) < (event.first, event.seq)]
+        return max(earlier, key=lambda row: (row.first, row.seq), default=None)
+
+    @property
+    def deltas(self) -> bool:
+        """Whether a condition of this channel ever asked for a change."""
+        return bool(self.facts.get("deltas"))
+
+    def watch_deltas(self) -> None:
+        """Remember, for good, that a condition asks for a change (the lock is not held)."""
+        if not self.deltas:
+            self.facts["deltas"] = True
+            self.store.commit(self._snapshot)
 
     def _log(self, first: int, limit: int) -> Position | None:
         """One frame: the rows [first, limit) of the call, and ghosts they made."""

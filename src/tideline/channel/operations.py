@@ -51,6 +51,8 @@ class Operations:
     bodies: tuple[NDArray[np.uint8], Words]
     wheres: tuple[NDArray[np.uint8], Words]
     rejected: dict[int, str] = field(default_factory=dict)
+    deltas: bool = False
+    """Whether a condition asks for a change."""
 
     def encode(self) -> tuple[Words, Words, int]:
         """The operations as rows: (rows, where each starts, words used)."""
@@ -143,7 +145,7 @@ def read_operations(
     reject(~good, "body is not JSON")
 
     flags = np.zeros(n, np.int64)
-    wheres = _conditions(table, kinds, flags, rejected)
+    wheres, deltas = _conditions(table, kinds, flags, rejected)
     if "unseen" in table.column_names:
         column = table["unseen"].combine_chunks()
         if not (pa.types.is_boolean(column.type) or pa.types.is_null(column.type)):
@@ -153,7 +155,7 @@ def read_operations(
             flags[yes & (kinds == at.SUBSCRIBE)] |= at.R_UNSEEN
     return Operations(
         kinds, flags, now, first, until, places, bytes_of(ids), bytes_of(users),
-        (body_data, body_at), bytes_of(wheres), rejected,
+        (body_data, body_at), bytes_of(wheres), rejected, deltas,
     )  # fmt: skip
 
 
@@ -193,18 +195,23 @@ def _lengths(column: Any) -> Words:
     return np.asarray(found.to_numpy(zero_copy_only=False), np.int64)
 
 
-def _conditions(table: pa.Table, kinds: Words, flags: Words, rejected: dict[int, str]) -> Any:
-    """Conditions parsed once per distinct text, as canonical texts."""
+def _conditions(
+    table: pa.Table, kinds: Words, flags: Words, rejected: dict[int, str]
+) -> tuple[Any, bool]:
+    """Conditions parsed once per distinct text, as canonical texts; whether one has `$delta`."""
     column, missing = _texts(table, "where")
     if missing.all():
-        return pa.nulls(len(kinds), pa.large_string())
+        return pa.nulls(len(kinds), pa.large_string()), False
+    deltas = False
     coded = column.dictionary_encode()
     codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
     texts: list[str | None] = []
     reasons: list[str | None] = []
     for text in coded.dictionary.to_pylist():
         try:
-            texts.append(parse_text(text).text.decode())
+            condition = parse_text(text, delta=True)
+            deltas = deltas or bool(condition.deltas)
+            texts.append(condition.text.decode())
             reasons.append(None)
         except InvalidRequest as error:
             texts.append(None)
@@ -216,4 +223,5 @@ def _conditions(table: pa.Table, kinds: Words, flags: Words, rejected: dict[int,
             kinds[row] = at.VOID
         elif texts[codes[row]]:
             flags[row] |= at.R_COND
-    return pa.array([*texts, None], pa.large_string()).take(pa.array(codes % (len(texts) + 1)))
+    array = pa.array([*texts, None], pa.large_string())
+    return array.take(pa.array(codes % (len(texts) + 1))), deltas

@@ -176,7 +176,7 @@ class Poller:
                     engine.state[at.C_NEWEST] = now
                     handle = self._begin(
                         row.place, channel.space.decode(*row.place), row.id, row.user, row.first,
-                        row.until, parse_text(row.text), now,
+                        row.until, parse_text(row.text, delta=True), now,
                     )  # fmt: skip
                     found += [
                         (number, handle.id, event.id, handle.user, "past") for event in handle.past

@@ -24,7 +24,9 @@ from tideline.kernels import (
     geo,
     ghosts,
     heap,
+    jsonpath,
     jsontext,
+    judge,
     rows,
 )
 
@@ -34,6 +36,7 @@ _I, _F, _Q = t.int64, t.float64, t.boolean
 _W = t.Array(t.int64, 1, "C")
 _W2 = t.Array(t.int64, 2, "C")
 _B = t.Array(t.uint8, 1, "C")
+_B2 = t.Array(t.uint8, 2, "C")
 _F1 = t.Array(t.float64, 1, "C")
 _F2 = t.Array(t.float64, 2, "C")
 _Q1 = t.Array(t.boolean, 1, "C")
@@ -77,6 +80,11 @@ def kernels() -> list[tuple[Any, tuple[Any, ...]]]:
         (encode.encode_rows, (_W,) * 5 + (_B, _W, _W, _F2) + (_B, _W) * 4 + (_W, _I, _W)),
         (frames.join_frames, (_I,) * 6),
         (jsontext.check_rows, (_B, _W, _Q1, _Q1)),
+        (jsonpath.scan, (_I, _W, _I, _I, _W2, _B, _W, _W2, _W2, _B2)),
+        (judge.judge_kinds, (_W, _B, _B)),
+        (judge.judge_numbers, (_W, _W, _F1, _B, _I, _I, _F, _F, _B)),
+        (judge.judge_texts, (_I, _I, _W, _W, _B, _B, _I, _B, _B)),
+        (judge.copy_texts, (_I, _W, _W, _B)),
         (geo.shapes_meet, (_I, _F, _F, _F, _F) * 2),
         (geo.circle_cover, (_F,) * 7 + (_I,) * 3),
         (geo.point_keys, (_F1, _F1, _F1, _W, _B, _W, _F2, _F, _F, _F, _F, _I, _I, _I,

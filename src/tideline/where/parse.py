@@ -1,14 +1,14 @@
 """Parsing: a condition document or its JSON text becomes a checked `Condition`.
 
-    document := {} | {field: value | {"$operator": value, ...}, ...}     all must hold
+    document -> canonical copy (values.py) -> text, within the limits -> tree (build.py)
 
 Invariants of a Condition:
 1. `text` is canonical: equal documents, whatever the order of their keys and
    whether they say 1 or 1.0, have equal text; `parse_text(text)` gives it back.
-2. It is within the limits below, so a stored condition is small and quick.
+2. It is within the limits, so a stored condition is small and quick.
 3. Only the condition that always holds is false as a bool and has empty text.
 
-Errors are `InvalidRequest` and begin with the path inside: `where.speed.$gt ...`.
+Errors are `InvalidRequest` and begin with the path inside: `where.$or[1].speed.$gt ...`.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from typing import Any
 import msgspec
 
 from tideline.errors import InvalidRequest
-from tideline.where.operators import OPERATORS, supported
+from tideline.where.build import Builder
 from tideline.where.predicate import Predicate, predicate
-from tideline.where.tree import All, Compare, Node
-from tideline.where.values import canonical, text
+from tideline.where.tree import DELTA, All, Node
+from tideline.where.values import canonical, index_of
 
-__all__ = ["ALWAYS", "CLAUSES_LIMIT", "SIZE_LIMIT", "Condition", "parse", "parse_text"]
+__all__ = ["ALWAYS", "SIZE_LIMIT", "Condition", "parse", "parse_text"]
 
 SIZE_LIMIT = 16 * 1024
-CLAUSES_LIMIT = 64
+_NUMBERS = frozenset((int, float))
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 
 
@@ -41,7 +41,7 @@ class Condition:
     True
     """
 
-    __slots__ = ("matches", "text", "tree")
+    __slots__ = ("deltas", "matches", "text", "tree")
 
     text: bytes
     """Canonical JSON; empty when the condition always holds."""
@@ -49,11 +49,14 @@ class Condition:
     """What other targets compile."""
     matches: Predicate
     """Whether a body, as decoding its JSON gives it, meets the condition."""
+    deltas: tuple[str, ...]
+    """The dotted paths `$delta` stands at; a body must go through `with_delta` if any."""
 
-    def __init__(self, text: bytes, tree: Node) -> None:
+    def __init__(self, text: bytes, tree: Node, deltas: tuple[str, ...] = ()) -> None:
         self.text = text
         self.tree = tree
         self.matches = predicate(tree)
+        self.deltas = deltas
 
     @property
     def document(self) -> dict[str, Any]:
@@ -62,6 +65,27 @@ class Condition:
             return {}
         document: dict[str, Any] = msgspec.json.decode(self.text)
         return document
+
+    def with_delta(self, body: object, previous: object) -> object:
+        """The body with how much each field in `deltas` has changed since `previous`.
+
+        `previous` is the body before, or None. A change is a number minus a number; where
+        either is missing or no number there is none.
+
+        >>> condition = parse({"temp": {"$delta": {"$lte": -5}}}, delta=True)
+        >>> condition.matches(condition.with_delta({"temp": 1}, {"temp": 7}))
+        True
+        >>> condition.matches(condition.with_delta({"temp": 1}, None))
+        False
+        """
+        if not self.deltas or type(body) is not dict:
+            return body
+        changes: dict[str, object] = {}
+        for dotted in self.deltas:
+            now, before = number_at(body, dotted), number_at(previous, dotted)
+            if now is not None and before is not None:
+                changes[dotted] = now - before
+        return {**body, DELTA: changes}
 
     def __bool__(self) -> bool:
         return bool(self.text)
@@ -77,14 +101,32 @@ class Condition:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Closures do not pickle; the text says everything.
-        return parse_text, (self.text,)
+        return _parse_bytes, (self.text, bool(self.deltas))
+
+
+def number_at(body: object, dotted: str) -> Any:
+    """The number at a dotted path, or None; a whole number in the path picks an element.
+
+    >>> number_at({"a": [{"b": 5}]}, "a.0.b"), number_at({"a": True}, "a")
+    (5, None)
+    """
+    for part in dotted.split("."):
+        if type(body) is dict:
+            body = body.get(part)
+        elif type(body) is list and 0 <= index_of(part) < len(body):
+            body = body[index_of(part)]
+        else:
+            return None
+    return body if type(body) in _NUMBERS else None
 
 
 ALWAYS = Condition(b"", All(()))
 
 
-def parse(document: object) -> Condition:
+def parse(document: object, *, delta: bool = False) -> Condition:
     """Check a condition document; `None` and `{}` always hold.
+
+    `delta` allows the operator `$delta`, which only a channel can answer.
 
     >>> parse({"speed": {"$gt": 50}})
     Condition({"speed":{"$gt":50}})
@@ -102,24 +144,22 @@ def parse(document: object) -> Condition:
         )
     if not document:
         return ALWAYS
-    budget = [SIZE_LIMIT]  # every value takes a byte of text or more
-    clauses: list[Compare] = []
-    kept: dict[str, object] = {}
-    for field, asked in document.items():
-        path = f"where.{_field(field)}"
-        kept[field] = _clauses(field, asked, path, budget, clauses)
-        if len(clauses) > CLAUSES_LIMIT:
-            raise InvalidRequest(f"where has too many clauses; at most {CLAUSES_LIMIT} are allowed")
+    # Every value takes a byte of text or more.
+    kept = canonical(document, "where", [SIZE_LIMIT])
+    assert isinstance(kept, dict)
     encoded = _ENCODER.encode(kept)
     if len(encoded) > SIZE_LIMIT:
         raise InvalidRequest(
             f"where is too long; at most {SIZE_LIMIT} bytes are allowed", size_bytes=len(encoded)
         )
-    clauses.sort(key=lambda clause: (clause.field, clause.operator))
-    return Condition(encoded, All(tuple(clauses)))
+    builder = Builder(delta)
+    tree = builder.query(kept, "where")
+    if tree == All(()):  # like {"$and": [{}]}: it holds for every object, but for nothing else
+        tree = All((tree,))
+    return Condition(encoded, tree, tuple(sorted(builder.deltas)))
 
 
-def parse_text(text: bytes | str) -> Condition:
+def parse_text(text: bytes | str, *, delta: bool = False) -> Condition:
     """Check a condition given as JSON text; empty text and `null` always hold.
 
     Repeated texts are answered from a small cache.
@@ -138,58 +178,15 @@ def parse_text(text: bytes | str) -> Condition:
         raise InvalidRequest(
             f"where is too long; at most {SIZE_LIMIT} bytes are allowed", size_bytes=len(text)
         )
-    return _parse_bytes(text) if text else ALWAYS
+    return _parse_bytes(text, delta) if text else ALWAYS
 
 
 @lru_cache(maxsize=1024)
-def _parse_bytes(text: bytes) -> Condition:
+def _parse_bytes(text: bytes, delta: bool) -> Condition:
+    if not text:
+        return ALWAYS
     try:
         document = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidRequest(f"where is not valid JSON ({error})", text=text) from error
-    return parse(document)
-
-
-def _field(name: object) -> str:
-    """A field's name, checked."""
-    name = text(name, "where")
-    if not name:
-        raise InvalidRequest("where: the name of a field must not be empty")
-    if name.startswith("$"):
-        raise InvalidRequest(
-            f"where.{name} is not a field; operators stand inside a field: "
-            "{'speed': {'$gt': 50}}"
-        )
-    if "." in name:
-        # In MongoDB this is a path into the body. Storing it now with another
-        # meaning would change stored conditions once paths are supported.
-        raise InvalidRequest(f"where.{name}: only top-level fields are supported, without a dot")
-    return name
-
-
-def _clauses(
-    field: str, asked: object, path: str, budget: list[int], clauses: list[Compare]
-) -> object:
-    """Add what is asked of one field to `clauses`; its canonical form."""
-    operators = (
-        [key for key in asked if isinstance(key, str) and key.startswith("$")]
-        if isinstance(asked, dict)
-        else []
-    )
-    if not operators or not isinstance(asked, dict):
-        value = canonical(asked, path, budget)
-        clauses.append(Compare(field, "$eq", value))
-        return value
-    if len(operators) != len(asked):
-        raise InvalidRequest(f"{path} mixes operators with fields; use one or the other")
-    kept: dict[str, object] = {}
-    for name, value in asked.items():
-        inside = f"{path}.{name}"
-        operator = OPERATORS.get(name)
-        if operator is None:
-            raise InvalidRequest(f"{inside} is not an operator; supported are {supported()}")
-        if operator.ordered and isinstance(value, (dict, list, tuple)):
-            raise InvalidRequest(f"{inside} must be {operator.takes}", value=value)
-        kept[name] = canonical(value, inside, budget)
-        clauses.append(Compare(field, name, kept[name]))
-    return kept
+    return parse(document, delta=delta)

@@ -1,46 +1,85 @@
 """Target: a tree as a Python predicate on one body.
 
-A tree becomes closures, one a comparison, specialised on the bracket of the value,
-so that one comparison costs two Python calls and no dispatch (about 0.2 us).
+A tree becomes closures, specialised when they are made: on the path (one field, two, or more
+parts), on the test and on the bracket of its value (`candidates.py`). The common case, a
+comparison with a number or a text at a field of the body that holds no array, is one call: a
+`dict.get`, a test of the type, a comparison. Only an array on the way falls back to the walk
+that `tree.py` describes.
 
-The body is what decoding JSON gives; anything but an object meets no comparison.
-A missing field reads as null, which is MongoDB's rule for every operator here.
-An array field meets an operator when its whole value or any element does (one
-level deep); `$ne` is the negation of that.
+`matches(body)` of every node is false for a body that is not an object. Inside an
+`ElemMatch` on the element itself, it gets the element, whatever that is.
 """
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable
-from typing import Any
+from tideline.where.candidates import Predicate, candidate, field_order, whole
+from tideline.where.tree import All, At, Equals, Node, Not, Order, Some, Test, on_element
+from tideline.where.values import MISSING, index_of
 
-from tideline.where.tree import Compare, Node
-from tideline.where.values import equal
+__all__ = ["Predicate", "candidate", "element", "predicate", "whole"]
 
-__all__ = ["Predicate", "predicate"]
-
-Predicate = Callable[[object], bool]
 _NUMBERS = frozenset((int, float))
 
 
 def predicate(node: Node) -> Predicate:
     """The tree as a function of a body.
 
-    >>> fast = predicate(Compare("speed", "$gt", 50))
-    >>> fast({"speed": 60}), fast({"speed": "60"}), fast({}), fast([60])
-    (True, False, False, False)
+    >>> fast = predicate(At(("speed",), Order("$gt", 50)))
+    >>> fast({"speed": 60}), fast({"speed": [1, 60]}), fast({"speed": "60"}), fast([60])
+    (True, True, False, False)
     """
-    if isinstance(node, Compare):
-        return _on_field(node.field, TESTS[node.operator](node.value))
-    parts = [predicate(part) for part in node.nodes]
-    if not parts:
+    if node == All(()):
         return lambda body: True
+    return _matches(node)
+
+
+def element(node: Node) -> Predicate:
+    """The node of an `ElemMatch` as a function of an element.
+
+    >>> element(At(("0",), Equals(5)))([5]), element(At((), Equals(5)))(5)
+    (True, True)
+    """
+    if on_element(node):
+        return _matches(node, bare=True)
+    matches = _matches(node)
+
+    def object_or_array(value: object) -> bool:
+        if type(value) is list:
+            value = {str(number): part for number, part in enumerate(value)}
+        return matches(value)
+
+    return object_or_array
+
+
+# --- nodes ---
+
+
+def _matches(node: Node, bare: bool = False) -> Predicate:
+    """A node as a function of a body or, `bare`, of whatever an element is."""
+    if isinstance(node, At):
+        return whole(node.test) if bare else _at(node.path, node.test)
+    if isinstance(node, Not):
+        inner = _matches(node.node, bare)
+        if bare:
+            return lambda body: not inner(body)
+        return lambda body: type(body) is dict and not inner(body)
+    parts = [_matches(part, bare) for part in node.nodes]
+    if isinstance(node, Some):
+        return _some(parts)
+    if not parts:
+        return lambda body: type(body) is dict
+    return _all(parts)
+
+
+def _all(parts: list[Predicate]) -> Predicate:
     if len(parts) == 1:
         return parts[0]
-    if len(parts) == 2:  # the common range, without a loop
-        first, second = parts
+    first, second, *more = parts
+    if not more:
         return lambda body: first(body) and second(body)
+    if len(more) == 1:
+        third = more[0]
+        return lambda body: first(body) and second(body) and third(body)
     fixed = tuple(parts)
 
     def every(body: object) -> bool:
@@ -52,74 +91,103 @@ def predicate(node: Node) -> Predicate:
     return every
 
 
-def _on_field(field: str, test: Predicate) -> Predicate:
-    def matches(body: object) -> bool:
-        return type(body) is dict and test(body.get(field))
+def _some(parts: list[Predicate]) -> Predicate:
+    if len(parts) == 2:
+        first, second = parts
+        return lambda body: first(body) or second(body)
+    fixed = tuple(parts)
 
-    return matches
+    def some(body: object) -> bool:
+        for part in fixed:  # noqa: SIM110
+            if part(body):
+                return True
+        return False
 
-
-def _any_element(test: Predicate) -> Predicate:
-    """Let a test on a value hold for an array when it holds for an element."""
-
-    def tested(value: object) -> bool:
-        if type(value) is list:
-            return any(map(test, value))
-        return test(value)
-
-    return tested
+    return some
 
 
-def _equals(wanted: object) -> Predicate:
-    if type(wanted) in _NUMBERS:
-
-        def number(value: object) -> bool:
-            return type(value) in _NUMBERS and value == wanted
-
-        return _any_element(number)
-    if wanted is None or type(wanted) is bool:
-        return _any_element(lambda value: value is wanted)
-    if type(wanted) is str:
-        return _any_element(lambda value: value == wanted)
-
-    def deep(value: object) -> bool:
-        if equal(value, wanted):
-            return True
-        return type(value) is list and any(equal(part, wanted) for part in value)
-
-    return deep
+# --- paths ---
 
 
-def _differs(wanted: object) -> Predicate:
-    test = _equals(wanted)
-    return lambda value: not test(value)
+def _at(path: tuple[str, ...], test: Test) -> Predicate:
+    if len(path) > 1:
+        return _deep(path, test)
+    field = path[0]
+    tested = candidate(test)
+    if isinstance(test, Order):
+        ordered = field_order(field, test, tested)
+        if ordered is not None:
+            return ordered
+    if isinstance(test, Equals) and type(test.value) is str:
+        text = test.value
+
+        def is_text(body: object) -> bool:
+            if type(body) is dict:
+                value = body.get(field)
+                return value == text or (type(value) is list and text in value)
+            return False
+
+        return is_text
+    if isinstance(test, Equals) and type(test.value) in _NUMBERS:
+        number = test.value
+
+        def is_number(body: object) -> bool:
+            if type(body) is dict:
+                value = body.get(field)
+                if value == number:
+                    return type(value) is not bool
+                return type(value) is list and tested(value)
+            return False
+
+        return is_number
+    return lambda body: type(body) is dict and tested(body.get(field, MISSING))
 
 
-def _ordered(compare: Callable[[Any, Any], bool], or_equal: bool) -> Callable[[object], Predicate]:
-    def build(wanted: object) -> Predicate:
-        if type(wanted) in _NUMBERS:
+def _deep(path: tuple[str, ...], test: Test) -> Predicate:
+    """A path of several parts."""
+    tested = candidate(test)
+    picked = whole(test)
+    numbers = tuple(map(index_of, path))
+    length = len(path)
 
-            def number(value: object) -> bool:
-                return type(value) in _NUMBERS and compare(value, wanted)
+    def walk(value: object, at: int) -> bool:
+        while at < length:
+            if type(value) is dict:
+                value = value.get(path[at], MISSING)
+                at += 1
+            elif type(value) is list:
+                return enter(value, at)
+            else:
+                return tested(MISSING)
+        return tested(value)
 
-            return _any_element(number)
-        if wanted is None:  # null is only ever equal to null
-            return _any_element(lambda value: or_equal and value is None)
-        kind = type(wanted)
+    def enter(array: list[object], at: int) -> bool:
+        number = numbers[at]
+        if 0 <= number < len(array):
+            value = array[number]
+            if at + 1 == length:
+                if picked(value):
+                    return True
+            elif type(value) is list:
+                if enter(value, at + 1):
+                    return True
+            elif type(value) is dict and walk(value, at + 1):
+                return True
+        for value in array:  # noqa: SIM110
+            if type(value) is dict and walk(value, at):
+                return True
+        return False
 
-        def same_kind(value: object) -> bool:
-            return type(value) is kind and compare(value, wanted)
+    if length > 2:
+        return lambda body: type(body) is dict and walk(body, 0)
+    first, second = path
 
-        return _any_element(same_kind)
+    def two(body: object) -> bool:
+        if type(body) is dict:
+            value = body.get(first)
+            if type(value) is dict:
+                return tested(value.get(second, MISSING))
+            return walk(value, 1)
+        return False
 
-    return build
-
-
-TESTS: dict[str, Callable[[object], Predicate]] = {
-    "$eq": _equals,
-    "$ne": _differs,
-    "$gt": _ordered(operator.gt, or_equal=False),
-    "$gte": _ordered(operator.ge, or_equal=True),
-    "$lt": _ordered(operator.lt, or_equal=False),
-    "$lte": _ordered(operator.le, or_equal=True),
-}
+    return two

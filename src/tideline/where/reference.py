@@ -1,16 +1,21 @@
-"""Target: the reference page of the condition language, written from the table.
+"""Target: the reference page of the condition language, written from the tables.
 
     python -m tideline.where.reference > docs/reference/conditions.md
 
-A test compares the page with the file and runs every example in it.
+A test compares the page with the file; every example and every case in it is executed.
 """
 
 from __future__ import annotations
 
 import json
 
+from tideline.space.shapes import EARTH_RADIUS_M
+from tideline.where.build import CLAUSES_LIMIT, PROGRAM_LIMIT
+from tideline.where.differences import CASES
+from tideline.where.geo import POINTS_LIMIT
 from tideline.where.operators import OPERATORS
-from tideline.where.parse import CLAUSES_LIMIT, SIZE_LIMIT
+from tideline.where.parse import SIZE_LIMIT
+from tideline.where.patterns import PATTERN_LIMIT
 from tideline.where.values import DEPTH_LIMIT
 
 __all__ = ["page"]
@@ -24,14 +29,15 @@ A condition says which bodies a subscription or a search wants. It is a MongoDB 
 `Channel.subscribe(..., where={"speed": {"$gt": 50}})` and
 `tideline subscribe --where '{"speed": {"$gt": 50}}'` mean the same.
 
-- `{field: value}`: the field equals the value.
-- `{field: {operator: value, ...}}`: every operator holds for the field.
-- Several fields: all must hold. `{}` or no condition: every body.
+- `{path: value}`: what lies at the path equals the value.
+- `{path: {operator: operand, ...}}`: every operator holds for it.
+- Several of them: all must hold. `{}` or no condition: every body.
 
-Fields are the top-level fields of a body. Names must not be empty, start with `$` or contain a dot.
+A path is the name of a field, or names with dots between them: `road.lanes.0.speed`. No part may be
+empty, start with `$` or hold a null character.
+"""
 
-## Operators
-
+_TABLE_HEAD = """
 | operator | holds when | takes | example | meets it | does not |
 |---|---|---|---|---|---|
 """
@@ -39,21 +45,73 @@ Fields are the top-level fields of a body. Names must not be empty, start with `
 _RULES = """
 ## Rules
 
-- **Brackets.** Values compare only within their bracket: numbers (`1` equals `1.0`), text (by code
-  point), booleans (`false` before `true`), null. A boolean is not a number, `"5"` is not `5`.
-- **Missing fields** read as null: `{{"kind": null}}` holds for `{{}}`, and so does
-  `{{"kind": {{"$ne": "jam"}}}}`.
-- **Arrays.** An operator holds for an array when it holds for any element, one level deep;
-  `$ne` is the negation of `$eq`. Two operators may be met by two different elements.
-- **Objects and arrays as values** equal only what is the same in every part, as the whole field or
-  as one element of it. The order of an object's keys does not matter (in MongoDB it does).
+- **Brackets.** Values compare only within their bracket: null, numbers (`1` equals `1.0`), text
+  (by code point), objects, arrays, booleans (`false` before `true`). A boolean is not a number,
+  `"5"` is not `5`.
+- **Missing fields** read as null: `{{}}` meets `{{"kind": null}}`, and it also meets
+  `{{"kind": {{"$ne": "jam"}}}}`. Only `$exists` and `$type` tell them apart.
+- **Arrays.** An operator holds for an array when it holds for the whole of it or for any element,
+  one level deep; `$ne`, `$nin`, `$nor` and `$not` are exact negations. Two operators may be met
+  by two different elements; `$elemMatch` asks for one. `$size`, `$elemMatch` and places see the
+  array only as a whole.
+- **Paths through arrays.** A part goes into every element that is an object; a whole number (`0`,
+  `12`, not `01`) also picks that element. An array inside an array is entered only by a number,
+  and an array picked by the last part is taken whole. A path that meets an array without objects
+  reaches nothing, not even null: `{{"a.b": null}}` holds for `{{"a": 5}}` and for
+  `{{"a": [{{}}]}}`, not for `{{"a": []}}`.
+- **Objects and arrays as values** equal what is the same in every part. In order, arrays compare
+  element by element, objects field by field: first the bracket of the value, then the name, then
+  the value; what ends first comes first.
 - **A body that is not an object** meets no condition but the empty one.
+- **Sorting** uses the order null and missing, numbers, text, objects, arrays, booleans. A field
+  that holds an array sorts by its least element, descending by its greatest; an empty array comes
+  before null. The primary key decides last.
+- **Places.** A point is `[lon, lat]` or a GeoJSON Point, within -180..180 and -90..90. Edges and
+  rims are inside. Distances are metres along the great circle.
+- **Words** are runs of letters, digits and marks, compared without case and compatibility forms
+  (`STRASSE` meets `Straße`); accents count. The edit distance counts characters inserted, deleted
+  or replaced.
+- **Changes.** `$delta` is the number now minus the number in the previous event at exactly the
+  same place that is still valid; if either is missing or no number, there is none, which reads as
+  missing.
 
 ## Limits
 
-At most {size} bytes of JSON, {clauses} clauses (operators and plain values) and {depth} levels of
-nesting. Numbers must be finite, whole ones must fit 64 bits. Anything else is `InvalidRequest`,
-naming the place: `where.speed.$above is not an operator; supported are ...`.
+At most {size:,} bytes of JSON, {clauses} clauses (operators and plain values; a list for `$in` is
+one) and {depth} levels of nesting. A pattern has at most {pattern:,} characters, all patterns of
+a condition {program:,} instructions of RE2, a polygon {points:,} points. Numbers must be finite,
+whole ones must fit 64 bits. Anything else is `InvalidRequest`, naming the place:
+`where.$or[1].speed.$above is not an operator; supported are ...`.
+
+## Not as in MongoDB
+
+- **The order of an object's keys** does not matter, neither for equality nor for order. JSON
+  objects have none.
+- **Patterns** run on RE2, in time linear in the text: no back references and no looking around.
+  `$` is the end of the text, not also before a last line break. JSON has no literal for a
+  pattern, so in a list for `$in` it is `{{"$regex": ...}}`.
+- **Polygons** have straight edges in longitude and latitude, as GeoJSON says; MongoDB draws the
+  edges of `$geometry` on the sphere. The earth's radius is {radius:,.1f} m here, 6,378,100 m
+  there.
+- **`$near`** is a condition: it does not sort, and it needs a distance. Distances are metres in
+  both forms; MongoDB takes radians or degrees beside a plain `[lon, lat]`.
+- **`$type`** knows the types JSON has. A whole number is an int (32 bits) or a long; one with a
+  point or an exponent is a double.
+- **`$words`, `$fuzzy` and `$delta`** are ours. `$text`, `$where`, `$expr`, `$jsonSchema` and bits
+  are not supported.
+
+## Where other implementations differ
+
+The tests ask three others the same questions, thousands of random ones: [mingo] (JavaScript),
+[mongomock] and mgqpy (Python; its authors check it with MongoDB 7 and 8). These are the kinds
+of questions where one of them answers otherwise. MongoDB's documentation decides; where it is
+silent, its server does. "-" means that it does not support the question.
+
+[mingo]: https://github.com/kofrasa/mingo
+[mongomock]: https://github.com/mongomock/mongomock
+
+| condition | body | here | mingo | mongomock | mgqpy | because |
+|---|---|---|---|---|---|---|
 """
 
 
@@ -63,21 +121,41 @@ def page() -> str:
     >>> "| `$gt` |" in page()
     True
     """
-    rows = [
-        f"| `{operator.name}` | {operator.summary} | {operator.takes} | "
-        f"{_code(operator.example)} | {_codes(operator.holds)} | {_codes(operator.fails)} |\n"
-        for operator in OPERATORS.values()
+    groups: dict[str, list[str]] = {}
+    for operator in OPERATORS.values():
+        groups.setdefault(operator.group, []).append(
+            f"| `{operator.name}` | {operator.summary} | {operator.takes} | "
+            f"{_code(operator.example)} | {_codes(operator.holds)} | {_codes(operator.fails)} |\n"
+        )
+    tables = [f"\n## {name}\n{_TABLE_HEAD}{''.join(rows)}" for name, rows in groups.items()]
+    rules = _RULES.format(
+        size=SIZE_LIMIT,
+        clauses=CLAUSES_LIMIT,
+        depth=DEPTH_LIMIT,
+        pattern=PATTERN_LIMIT,
+        program=PROGRAM_LIMIT,
+        points=POINTS_LIMIT,
+        radius=EARTH_RADIUS_M,
+    )
+    cases = [
+        f"| {_code(case.condition)} | {_code(case.body)} | {_word(case.ours)} | "
+        f"{_word(case.mingo)} | {_word(case.mongomock)} | {_word(case.mgqpy)} | {case.because} |\n"
+        for case in CASES
     ]
-    rules = _RULES.format(size=SIZE_LIMIT, clauses=CLAUSES_LIMIT, depth=DEPTH_LIMIT)
-    return _HEAD + "".join(rows) + rules
+    return _HEAD + "".join(tables) + rules + "".join(cases)
 
 
 def _codes(values: tuple[object, ...]) -> str:
-    return ", ".join(map(_code, values))
+    return ", ".join(map(_code, values)) or "-"
 
 
 def _code(value: object) -> str:
-    return f"`{json.dumps(value)}`"
+    """A JSON value in a cell of a table."""
+    return f"`{json.dumps(value)}`".replace("|", "\\|")
+
+
+def _word(answer: bool | None) -> str:
+    return "-" if answer is None else "yes" if answer else "no"
 
 
 if __name__ == "__main__":

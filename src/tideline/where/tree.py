@@ -1,7 +1,38 @@
 """The tree of a condition: what it means, apart from how it is evaluated.
 
-    node := All(node, ...)                      all hold; All() always holds
-          | Compare(field, operator, value)     a field against a value
+    node := All(node, ...)          every child holds; All() always holds
+          | Some(node, ...)         at least one child holds
+          | Not(node)               the child does not hold
+          | At(path, test)          the test holds for what lies at the path
+
+    test := Equals | Order | In | Exists | IsType | Regex | Mod | Size | ElemMatch
+          | Inside | Words | Fuzzy
+
+The parser removes everything that is only another way to say the same: `$ne` is a Not
+of Equals, `$nin` a Not of In, `$nor` a Not of Some, `$all` an All of tests at one path,
+`$delta` a test at a path below `DELTA`. So a target knows these nodes and no operator.
+
+`At` reads a path as MongoDB does, part by part, and collects candidates:
+
+    an object   gives what lies at its field; without the field, `MISSING`
+    an array    a part goes into every element that is an object; a part that is a whole
+                number ("0", "12", not "01") also picks that element, if there is one
+    the rest    no part leads into null, text, a number or a boolean: as the value of a field
+                it gives `MISSING`, as an element of an array nothing. So `{"a": 1}` has one
+                candidate at `a.b`, and `{"a": []}` and `{"a": [1]}` have none
+    the end     what was reached is a candidate
+
+An array inside an array is entered only by a number. A candidate that is an array is tested
+whole and, where the test says `elements = True`, by each element too (one level) - but whole
+only if the last part picked it by number. `At` holds when any candidate does. `MISSING` meets
+what null meets (Equals, Order, In) and nothing else. The empty path has one candidate, the
+value itself, tested whole only.
+
+All this is what MongoDB 7 and 8 do, quirks included: `{"a": [{"b": 1}]}` meets `{"a.0": null}`,
+because the object in the array has no field "0".
+
+A body that is not an object meets `All(())` and no other tree, Not included; inside
+`ElemMatch`, see there.
 
 Values are canonical JSON values (`values.canonical`). Nodes are immutable.
 """
@@ -9,17 +40,15 @@ Values are canonical JSON values (`values.canonical`). Nodes are immutable.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-__all__ = ["All", "Compare", "Node"]
+__all__ = [
+    "DELTA", "All", "At", "ElemMatch", "Equals", "Exists", "Fuzzy", "In", "Inside", "IsType",
+    "Mod", "Node", "Not", "Order", "Regex", "Size", "Some", "Test", "Words", "on_element",
+]  # fmt: skip
 
-
-@dataclass(frozen=True, slots=True)
-class Compare:
-    """A top-level field against a value; `operator` is a name in `OPERATORS`."""
-
-    field: str
-    operator: str
-    value: object
+DELTA = "\0delta"
+"""A part no stored body has: what lies below it is how much a field has changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,4 +58,159 @@ class All:
     nodes: tuple[Node, ...]
 
 
-Node = All | Compare
+@dataclass(frozen=True, slots=True)
+class Some:
+    """At least one child holds."""
+
+    nodes: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """The child does not hold."""
+
+    node: Node
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """A test on what lies at a path."""
+
+    path: tuple[str, ...]
+    test: Test
+
+
+@dataclass(frozen=True, slots=True)
+class Equals:
+    """The same value; null equals a missing field too."""
+
+    elements: ClassVar[bool] = True
+    value: object
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A value of the same bracket that is `$gt`, `$gte`, `$lt` or `$lte` the given one."""
+
+    elements: ClassVar[bool] = True
+    operator: str
+    value: object
+
+
+@dataclass(frozen=True, slots=True)
+class In:
+    """One of these values, or a text that one of these patterns finds."""
+
+    elements: ClassVar[bool] = True
+    values: tuple[object, ...]
+    patterns: tuple[Regex, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Exists:
+    """Something lies there, null included."""
+
+    elements: ClassVar[bool] = False
+
+
+@dataclass(frozen=True, slots=True)
+class IsType:
+    """A value of one of these types, by their MongoDB names.
+
+    "double", "string", "object", "array", "bool", "null", "int" (a whole number of 32 bits),
+    "long" (any other whole number) or "number". JSON tells a whole number from a double by
+    its text: `3` is an int, `3.0` and `3e0` are doubles.
+    """
+
+    elements: ClassVar[bool] = True
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Regex:
+    """A text in which the pattern is found; `options` of `imsx`, sorted."""
+
+    elements: ClassVar[bool] = True
+    pattern: str
+    options: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Mod:
+    """A number whose whole part leaves this remainder, with the sign of the number."""
+
+    elements: ClassVar[bool] = True
+    divisor: int
+    remainder: int
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """An array of so many elements."""
+
+    elements: ClassVar[bool] = False
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ElemMatch:
+    """An array with an element for which the node holds.
+
+    `on_element(node)` tells the two forms apart. If it is true, the tests in the node stand
+    at the empty path and are on the element itself. Else the element is the document: it
+    must be an object, or an array, which reads as the object {"0": ..., "1": ...}.
+    """
+
+    elements: ClassVar[bool] = False
+    node: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """A point, `[lon, lat]` or GeoJSON, within a shape.
+
+    `kind` is "box" (west, south, east, north), "polygon" (lon, lat, ... of rings; `rings`
+    says where each ends, in numbers) or "ring" (lon, lat, least and greatest distance in
+    metres). Edges and rims are inside. The exact arithmetic is in `geo.py`.
+    """
+
+    elements: ClassVar[bool] = False
+    kind: str
+    numbers: tuple[float, ...]
+    rings: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """A text that has every one of these words, folded to lower case."""
+
+    elements: ClassVar[bool] = True
+    words: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fuzzy:
+    """A text that has a word within an edit distance of this one."""
+
+    elements: ClassVar[bool] = True
+    word: str
+    distance: int
+
+
+Test = (
+    Equals | Order | In | Exists | IsType | Regex | Mod | Size | ElemMatch | Inside | Words | Fuzzy
+)
+Node = All | Some | Not | At
+
+
+def on_element(node: Node) -> bool:
+    """Whether the node of an `ElemMatch` tests the element itself, not its fields.
+
+    >>> on_element(Not(At((), Equals(1)))), on_element(At(("a",), Equals(1)))
+    (True, False)
+    """
+    if isinstance(node, At):
+        return not node.path
+    if isinstance(node, Not):
+        return on_element(node.node)
+    return any(map(on_element, node.nodes))
