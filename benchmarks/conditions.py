@@ -47,7 +47,9 @@ CONDITIONS: dict[str, dict[str, Any]] = {
     "an array holds": {"tags": "night"},
     "elemMatch": {"cars": {"$elemMatch": {"speed": {"$gt": 60}, "kind": "truck"}}},
     "a start of text": {"road.name": {"$regex": "^A"}},
-    "a pattern": {"note": {"$regex": "(?i)acc?ident|crash"}},
+    "a simple pattern": {"note": {"$regex": "(?i)acc?ident|crash"}},
+    "a simple pattern, deep": {"road.name": {"$regex": "^A[0-9]+$"}},
+    "a pattern for RE2": {"note": {"$regex": "(Accident|crash).*(two|[0-9]{2})"}},
     "ten clauses": {
         "kind": {"$ne": "fog"}, "speed": {"$gte": 5, "$lte": 115}, "lanes": {"$in": [1, 2, 3]},
         "road.name": {"$ne": "A1"}, "road.from.exit": {"$lt": 38}, "tags": {"$ne": "closed"},

@@ -152,10 +152,11 @@ def batch_page(data: dict[str, Any]) -> str:
 
     times = [line["times"] for line in data["comparisons"].values()]
     return (
-        f"Milliseconds for {data['documents']:,} JSON texts of {data['bytes']:.0f} bytes on average, "
-        "one thread, the best of interleaved rounds. The loop is `condition.matches("
-        "msgspec.json.decode(text))` over a list of bytes; the batch is `matching(condition, array)`. "
-        f"Comparisons and equality: {min(times):.1f} to {max(times):.1f} times as fast.\n\n"
+        f"Milliseconds for {data['documents']:,} JSON texts of {data['bytes']:.0f} bytes on "
+        "average, one thread, the best of interleaved rounds. The loop is "
+        "`condition.matches(msgspec.json.decode(text))` over a list of bytes; the batch is "
+        "`matching(condition, array)`. Comparisons and equality: "
+        f"{min(times):.1f} to {max(times):.1f} times as fast.\n\n"
         + table("comparisons", "comparisons and equality")
         + "\n"
         + table("others", "the rest")

@@ -55,6 +55,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 
 # What must not be loaded by `import tideline`: slow to load, or optional.
 LAZY = ["numba", "pyspark", "shapely", "pandas", "matplotlib", "pyarrow.compute", "typer", "rich"]
+LAZY += ["re2"]
 
 
 def modules() -> list[Path]:

@@ -136,6 +136,7 @@ def test_any_text_is_a_condition_or_an_invalid_request(text):
         ({"t": 1}, None, False),
         ({"t": 1}, {"t": "6"}, False),
         ({"t": True}, {"t": 6}, False),
+        ({"t": 1.5}, {"t": 10**400}, False),
         ({}, {"t": 6}, False),
         ([1], {"t": 6}, False),
     ],

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tideline.channel.checks import BODY_LIMIT_BYTES
 from tideline.errors import InvalidRequest
-from tideline.where import parse
+from tideline.where import parse, patterns
 from tideline.where.build import PROGRAM_LIMIT
 from tideline.where.patterns import finds, plain, prefix, program_size, simple
 from tideline.where.tree import Regex
@@ -61,7 +61,7 @@ def test_plain_text_needs_no_engine_and_finds_the_same(literal, text, at_start):
 
 
 pieces = st.sampled_from(
-    ["a", "A", "k", "s", "S", "1", " ", ".", "|", "^", "$", "?", "+", "*", r"\d", r"\w", r"\s",
+    ["a", "A", "k", "s", "S", "i", "1", " ", ".", "|", "^", "$", "?", "+", "*", r"\d", r"\w", r"\s",
      r"\.", "[ab]", "[^a1]", "[0-9]", "[a-c]", "[^a-k.-]", "[-a]", "(?i)", "-"]
 )  # fmt: skip
 
@@ -69,7 +69,7 @@ pieces = st.sampled_from(
 @settings(max_examples=MANY)
 @given(
     st.lists(pieces, min_size=1, max_size=8).map("".join),
-    st.text("aAbBkKsS1. \n\v\u0663\u212a\u017fé", max_size=12),
+    st.text("aAbBkKsSiI1. \n\v\u0663\u212a\u017fé\u0130\u0131", max_size=12),
     st.text("ims", max_size=2),
 )
 def test_a_simple_pattern_finds_the_same_on_python(pattern, text, options):
@@ -77,8 +77,23 @@ def test_a_simple_pattern_finds_the_same_on_python(pattern, text, options):
     easy = simple(plain(test))
     if easy is None:
         return
-    assert (re.search(easy, text) is not None) is (re2.search(plain(test), text) is not None)
-    assert finds(test)(text) is (re.search(easy, text) is not None)
+    expected = re2.search(plain(test), text) is not None
+    assert finds(test)(text) is expected
+    if text.isascii() or "(?i" not in easy:
+        assert (re.search(easy, text) is not None) is expected
+
+
+def test_cases_are_those_of_re2_in_every_script():
+    cased = [
+        text
+        for text in map(chr, [*range(0xD800), *range(0xE000, 0x20000)])
+        if text.lower() != text or text.upper() != text
+    ]
+    for pattern in ["i", "k", "s", "Z", "a", r"\w", "[^k]", "[h-l]"]:
+        finder = finds(Regex(pattern, "i"))
+        by_engine = re2.compile(f"(?i){pattern}").search
+        wrong = [text for text in cased if finder(text) is not (by_engine(text) is not None)]
+        assert wrong == [], pattern
 
 
 @pytest.mark.parametrize(
@@ -101,7 +116,7 @@ def test_what_is_simple(pattern):
 @pytest.mark.parametrize(
     "pattern",
     ["a+b", "a+$", "(a|b)", "^a+b+", "(?m)^a+b", "a?b?c?d?", "x" * 65, "a{2}", "é", r"\b", "a??",
-     "a+?", "a|", "(?i)[ab]", "[[:alpha:]]", r"\pL", "a++"],
+     "a+?", "a|", "[[:alpha:]]", r"\pL", "a++"],
 )  # fmt: skip
 def test_what_is_not_simple(pattern):
     assert simple(pattern) is None
@@ -148,6 +163,15 @@ def test_a_prefix_is_one(pattern, text):
 def test_the_engine_is_given_the_options_in_the_pattern():
     assert plain(Regex("a b", "imsx")) == "(?ims)ab"
     assert plain(Regex("a b")) == "a b"
+
+
+def test_another_release_of_the_wrapper_is_asked_by_its_public_name(monkeypatch):
+    class Wrapper:
+        search = staticmethod(lambda text: re.search(rb"(ab)+c", text))
+
+    monkeypatch.setattr(patterns, "_compiled", lambda pattern: Wrapper)
+    finder = finds(Regex("(ab)+c"))
+    assert (finder("xababc"), finder("ab"), finder(5)) == (True, False, False)
 
 
 def test_the_largest_program_on_the_longest_body_ends():

@@ -1,8 +1,9 @@
 """Where things end in JSON text that has a map: texts, numbers, words, arrays.
 
-Two maps of a stretch of text, the *tile*, have a bit for every byte: `stops`, where plain
-text stops (`lanes.text_stops`), and `others`, what is no digit. One look at a map finds
-the end of most texts and numbers; what is not plain is checked byte by byte.
+Two maps of a stretch of text have a bit for every byte: `stops`, where plain text stops
+(`lanes.text_stops`), and `others`, what is no digit. Both are given as the address their
+bit for the byte at address 0 would have, so an address finds its own bit. One look at a
+map shows the end of most texts and numbers; what is not plain is checked byte by byte.
 
 All functions take and give addresses; -1 is the end of what is not valid. They may find
 an end past the `limit` of a row, in the text of the next one: whoever calls them looks at
@@ -55,9 +56,9 @@ for _word, _kind in ((b"null", NULL), (b"false", FALSE), (b"true", TRUE)):
 
 
 @hot
-def _ahead(bits, at):
-    """A map from bit `at` on."""
-    return get64(bits + (at >> 3)) >> (at & 7)
+def _ahead(bits, i):
+    """A map from the bit of the byte at `i` on; the lowest bit is that byte's."""
+    return get64(bits + (i >> 3)) >> (i & 7)
 
 
 @hot
@@ -68,10 +69,10 @@ def skip_space(i, limit):
 
 
 @hot
-def text_stop(i, limit, stops, tile):
+def text_stop(i, limit, stops):
     """Where the plain text from `i` on stops: at its closing quote, or it is not plain."""
     while True:
-        count = trailing_zeros(_ahead(stops, i - tile))
+        count = trailing_zeros(_ahead(stops, i))
         if count < _SIGHT:
             return i + count
         i += _SIGHT
@@ -92,19 +93,19 @@ def _checked_text(i, limit):
 
 
 @hot
-def text_end(i, limit, stops, tile):
+def text_end(i, limit, stops):
     """(end, kind) of the text whose opening quote is before `i`; the end is -1 if it is none."""
-    end = text_stop(i, limit, stops, tile)
+    end = text_stop(i, limit, stops)
     if get8(end) == _QUOTE:
         return end + 1, TEXT
     return _checked_text(i - 1, limit)
 
 
 @hot
-def number_end(i, limit, others, tile):
+def number_end(i, limit, others):
     """The end of the number at `i`, or -1."""
     if _BEGINS[get8(i)] & _FOLLOWS[get8(i + 1)]:
-        ahead = _ahead(others, i - tile) & -2  # after a sign or a first digit
+        ahead = _ahead(others, i) & -2  # after a sign or a first digit
         count = trailing_zeros(ahead)
         c = get8(i + count)
         if c == _DOT:
@@ -117,14 +118,14 @@ def number_end(i, limit, others, tile):
 
 
 @hot
-def take_number(i, limit, others, tile):
+def take_number(i, limit, others):
     """(end, kind, value) of the number at `i`, as `read_number` gives it.
 
     Short ones are read here: up to 8 digits, or 7 before a point and 8 after it, which
     make a whole number and a power of ten that are both exact floats.
     """
     if _BEGINS[get8(i)] & _FOLLOWS[get8(i + 1)]:
-        ahead = _ahead(others, i - tile)
+        ahead = _ahead(others, i)
         negative = ahead & 1
         ahead &= -2
         begin, end = i + negative, i + trailing_zeros(ahead)
@@ -158,11 +159,11 @@ def word_size(c):
 
 
 @hot
-def _name_end(i, limit, stops, tile):
+def _name_end(i, limit, stops):
     """Where the value after the name at `i` begins, or -1."""
     if get8(i) != _QUOTE:
         return -1
-    i, kind = text_end(i + 1, limit, stops, tile)
+    i, kind = text_end(i + 1, limit, stops)
     if i < 0:
         return -1
     i = skip_space(i, limit)
@@ -170,7 +171,7 @@ def _name_end(i, limit, stops, tile):
 
 
 @apart
-def array_end(i, limit, stops, others, tile):
+def array_end(i, limit, stops, others):
     """(end, elements) of the array whose bracket is before `i`; the end is -1 if it is none."""
     objects = 0  # a bit for every open bracket, the last one lowest: whether it is a brace
     depth = 1
@@ -183,9 +184,9 @@ def array_end(i, limit, stops, others, tile):
         count += depth == 1
         c = get8(i)
         if c == _QUOTE:
-            i, kind = text_end(i + 1, limit, stops, tile)
+            i, kind = text_end(i + 1, limit, stops)
         elif c <= _NINE:
-            i = number_end(i, limit, others, tile)
+            i = number_end(i, limit, others)
         elif c == _OPEN_OBJECT or c == _OPEN_ARRAY:
             i = skip_space(i + 1, limit)
             if get8(i) == c + 2:
@@ -196,7 +197,7 @@ def array_end(i, limit, stops, others, tile):
                 objects = objects << 1 | (c == _OPEN_OBJECT)
                 depth += 1
                 if c == _OPEN_OBJECT:
-                    i = _name_end(i, limit, stops, tile)
+                    i = _name_end(i, limit, stops)
                     if i < 0:
                         return -1, 0
                 continue
@@ -214,7 +215,7 @@ def array_end(i, limit, stops, others, tile):
             if c == _COMMA:
                 i = skip_space(i, limit)
                 if objects & 1:
-                    i = _name_end(i, limit, stops, tile)
+                    i = _name_end(i, limit, stops)
                     if i < 0:
                         return -1, 0
                 break

@@ -17,7 +17,7 @@ a decoder gives; below an array nothing is looked for, so nodes there are MISSIN
 
 How it is fast. The texts are taken in tiles of rows. First, two maps are made of a tile,
 with a bit a byte: where plain text stops, and what is no digit. The end of a text or a
-number is then found by one look at a map, wherever it is. Second, what stands before a
+number is then found by one look at a map (`jsonends.py`). Second, what stands before a
 value, its *lead* (separator, name, colon, white space, opening quote or bracket), is
 mostly what stood there in the row before. Leads are kept, each with a guess which one
 comes next; if the 32 bytes at hand confirm it, all of that is done by one comparison.
@@ -26,6 +26,7 @@ comes next; if the 32 bytes at hand confirm it, all of that is done by one compa
              object around it, plus 1 for a first member | 40 guess: address of a lead
              48 mask of the size (32 bits) | 52 size | 54 node, 0 when unwanted
              56 the opening quote or bracket, or 0 (16 bits each)
+             60 the guess before this one, in bytes from the first lead (32 bits)
     leads    the first stands for leads that are not kept: its context is none.
              The second stands before a row: its guess is how rows begin. Then LEADS slots.
 
@@ -86,7 +87,7 @@ LEAD, LEADS, _PROBES = 64, 256, 8
 _TILE_ROWS = 64
 
 _BODY = 2  # the context of the body's members: no address
-_CONTEXT, _GUESS, _MASK, _SIZE, _NODE, _OPENING = 32, 40, 48, 52, 54, 56
+_CONTEXT, _GUESS, _MASK, _SIZE, _NODE, _OPENING, _GUESS2 = 32, 40, 48, 52, 54, 56, 60
 _QUOTE, _COMMA, _COLON, _NINE = 0x22, 0x2C, 0x3A, 0x39
 _OPEN_OBJECT, _CLOSE_OBJECT, _OPEN_ARRAY = 0x7B, 0x7D, 0x5B
 
@@ -114,14 +115,25 @@ def _child(i, size, node, nodes):
     return 0
 
 
+@hot
+def _set_guess(last, lead, leads):
+    """A new guess; the one before becomes the second."""
+    put32(last + _GUESS2, get64(last + _GUESS) - leads)
+    put64(last + _GUESS, lead)
+
+
 @apart
-def _read_lead(i, limit, node, context, last, leads, nodes, stops, tile):
+def _read_lead(i, limit, node, context, last, leads, nodes, stops):
     """The lead at `i`, not guessed: (its end, the lead).
 
-    The end is -1 if this is no lead, and -2 - address if there is the object's end. The
-    lead is kept if there is room, and becomes the guess of the last one.
+    The end is -1 if this is no lead, and -2 - address if the object ends at that address.
+    The lead is kept if there is room, and becomes the guess of the last one.
     """
     begin = i
+    at = leads + get32(last + _GUESS2)
+    if get64(at + _CONTEXT) == context and not differences(i, at) & get32(at + _MASK):
+        _set_guess(last, at, leads)
+        return i + get16(at + _SIZE), at
     i = skip_space(i, limit)
     if get8(i) == _CLOSE_OBJECT:
         return -2 - i, leads
@@ -132,7 +144,7 @@ def _read_lead(i, limit, node, context, last, leads, nodes, stops, tile):
     if get8(i) != _QUOTE:
         return -1, leads
     name = i + 1
-    i, kind = text_end(name, limit, stops, tile)
+    i, kind = text_end(name, limit, stops)
     if i < 0 or (kind == ESCAPED and node >= 0):  # what it says may be a name we look for
         return -1, leads
     size = i - 1 - name
@@ -159,7 +171,7 @@ def _read_lead(i, limit, node, context, last, leads, nodes, stops, tile):
             there = get64(at + _CONTEXT)
             if there == context and get16(at + _SIZE) == count:
                 if differences(begin, at) & mask == 0:
-                    put64(last + _GUESS, at)
+                    _set_guess(last, at, leads)
                     return i, at
             if there == 0:
                 lead = at
@@ -169,7 +181,7 @@ def _read_lead(i, limit, node, context, last, leads, nodes, stops, tile):
                 put64(lead + _GUESS, leads)
                 put32(lead + _MASK, mask)
                 put16(lead + _SIZE, count)
-                put64(last + _GUESS, lead)
+                _set_guess(last, lead, leads)
                 break
     put16(lead + _NODE, _child(name, size, node, nodes))
     put16(lead + _OPENING, opening)
@@ -180,7 +192,7 @@ def _read_lead(i, limit, node, context, last, leads, nodes, stops, tile):
 
 
 @hot
-def _read_row(i, limit, base, nodes, leads, stack, tags, values, stride, stops, others, tile):
+def _read_row(i, limit, base, nodes, leads, stack, tags, values, stride, stops, others):
     """Read the row `[i, limit)`: whether it is a valid object that was read whole.
 
     What no node wants goes to node 0, whose tag the caller sets afterwards.
@@ -204,7 +216,7 @@ def _read_row(i, limit, base, nodes, leads, stack, tags, values, stride, stops, 
             if get8(i) == _CLOSE_OBJECT:
                 i = -2 - i
             else:
-                i, lead = _read_lead(i, limit, node, context, lead, leads, nodes, stops, tile)
+                i, lead = _read_lead(i, limit, node, context, lead, leads, nodes, stops)
             if i < 0:
                 if i == -1:
                     return False
@@ -220,12 +232,12 @@ def _read_row(i, limit, base, nodes, leads, stack, tags, values, stride, stops, 
         opening = get16(lead + _OPENING)
         if child == 0:  # unwanted: the common cases, in a few instructions
             if opening == _QUOTE:
-                end = text_stop(i, limit, stops, tile)
+                end = text_stop(i, limit, stops)
                 if get8(end) == _QUOTE:
                     i = end + 1
                     continue
             elif opening == 0 and get8(i) <= _NINE:
-                i = number_end(i, limit, others, tile)
+                i = number_end(i, limit, others)
                 if i < 0:
                     return False
                 continue
@@ -235,7 +247,7 @@ def _read_row(i, limit, base, nodes, leads, stack, tags, values, stride, stops, 
             return False  # the name stands twice
         if opening == _QUOTE:
             begin = i
-            i, kind = text_end(i, limit, stops, tile)
+            i, kind = text_end(i, limit, stops)
             put64(tag, kind | (i - 1 - begin) << 8)
             put64(value, begin - base)
         elif opening == _OPEN_OBJECT:
@@ -249,7 +261,7 @@ def _read_row(i, limit, base, nodes, leads, stack, tags, values, stride, stops, 
             # A lead that was not kept is no address of a path; the node says enough then.
             context = (lead if lead != leads else -2 - node) << 1 | 1
         elif opening == _OPEN_ARRAY:
-            i, count = array_end(i, limit, stops, others, tile)
+            i, count = array_end(i, limit, stops, others)
             put64(tag, ARRAY)
             put64(value, count)
         else:
@@ -261,7 +273,7 @@ def _read_row(i, limit, base, nodes, leads, stack, tags, values, stride, stops, 
                 put64(tag, kind)
                 i += word_size(c)
             else:
-                i, kind, number = take_number(i, limit, others, tile)
+                i, kind, number = take_number(i, limit, others)
                 put64(tag, kind)
                 put64(value, number)
         if i < 0:
@@ -276,31 +288,32 @@ def scan(base, offsets, first, last, nodes, leads, stack, tags, values, maps):
     `tags`, which must be MISSING, and `values` get what was found. `leads`, zeros at first,
     may be kept for more rows with the same nodes. `stack` has room for DEPTH pairs, `maps`
     are two rows of bits with room for the longest text and PADDING more. Up to PADDING
-    bytes after the last row are read.
+    bytes after the last row are read, and before the first the rest of its aligned word.
     """
     nodes_at, stack_at = np.int64(nodes.ctypes.data), np.int64(stack.ctypes.data)
     leads_at = np.int64(leads.ctypes.data)
     tags_at, values_at = np.int64(tags.ctypes.data), np.int64(values.ctypes.data)
     stride = 8 * tags.shape[1]
     room = 8 * maps.shape[1] - PADDING
-    stops = np.int64(maps.ctypes.data)
-    others = stops + maps.shape[1]
     put64(leads_at + _GUESS, leads_at)
     if get64(leads_at + LEAD + _GUESS) == 0:
         put64(leads_at + LEAD + _GUESS, leads_at)
+    maps_at = np.int64(maps.ctypes.data)
     row = first
     while row < last:
         tile_row = row
-        tile = base + offsets[row]
+        tile = (base + offsets[row]) & -8
         row += 1
         while row < last and row - tile_row < _TILE_ROWS and base + offsets[row + 1] <= tile + room:
             row += 1
-        for k in range(0, base + offsets[row] - tile + 128, LANES):
-            put32(stops + (k >> 3), text_stops(tile + k))
-            put32(others + (k >> 3), non_digits(tile + k))
+        stops = maps_at - (tile >> 3)
+        others = stops + maps.shape[1]
+        for i in range(tile, base + offsets[row] + 128, LANES):
+            put32(stops + (i >> 3), text_stops(i))
+            put32(others + (i >> 3), non_digits(i))
         for r in range(tile_row, row):
             good = _read_row(
                 base + offsets[r], base + offsets[r + 1], base, nodes_at, leads_at, stack_at,
-                tags_at + 8 * r, values_at + 8 * r, stride, stops, others, tile,
+                tags_at + 8 * r, values_at + 8 * r, stride, stops, others,
             )  # fmt: skip
             put64(tags_at + 8 * r, OBJECT if good else UNSURE)

@@ -13,6 +13,7 @@ Errors are `InvalidRequest` and begin with the path inside: `where.$or[1].speed.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
@@ -84,7 +85,8 @@ class Condition:
         for dotted in self.deltas:
             now, before = number_at(body, dotted), number_at(previous, dotted)
             if now is not None and before is not None:
-                changes[dotted] = now - before
+                with suppress(OverflowError):  # a whole number too large for a float
+                    changes[dotted] = now - before
         return {**body, DELTA: changes}
 
     def __bool__(self) -> bool:

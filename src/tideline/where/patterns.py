@@ -95,17 +95,43 @@ def finds(test: Regex) -> Callable[[object], bool]:
             return lambda value: type(value) is str and value.startswith(part)
         return lambda value: type(value) is str and part in value
     pattern = plain(test)
+    engine = _engine(pattern)
     easy = simple(pattern)
-    if easy is not None:
-        quick = re.compile(easy).search
+    if easy is None:
+        return engine
+    quick = re.compile(easy).search
+    if not easy.startswith("(?"):
         return lambda value: type(value) is str and quick(value) is not None
-    search = _compiled(pattern).search
 
-    def matches(value: object) -> bool:
-        # Bytes, because the wrapper would translate every offset of a text back.
-        return type(value) is str and search(value.encode()) is not None
+    def with_options(value: object) -> bool:
+        # Beyond ASCII the engines have cases of their own: to Python, dotless i is an i.
+        if type(value) is str and value.isascii():
+            return quick(value) is not None
+        return engine(value)
 
-    return matches
+    return with_options
+
+
+def _engine(pattern: str) -> Callable[[object], bool]:
+    """Whether a value is a text in which RE2 finds the pattern, as a function of the value."""
+    import re2
+
+    compiled = _compiled(pattern)
+    try:
+        # Without the wrapper's match object, which takes longer than the search itself.
+        match, anchor = compiled._regexp.Match, re2._Anchor.UNANCHORED
+        match(anchor, b"", 0, 0)
+    except (AttributeError, TypeError):  # another release of the wrapper
+        search = compiled.search
+        return lambda value: type(value) is str and search(value.encode()) is not None
+
+    def found(value: object) -> bool:
+        if type(value) is not str:
+            return False
+        text = value.encode()
+        return match(anchor, text, 0, len(text))[0][0] >= 0  # type: ignore[no-any-return]
+
+    return found
 
 
 _FLAGS = re.compile(r"\(\?([ims]+)\)")
@@ -119,7 +145,8 @@ def simple(pattern: str) -> str | None:
 
     Alternatives of single characters and classes, up to three `?`, and one `+` or `*` in each:
     with `^` in front, where there is one place to start from, or as the last, where there is
-    nothing left to fail. The text says the same to both engines: ASCII, with RE2's classes.
+    nothing left to fail. It says the same to both engines, in ASCII and with RE2's classes; only
+    where cases are ignored, the text must be ASCII too.
 
     >>> simple("^A[0-9]+"), simple("(?i)acc?ident|jam"), simple("a+b"), simple("(a|b)")
     ('^A[0-9]+', '(?i)acc?ident|jam', None, None)
@@ -140,8 +167,6 @@ def simple(pattern: str) -> str | None:
         many = False
         while (item := _ITEM.match(pattern, at)) is not None:
             text = item.group()
-            if text.startswith("[") and "i" in options:
-                return None  # the engines fold classes in ways of their own
             at = item.end()
             made.append(_CLASSES.get(text, text))
             after = pattern[at : at + 1]

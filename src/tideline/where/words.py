@@ -13,10 +13,8 @@ Pure functions.
 from __future__ import annotations
 
 import re
-import sys
 import unicodedata
 from collections.abc import Callable
-from functools import cache
 
 from tideline.errors import InvalidRequest
 from tideline.where.tree import Fuzzy, Words
@@ -38,21 +36,22 @@ def folded(text: str) -> list[str]:
     if text.isascii():
         return _ASCII_WORDS(text.lower())
     text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
-    return _unicode_words()(text)
+    return text.translate(_LETTERS).split()
 
 
-@cache
-def _unicode_words() -> Callable[[str], list[str]]:
-    """The pattern of a word in any script: `re` counts no mark as a part of a word."""
-    marks: list[list[int]] = []
-    for code in range(sys.maxunicode + 1):
-        if unicodedata.category(chr(code)).startswith("M"):
-            if marks and marks[-1][1] == code - 1:
-                marks[-1][1] = code
-            else:
-                marks.append([code, code])
-    ranges = "".join(f"{chr(first)}-{chr(last)}" for first, last in marks)
-    return re.compile(f"(?:[^\\W_]|[{ranges}])+").findall
+class _Letters(dict[int, int]):
+    """What parts words becomes a space; each character is looked up once."""
+
+    def __missing__(self, code: int) -> int:
+        character = chr(code)
+        inside = character.isalnum() or unicodedata.category(character).startswith("M")
+        if len(self) > 10_000:  # more than a language has
+            self.clear()
+        kept = self[code] = code if inside else 32
+        return kept
+
+
+_LETTERS = _Letters()
 
 
 def has_words(test: Words) -> Callable[[object], bool]:
