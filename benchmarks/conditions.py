@@ -197,6 +197,32 @@ def write(results: common.Results) -> Path:
     return path
 
 
+def plot(data: dict[str, Any], path: Path) -> None:
+    """How many times ours is as fast as each package, a condition a row."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    names = list(data["conditions"])[::-1]
+    figure, axes = plt.subplots(figsize=(8, 6), layout="constrained")
+    for package in PEERS:
+        times = [
+            data["conditions"][name]["ns"][package] / data["conditions"][name]["ns"]["ours"]
+            for name in names
+        ]
+        axes.plot(times, range(len(names)), "o", label=package)
+    axes.axvline(1, color="black", linewidth=1)
+    axes.set_xscale("log")
+    axes.set_yticks(range(len(names)), names)
+    axes.set_xlabel("time of the package / time of Tideline (log)")
+    axes.set_title("A condition on one body")
+    axes.grid(axis="x", alpha=0.3)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=len(PEERS))
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run the parts and write the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -212,6 +238,9 @@ def main(arguments: list[str] | None = None) -> None:
 
         results.put("batch", batch_section())
     say(f"wrote {write(results)}")
+    if results.get("predicate"):
+        plot(results.get("predicate"), options.results / "conditions.png")
+        say(f"wrote {options.results / 'conditions.png'}")
 
 
 if __name__ == "__main__":
