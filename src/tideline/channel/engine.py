@@ -429,8 +429,8 @@ class Engine:
         """Drop the windows in which nothing counts any more.
 
         Expired subscriptions count as long as an event they were answered with is valid: an
-        unseen one must find out. Copying each into a ghost costs more than letting their
-        window linger until most of them do not count any more either.
+        unseen one must find out. If most do, copying each into a ghost costs more than letting
+        their window linger until they do not count any more either.
         """
         now = self.newest
         self._limbo = True
@@ -439,12 +439,17 @@ class Engine:
             for window in side.memory.expired(now, at_once):
                 if side is self.sides[0] and window.subs and latest > now:
                     until = min(window.limit + _LINGER * window.width, latest)
-                    if until > max(now, window.drop) and not at_once:
+                    due = until <= max(now, window.drop)
+                    if not due and not at_once and self._mostly_kept(window, now):
                         side.memory.linger(window.number, until)
                         continue
                     self._leave_ghosts(window.number, now, sealing=False)
                 side.memory.drop(window.number)
                 side.tree.dropped += 1
+
+    def _mostly_kept(self, window: WindowFacts, now: int) -> bool:
+        """Whether most of a window's subscriptions would have to stay as ghosts."""
+        return 2 * int(ghosts.count_kept(self.address, window.number, now)) > window.subs
 
     def _latest_event_end(self) -> int:
         """No event is valid after this."""

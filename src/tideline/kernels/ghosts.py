@@ -100,6 +100,27 @@ def collect_ghosts(address, number, now, sealing):
 
 
 @jit
+def count_kept(address, number, now):
+    """How many subscriptions of a window were answered with an event that is valid after `now`."""
+    c = words(address, C_WORDS)
+    e = engine(c[C_SUBS])
+    h = heap_of(e)
+    slot = windows_of(e)[number * W_WORDS + W_SLOTS]
+    kept = 0
+    while slot > 0:
+        chunk = h[slot + SUBS]
+        while chunk > 0:
+            o = chunk + CHUNK
+            for _ in range(chunk_used(h, chunk)):
+                if h[o + KEEP] > now:
+                    kept += 1
+                o += SUB_WORDS
+            chunk = h[chunk] & LOW40
+        slot = next_slot(h, slot)
+    return kept
+
+
+@jit
 def latest_end(c, e, h, ee, he, slot, o, now, tree):
     """The latest end of a valid event that a subscription may have been answered with."""
     octet = heap_bytes(e)

@@ -54,6 +54,7 @@ def kernels() -> list[tuple[Any, tuple[Any, ...]]]:
         (rows.replay_rows, (_I,)),
         (rows.take_back, (_I, _I, _I, _I)),
         (ghosts.collect_ghosts, (_I, _I, _I, _Q)),
+        (ghosts.count_kept, (_I, _I, _I)),
         (heap.set_state, (_I, _I, _I)),
         (heap.drop_window, (_I, _I)),
         (heap.linger, (_I, _I, _I)),
