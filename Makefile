@@ -14,6 +14,9 @@ STAMP := $(VENV)/.installed
 EXTRAS ?= dev,bench,spark
 export PYTHON
 
+# Two processes share the tests; those with Spark keep together and share one session.
+PARALLEL := -n 2 --dist loadgroup
+
 # The job with numba's bounds checks: a read past an array's end is an error instead of a wrong answer.
 BOUNDS_TESTS := tests/test_channel_contract.py tests/test_apply.py
 BOUNDS_MACHINE := $(wildcard tests/test_state_machine.py tests/test_machine.py)
@@ -41,11 +44,11 @@ demo: $(STAMP)  ## drivers over New York State, live in the terminal; DEMO_S=30 
 
 test: $(STAMP) java mingo  ## install, compile the kernels, run the tests and one job with bounds checks
 	@$(BIN)/tideline warm
-	$(BIN)/python -m pytest -q -m "not long"
+	$(BIN)/python -m pytest -q -m "not long" $(PARALLEL)
 	@$(MAKE) --no-print-directory test-bounds
 
 test-bounds: $(STAMP)  ## the core tests again with numba's bounds checks on
-	NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest -q \
+	NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest -q $(PARALLEL) \
 	  -m "not long and not spark" $(BOUNDS_TESTS) $(BOUNDS_MACHINE)
 
 test-long: $(STAMP) java mingo  ## all tests with long random runs; takes long

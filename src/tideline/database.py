@@ -113,11 +113,13 @@ class Database:
 
     def channel(
         self, name: str, *, space: Space | None = None, layout: str | None = None,
-        poll_s: float = 1.0,
+        poll_s: float = 1.0, journal_s: float | None = None,
     ) -> Channel:  # fmt: skip
         """Open a channel, or create it. Space and layout are stored; others are a `Conflict`.
 
-        A new channel is `Flat()` and `"dual"` unless told otherwise.
+        A new channel is `Flat()` and `"dual"` unless told otherwise. `journal_s` keeps what is
+        written, answers too, readable for that long by `Channel.journal`; it is stored, and
+        another value changes it.
 
         >>> db = open(":memory:")
         >>> db.channel("news").layout
@@ -134,6 +136,11 @@ class Database:
             raise InvalidRequest("space must be Flat, Topics, Grid or QuadTree", space=space)
         if span_us(poll_s, "poll_s") <= 0:
             raise InvalidRequest("poll_s must be positive", poll_s=poll_s)
+        if journal_s is not None:
+            if span_us(journal_s, "journal_s") < 0:
+                raise InvalidRequest("journal_s must not be negative", journal_s=journal_s)
+            if self._temporary is not None:
+                raise InvalidRequest("a database in memory keeps no journal", journal_s=journal_s)
         with self._lock:
             self._check_open()
             channel = self._open.get(name)
@@ -148,6 +155,10 @@ class Database:
                     "the channel has another layout", name=name, stored=channel.layout,
                     given=layout,
                 )  # fmt: skip
+            if journal_s is not None:
+                if channel.layout == "poll":
+                    raise InvalidRequest("layout 'poll' keeps no journal", name=name)
+                channel._engine.keep_journal(span_us(journal_s, "journal_s"))
             return channel
 
     def channels(self) -> list[str]:

@@ -37,7 +37,7 @@ class TidelineError(Exception):
 
     def __init__(self, message: str, **values: Any) -> None:
         self.values = values
-        shown = ", ".join(f"{name}={_short(value)}" for name, value in values.items())
+        shown = ", ".join(f"{name}={_short(name, value)}" for name, value in values.items())
         super().__init__(f"{message}. {shown}" if shown else message)
 
 
@@ -73,7 +73,10 @@ class Corruption(TidelineError):
         super().__init__(message, file=self.file, **values)
 
 
-def _short(value: Any) -> str:
-    """A value as it stands in a message: never longer than a line."""
+def _short(name: str, value: Any) -> str:
+    """A value as it stands in a message: never longer than a line, but a path says its end."""
+    if name in ("file", "path", "folder"):
+        text = str(value)
+        return repr(text if len(text) <= 400 else "..." + text[-397:])
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."

@@ -158,6 +158,8 @@ class Applied:
 
     answers: pa.Table
     rejected: pa.Table
+    repeated: bool = False
+    """Whether this was a writer's batch that had landed before: nothing was done."""
 
 
 @dataclass(frozen=True)

@@ -94,6 +94,7 @@ def ask(channel: Any, places: list[Any], mark: str) -> None:
             unseen.cancel()
             channel.cancel(f"{mark}s{n}")
     channel.subscriptions()
+    channel.scan("events", place=places[0], where=WHERE)
     channel.stats()
 
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from tideline.channel.answers import Answers, holding
 from tideline.channel.checks import BODY_LIMIT_BYTES, ID_LIMIT_BYTES, same_json
 from tideline.channel.codec import read_rows
+from tideline.channel.notes import ANSWERS, Mark, answers_note
 from tideline.channel.operations import Operations, read_operations
 from tideline.kernels import answers as columns
 from tideline.kernels import layout as at
@@ -42,8 +43,19 @@ _ANSWERS = pa.schema(
 )  # fmt: skip
 
 
-def apply(channel: Channel, table: pa.Table) -> Applied:
-    """Run a table of operations in order; the good rows land."""
+def apply(channel: Channel, table: pa.Table, once: tuple[str, int] | None = None) -> Applied:
+    """Run a table of operations in order; the good rows land.
+
+    With `once`, every frame carries how much of the writer's batch has landed with it: a batch
+    that was cut in the middle by a kill goes on from there.
+    """
+    landed = 0
+    if once is not None:
+        with channel._engine.lock:
+            found = channel._engine.writers.landed(*once)
+        if found is None:
+            return Applied(answers_table([], [], [], [], []), rejected_table({}), repeated=True)
+        landed = found
     operations = read_operations(
         table, channel.space, channel._new_ids, id_limit=ID_LIMIT_BYTES,
         body_limit=BODY_LIMIT_BYTES,
@@ -56,12 +68,12 @@ def apply(channel: Channel, table: pa.Table) -> Applied:
     # A change is judged against what was valid then: no row after it may have run.
     most = 1 if engine.deltas else _MOST_ROWS
     tables: list[pa.Table] = []
-    for first in range(0, n, most):
+    for first in range(landed, max(n, 1) if once else n, most):
         limit = min(first + most, n)
         end = used if limit == n else int(starts[limit])
-        begin = int(starts[first])
+        begin = int(starts[first]) if n else 0
         tables.extend(
-            _run(channel, operations, rows[begin:end], starts[first:limit] - begin, first)
+            _run(channel, operations, rows[begin:end], starts[first:limit] - begin, first, once)
         )
     tables = [table for table in tables if table.num_rows] or tables[:1]
     if len(tables) == 1:
@@ -74,18 +86,20 @@ def apply(channel: Channel, table: pa.Table) -> Applied:
 
 
 def _run(
-    channel: Channel, operations: Operations, rows: Words, starts: Words, first: int
-) -> list[pa.Table]:
+    channel: Channel, operations: Operations, rows: Words, starts: Words, first: int,
+    once: tuple[str, int] | None,
+) -> list[pa.Table]:  # fmt: skip
     """Run some of the rows; the answers' row numbers count from the table's start."""
     engine = channel._engine
     call = engine.call
     count = len(starts)
     parts: list[pa.Table] = []
     deliveries: list[tuple[Subscription, Event]] = []
+    mark = None if once is None else Mark(*once, first, len(operations.kinds))
     done = 0
 
-    def part(result: int) -> None:
-        """Take the answers of the rows done so far out of the engine's memory."""
+    def part(result: int) -> bytes:
+        """Take the answers of the rows done so far out of the engine's memory; returns notes."""
         nonlocal done
         limit = int(engine.state[at.C_ROW])
         answers = Answers(engine, starts, done, limit, first)
@@ -99,14 +113,16 @@ def _run(
         done = limit
         if channel._handles:
             deliveries.extend(_deliveries(channel, answers, starts))
+        if engine.journal_us and len(answers.row):
+            return answers_note(_noted(parts[-1], operations))
+        return b""
 
     with engine.lock:
         channel._check_open()
         call.use_rows(rows)
         call.room_for(count)
         try:
-            result, position = engine.write(len(rows), count, part)
-            part(result)
+            position = engine.write(len(rows), count, part, mark)
         finally:
             call.use_rows(engine.own_rows)
         engine.answers += sum(table.num_rows for table in parts)
@@ -118,6 +134,13 @@ def _run(
     if position is not None and engine.store.sync:
         engine.store.log.sync(position)
     return parts
+
+
+def _noted(answers: pa.Table, operations: Operations) -> pa.Table:
+    """Answers as a note tells them: without rows of a table, with the time of each."""
+    times = operations.now[answers["row"].to_numpy()]
+    at_column = pa.array(times, pa.int64()).cast(ANSWERS.field("at").type)
+    return answers.drop_columns("row").append_column("at", at_column)
 
 
 def _table(channel: Channel, answers: Answers, starts: Words) -> pa.Table:

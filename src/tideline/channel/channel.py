@@ -31,7 +31,10 @@ from tideline.channel.checks import (
 )
 from tideline.channel.codec import Row, read_rows, write_row
 from tideline.channel.engine import Engine
+from tideline.channel.journal import journal, text_of
+from tideline.channel.notes import check_once, listed_note
 from tideline.channel.poll import Poller
+from tideline.channel.scan import scan
 from tideline.channel.subscription import Handles, Subscription
 from tideline.clock import FOREVER, Clock, span_us, to_us
 from tideline.errors import Closed, Conflict, InvalidRequest, NotFound
@@ -65,6 +68,7 @@ class Channel:
         self._nonce = secrets.token_hex(4)
         self._made = 0
         self._buffer = engine.own_view  # single calls write their row here
+        self._noted: bytes | None = None  # answers that were packed early, for their note
         self._clocked = False  # whether the last write was at the clock's time
         self._closed = False
 
@@ -116,7 +120,8 @@ class Channel:
                 self._rows(), words_at.PUBLISH, 0, 0, now, at_us, until_us, encoded,
                 ident, b"", text,
             )  # fmt: skip
-            result, position = engine.write_one(words)
+            note = self._noting(words_at.SUBS, ident, now) if engine.journal_us else None
+            result, position = engine.write_one(words, note)
             self._clocked = True
             if position is None:
                 told = self._repeated_event(encoded, text, at, ttl_s, until)
@@ -144,6 +149,9 @@ class Channel:
     def _packed(self, result: int, side: int) -> bytes:
         """The records that answer the row just run, as rows; empty when no condition holds."""
         engine = self._engine
+        if self._noted is not None:
+            packed, self._noted = self._noted, None
+            return packed
         count = result >> 16
         if not result & 256:
             engine.answers += count
@@ -157,6 +165,24 @@ class Channel:
         codes = codes[holding(engine, answers, _ONE, engine.newest)]
         engine.answers += len(codes)
         return engine.pack(side, refs[codes]).tobytes() if len(codes) else b""
+
+    def _noting(self, side: int, ident: bytes, now: int) -> Callable[[int], bytes]:
+        """What notes the answers of a single call, for the journal."""
+
+        def note(result: int) -> bytes:
+            self._noted = None
+            packed = self._packed(result, side) if result >> 16 else b""
+            self._noted = packed
+            own = ident.decode()
+            rows = sorted(read_rows(packed), key=lambda row: row.seq)
+            if side == words_at.SUBS:
+                found = [(row.id, own, row.user, "live") for row in rows]
+            else:
+                user = read_rows(self._engine.own_rows[: self._engine.own_rows[0] >> 32])[0].user
+                found = [(own, row.id, user, "past") for row in rows]
+            return listed_note(now, found) if found else b""
+
+        return note
 
     def _deliver(self, packed: bytes, event: Event) -> None:
         words = memoryview(packed).cast("q")
@@ -225,7 +251,8 @@ class Channel:
                 self._rows(), words_at.SUBSCRIBE, flags, 0, now, since_us, until_us, encoded,
                 ident, owner, condition.text,
             )  # fmt: skip
-            result, position = engine.write_one(words)
+            note = self._noting(words_at.EVENTS, ident, now) if engine.journal_us else None
+            result, position = engine.write_one(words, note)
             self._clocked = True
             if position is None:
                 handle = self._repeated_subscription(
@@ -377,15 +404,9 @@ class Channel:
 
     def _list_subscriptions(self) -> list[Row]:
         engine = self._engine
-        room = 1 << 10
-        while True:
-            out = np.empty(room, np.int64)
-            now = engine.now(self.clock.now())
-            address = engine.sides[0].memory.address
-            found = int(export.list_subscriptions(address, 0, now, out.ctypes.data, room))
-            if found >= 0:
-                return read_rows(engine.pack(words_at.SUBS, out[:found])) if found else []
-            room *= 8
+        now = engine.now(self.clock.now())
+        refs = engine.list_records(words_at.SUBS, now, -FOREVER, FOREVER)
+        return read_rows(engine.pack(words_at.SUBS, refs)) if len(refs) else []
 
     def resume(self, id: str, after: str | None = None) -> Subscription:
         """A stored subscription given back, with what it missed since `after`.
@@ -425,12 +446,79 @@ class Channel:
 
     # ---- batches ---------------------------------------------------------------------------------
 
-    def apply(self, table: pa.Table) -> Applied:
-        """Run a table of operations in order; see docs/guide/batches.md for its columns."""
+    def apply(self, table: pa.Table, *, once: tuple[str, int] | None = None) -> Applied:
+        """Run a table of operations in order; see docs/guide/batches.md for its columns.
+
+        `once=(writer, number)` makes a retry safe: a writer's numbers rise, and a number that is
+        not above its last changes nothing (`Applied.repeated`). A table that a kill cut in the
+        middle is given again, the same rows in the same order: those that landed are passed over.
+
+        >>> import tideline
+        >>> import pyarrow as pa
+        >>> from datetime import UTC, datetime
+        >>> db = tideline.open(":memory:")
+        >>> news = db.channel("news")
+        >>> row = {"op": "publish", "place": "a", "at": datetime.now(UTC), "body": "{}"}
+        >>> table = pa.Table.from_pylist([row])
+        >>> news.apply(table, once=("loader", 7)).repeated
+        False
+        >>> news.apply(table, once=("loader", 7)).repeated, len(news.find("a"))
+        (True, 1)
+        >>> db.close()
+        """
         self._check_open()
+        checked = None if once is None else check_once(once)
         if self._poller is not None:
+            if checked is not None:
+                raise InvalidRequest("layout 'poll' does not take once", once=once)
             return self._poller.apply(table)
-        return batch.apply(self, table)
+        return batch.apply(self, table, checked)
+
+    # ---- tables --------------------------------------------------------------------------------
+
+    def scan(
+        self, kind: str, *, place: Any = None, since: datetime | None = None,
+        until: datetime | None = None, where: dict[str, Any] | None = None,
+    ) -> pa.Table:  # fmt: skip
+        """The valid events, or the live subscriptions, as a table, in order of arrival.
+
+        `place` and `where` as in `find`; events that happened in [since, until), subscriptions
+        whose window meets it. Writers wait until it is done.
+
+        >>> import tideline
+        >>> db = tideline.open(":memory:")
+        >>> news = db.channel("news")
+        >>> told = news.publish("a", {"n": 1}, id="e1"), news.publish("b", {"n": 2}, id="e2")
+        >>> news.scan("events", where={"n": {"$gt": 1}}).select(["id", "place", "body"]).to_pylist()
+        [{'id': 'e2', 'place': 'b', 'body': '{"n":2}'}]
+        >>> db.close()
+        """
+        return scan(self, kind, place, since, until, where)
+
+    def journal(
+        self, kind: str, *, after: str | None = None, upto: str | None = None,
+        limit: int = 1_000_000,
+    ) -> tuple[pa.Table, str]:  # fmt: skip
+        """What was written after a position, in order, and the position reached.
+
+        `kind` is "events", "subscriptions" or "answers". `after=None` begins with the earliest
+        that is kept, `upto=None` ends with what is there now; it stops soon after `limit` rows.
+        The same positions give the same table, after a restart too. `Unavailable` when `after`
+        lies before what is kept: see `journal_s` of `Database.channel`.
+        """
+        return journal(self, kind, after, upto, limit)
+
+    def position(self) -> str:
+        """Where the journal ends now: what is written later comes after it."""
+        with self._engine.lock:
+            self._check_open()
+            return text_of(self._engine.store.log.end)
+
+    def earliest(self) -> str:
+        """The earliest position that the journal still reaches back to."""
+        with self._engine.lock:
+            self._check_open()
+            return text_of(self._engine.store.log.start)
 
     # ---- looking in ---------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tideline.channel.codec import Row, read_rows, write_row
+from tideline.channel.notes import Mark, Writers
 from tideline.clock import FOREVER
 from tideline.errors import Closed, TidelineError, Unavailable
 from tideline.index.memory import Budget, Memory, WindowFacts
@@ -209,6 +210,8 @@ class Engine:
         self.call.use_rows(self.own_rows)
         self.address = self.state.ctypes.data
         self.answers = int(self.facts.get("answers", 0))
+        self.writers = Writers(self.facts.get("writers", []))
+        self._ends: dict[int, int] = dict(self.facts.get("log_ends", []))  # by log segment: time
         self._heavy_log = max(4 * segment_bytes, 2 * budget.size_bytes)
         self._since_check = 0
         self._busy = False  # a background check is on its way
@@ -268,14 +271,14 @@ class Engine:
         return result
 
     def write(
-        self, words: int, count: int, part: Callable[[int], None] | None = None
-    ) -> tuple[int, Position | None]:
-        """Run rows that store something, and log them. Returns the kernel's result and where.
+        self, words: int, count: int, part: Callable[[int], bytes], mark: Mark | None = None
+    ) -> Position | None:
+        """Run rows that store something, and log them. Returns where.
 
         Answers point into memory. Windows that expire in the middle of a call are dropped but
         stay readable until the next; before anything is sealed, what has been done so far is
-        logged and handed to `part` (with the kernel's result), and the rest is a new part. A
-        failure takes back the rows of its part.
+        handed to `part` (with the kernel's result) and logged with the notes it returns, and
+        the rest is a new part. A failure takes back the rows of its part.
         """
         if self._closed:
             raise Closed("the database was closed")
@@ -290,21 +293,28 @@ class Engine:
             while result & 0xFF:
                 status = result & 0xFF
                 if status == at.NEED_MEMORY and state[at.C_ROW] > first_row and self._short():
-                    assert part is not None  # a single row is never cut in two
                     limit = int(state[at.C_POS])
-                    position = self._log(first_word, limit) or position
-                    part(result)
+                    position = self._log_part(first_word, limit, part(result), mark) or position
                     first_row, first_word = int(state[at.C_ROW]), limit
                     kernel.begin_part(self.address)
                 self._serve(status)
                 result = int(kernel.run_rows(self.address, words, False))
+            notes = part(result)
             if state[at.C_NEXT_SEQ] == seq:
-                return result, None  # nothing was stored: nothing to log
-            position = self._log(first_word, words) or position
+                first_word = words  # nothing was stored: at most a note to log
+            position = self._log_part(first_word, words, notes, mark) or position
         except BaseException:
             kernel.take_back(self.address, first_word, first_row, int(state[at.C_ROW]))
             raise
-        return result, position
+        return position
+
+    def _log_part(self, first: int, limit: int, notes: bytes, mark: Mark | None) -> Position | None:
+        if mark is None:
+            return self._log(first, limit, notes)
+        landed = mark.landed(int(self.state[at.C_ROW]))
+        position = self._log(first, limit, notes + mark.note(landed))
+        self.writers.note(mark.writer, mark.number, landed)
+        return position
 
     def _before_rows(self) -> None:
         """Look after what is due. Not after the rows: answers point at components by number."""
@@ -318,8 +328,13 @@ class Engine:
                 # After a burst most of the memory is free: half of it may stay warm.
                 side.memory.trim(max(64, side.memory.segments_used))
 
-    def write_one(self, words: int) -> tuple[int, Position | None]:
-        """`write` for the one row that stands in `own_rows`: the short way."""
+    def write_one(
+        self, words: int, note: Callable[[int], bytes] | None = None
+    ) -> tuple[int, Position | None]:
+        """`write` for the one row that stands in `own_rows`: the short way.
+
+        `note` is asked for a note to the result before the row is logged.
+        """
         if self._closed:
             raise Closed("the database was closed")
         self._since_check += 1
@@ -334,8 +349,8 @@ class Engine:
                 result = kernel.run_one(self.address, words, False)
             if now[at.C_NEXT_SEQ] == seq:
                 return result, None
-            if now[at.C_EXTRA_USED]:
-                return result, self._log(0, words)
+            if now[at.C_EXTRA_USED] or note is not None:
+                return result, self._log(0, words, note(result) if note is not None else b"")
             self.store.log.append_framed(self._own_frame[: words * 8 + HEADER_BYTES])
             return result, self.store.log.last if self.store.sync else _LOGGED
         except BaseException:
@@ -383,15 +398,28 @@ class Engine:
             self.facts["deltas"] = True
             self.store.commit(self._snapshot)
 
-    def _log(self, first: int, limit: int) -> Position | None:
-        """One frame: the rows [first, limit) of the call, and ghosts they made."""
-        if first == limit:
+    def _log(self, first: int, limit: int, notes: bytes = b"") -> Position | None:
+        """One frame: the rows [first, limit) of the call, ghosts they made, and notes."""
+        if first == limit and not notes:
             return None
         payload = memoryview(self.call.rows[first:limit]).cast("B")  # type: ignore[arg-type]
         extra = int(self.state[at.C_EXTRA_USED])
-        if extra:
-            payload = memoryview(bytes(payload) + self.call.extra[:extra].tobytes())
+        if extra or notes:
+            ghosts = self.call.extra[:extra].tobytes()
+            payload = memoryview(b"".join((payload, ghosts, notes)))
         return self.store.log.append(payload)
+
+    @property
+    def journal_us(self) -> int:
+        """How long the log is kept to be read, by the channel's time; 0 for not at all."""
+        return int(self.facts.get("journal_us", 0))
+
+    def keep_journal(self, span_us: int) -> None:
+        """Keep the log that long from now on (the lock is not held)."""
+        if span_us != self.journal_us:
+            with self.lock:
+                self.facts["journal_us"] = span_us
+            self.store.commit(self._snapshot)
 
     def _short(self) -> bool:
         """Whether it takes more than larger tables to go on."""
@@ -564,9 +592,9 @@ class Engine:
             return
         first = self._first_log()
         full = any(side.memory.is_short for side in self.sides)
-        heavy = self.store.log.size_bytes > self._heavy_log
+        heavy = self.store.log.size_from(first) > self._heavy_log
         waste = any(side.tree.has_waste for side in self.sides)
-        if full or heavy or waste or first > self.store.first_log:
+        if full or heavy or waste or self._kept_log(first) > self.store.kept_log:
             self._busy = True
             self._submit(self._background)
 
@@ -600,7 +628,7 @@ class Engine:
     def _wants_seal(self, side: Side) -> Seal | None:
         """Begin to seal a window if memory is short or it keeps an old log segment alive."""
         log = self.store.log
-        heavy = log.size_bytes > self._heavy_log
+        heavy = log.size_from(self._first_log()) > self._heavy_log
         if heavy or side.memory.is_short:
             self._drop_windows(at_once=True)
             for each in self.sides:
@@ -643,15 +671,26 @@ class Engine:
         """The first log segment that recovery would need."""
         windows = [window for side in self.sides for window in side.memory.windows()]
         log = self.store.log
-        if not windows and log.size_bytes > _SMALL_LOG and not self._recovering:
+        if not windows and log.end.offset > _SMALL_LOG and not self._recovering:
             log.rotate()  # nothing in it counts any more: let it go whole
             for side in self.sides:
                 side.memory.state[at.E_LOG] = log.segment
         return min([log.segment, *(window.first_log for window in windows)])
 
-    def _snapshot(self) -> tuple[dict[str, Any], int]:
+    def _kept_log(self, first: int) -> int:
+        """The first log segment to keep, when `first` is the first that recovery needs."""
+        for segment in range(self.store.kept_log, self.store.log.segment):
+            self._ends.setdefault(segment, self.newest)
+        horizon = self.newest - self.journal_us
+        kept = [segment for segment, end in self._ends.items() if end >= horizon]
+        return min([first, *kept]) if self.journal_us else first
+
+    def _snapshot(self) -> tuple[dict[str, Any], int, int]:
         with self.lock:
-            return self._facts(), self._first_log()
+            first = self._first_log()
+            kept = self._kept_log(first)
+            self._ends = {n: end for n, end in self._ends.items() if n >= kept}
+            return self._facts(), first, kept
 
     def _facts(self) -> dict[str, Any]:
         return {
@@ -659,6 +698,8 @@ class Engine:
             "newest": self.newest,
             "next_seq": int(self.state[at.C_NEXT_SEQ]),
             "answers": self.answers,
+            "writers": self.writers.to_json(),
+            "log_ends": list(self._ends.items()),
         }
 
     # ---- recovery and the end ------------------------------------------------------------------
@@ -689,7 +730,13 @@ class Engine:
             status = int(self.state[at.C_STATUS])
             if status == at.DONE:
                 break
-            self._serve(status)
+            if status == at.NEED_READER:
+                start = int(self.state[at.C_POS])
+                limit = start + (int(rows[start]) >> 32)
+                self.writers.read(read_rows(rows[start:limit])[0])
+                self.state[at.C_POS] = limit
+            else:
+                self._serve(status)
 
     def seal_all(self) -> None:
         """Seal everything in memory to disk now."""
@@ -717,6 +764,21 @@ class Engine:
         self.worker.check()
         if failed:
             raise failed[0]
+
+    def list_records(self, side: int, now: int, low: int, high: int) -> Words:
+        """References to the live records of a side whose time meets [low, high)."""
+        index = self.sides[0] if side == at.SUBS else self.sides[-1]
+        room = 1 << 10
+        while True:
+            out = np.empty(room, np.int64)
+            found = int(
+                export.list_records(
+                    index.memory.address, side, now, low, high, out.ctypes.data, room
+                )
+            )
+            if found >= 0:
+                return out[:found]
+            room *= 8
 
     def pack(self, side: int, refs: Words) -> Words:
         """Records as rows (the lock is held)."""

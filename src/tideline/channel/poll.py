@@ -192,7 +192,7 @@ class Poller:
         own = engine.call.rows
         engine.call.use_rows(np.ascontiguousarray(words))
         try:
-            engine.write(len(words), 1)
+            engine.write(len(words), 1, lambda _: b"")
             if engine.call.duplicates[0]:
                 reason = batch._repeated(channel, engine.call.rows, np.zeros(1, np.int64), 0)
                 if reason:

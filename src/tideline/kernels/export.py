@@ -56,7 +56,6 @@ from tideline.kernels.layout import (
     D_SUB_SHAPE,
     D_SUB_SINCE,
     D_SUB_UNTIL,
-    D_SUB_USER_HASH,
     D_SUB_USER_OFFSETS,
     D_SUB_USERS,
     D_SUB_WHERE_OFFSETS,
@@ -288,43 +287,58 @@ def pack_answers(address, side):
 
 
 @jit
-def list_subscriptions(address, user, now, out_address, room):
-    """References to the live subscriptions (of one user hash, or 0 for all). -1: no room."""
+def list_records(address, side, now, low, high, out_address, room):
+    """References to the live records of a side whose time meets [low, high). -1: no room.
+
+    The time of an event is when it happened, that of a subscription its window.
+    """
     e = engine(address)
     h = heap_of(e)
     out = words(out_address, room)
     ws = windows_of(e)
     active = active_of(e)
+    size = SUB_WORDS if side == SUBS else EVENT_WORDS
+    blob = SUB_BLOB if side == SUBS else EVENT_BLOB
     found = 0
     for i in range(e[E_ACTIVE_COUNT]):
         slot = ws[active[i] * W_WORDS + W_SLOTS]
         while slot > 0:
-            chunk = h[slot + SUBS]
+            chunk = h[slot + side]
             while chunk > 0:
                 o = chunk + CHUNK
                 for _ in range(chunk_used(h, chunk)):
+                    end = h[o + UNTIL] if side == SUBS else h[o + AT] + 1
                     if (
                         h[o + UNTIL] > now
-                        and h[o + SUB_BLOB] & SKIPPED == 0
-                        and (user == 0 or h[o + USER] == user)
+                        and h[o + blob] & SKIPPED == 0
+                        and h[o] < high
+                        and end > low
                     ):
                         if found >= room:
                             return -1
                         out[found] = o
                         found += 1
-                    o += SUB_WORDS
+                    o += size
                 chunk = h[chunk] & LOW40
             slot = next_slot(h, slot)
     for n in range(e[E_COMPONENT_COUNT]):
         d = component(e, n)
-        count = d[D_SUBS]
-        untils = words(d[D_SUB_UNTIL], count)
-        flags = words(d[D_SUB_FLAGS], count)
-        users = words(d[D_SUB_USER_HASH], count)
-        seqs = words(d[D_SUB_SEQ], count)
+        if side == SUBS:
+            count = d[D_SUBS]
+            starts = words(d[D_SUB_SINCE], count)
+            untils = words(d[D_SUB_UNTIL], count)
+            flags = words(d[D_SUB_FLAGS], count)
+            seqs = words(d[D_SUB_SEQ], count)
+        else:
+            count = d[D_EVENTS]
+            starts = words(d[D_EVENT_AT], count)
+            untils = words(d[D_EVENT_UNTIL], count)
+            flags = untils  # a sealed event has none
+            seqs = words(d[D_EVENT_SEQ], count)
         for x in range(count):
-            if untils[x] > now and flags[x] & SKIPPED == 0 and (user == 0 or users[x] == user):
-                if find_tomb(e, seqs[x]) == FOREVER:
+            end = untils[x] if side == SUBS else starts[x] + 1
+            if untils[x] > now and starts[x] < high and end > low:
+                if side == EVENTS or (flags[x] & SKIPPED == 0 and find_tomb(e, seqs[x]) == FOREVER):
                     if found >= room:
                         return -1
                     out[found] = ON_DISK + (n << 40) + x

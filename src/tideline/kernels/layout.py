@@ -33,6 +33,7 @@ holds, what recovery replays and what comes back out (docs/internals/log.md):
     [7..10 shape a, b, c, d when the kind is not 0] then the key, filled up to whole
     words with zeros, then id, user and text bytes, filled up likewise
     a ghost's row ends with two more words: keep and ended
+    a note's row stands in the log only and stores nothing (channel/notes.py)
 """
 
 from __future__ import annotations
@@ -138,9 +139,10 @@ BLOB_TEXT = 2
 SHAPE_WORDS = 5
 
 # ---- row -----------------------------------------------------------------------
-VOID, PUBLISH, SUBSCRIBE, CANCEL, FIND, GHOST = 0, 1, 2, 3, 4, 5
+VOID, PUBLISH, SUBSCRIBE, CANCEL, FIND, GHOST, NOTE = 0, 1, 2, 3, 4, 5, 6
 R_HEAD, R_SEQ, R_NOW, R_AT, R_UNTIL, R_LENGTHS, R_TEXT, R_BODY = range(8)
 R_COND, R_UNSEEN, R_SAME = 1, 2, 4  # row flags
+N_MARK, N_ANSWERS, N_LISTED = 1, 2, 4  # flags of a note: what it says, see channel/notes.py
 
 # ---- call state: what one call reads and gives back -----------------------------
 (
@@ -184,7 +186,7 @@ R_COND, R_UNSEEN, R_SAME = 1, 2, 4  # row flags
 ) = range(37)
 C_WORDS = 40
 
-DONE, NEED_MEMORY, NEED_OUTPUT, NEED_DROP, NEED_SCRATCH = range(5)
+DONE, NEED_MEMORY, NEED_OUTPUT, NEED_DROP, NEED_SCRATCH, NEED_READER = range(6)
 
 MAYBE = 1 << 30  # set in an answer's code: the condition is still to be checked
 

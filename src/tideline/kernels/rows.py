@@ -94,9 +94,12 @@ from tideline.kernels.layout import (
     LOW16,
     MADE,
     MAYBE,
+    N_MARK,
     NEED_DROP,
     NEED_MEMORY,
     NEED_OUTPUT,
+    NEED_READER,
+    NOTE,
     ON_DISK,
     PUBLISH,
     R_AT,
@@ -568,7 +571,11 @@ def replay_rows(address):
     p = c[C_POS]
     while p < c[C_ROWS_WORDS]:
         kind = row[p] & 0xFF
-        if kind != VOID:
+        if kind == NOTE:
+            if (row[p] >> 8) & N_MARK:
+                c[C_STATUS] = NEED_READER
+                break
+        elif kind != VOID:
             now = row[p + R_NOW]
             seq = row[p + R_SEQ]
             if now > c[C_NEWEST]:

@@ -96,13 +96,17 @@ class Log:
         folder: Path,
         *,
         first: int = 1,
+        kept: int | None = None,
         durability: str = "os",
         segment_bytes: int = 64 << 20,
     ) -> Log:
-        """Open the log in `folder` from segment `first` on; a new one when there is none.
+        """Open the log in `folder` to replay it from segment `first` on; a new one when there is
+        none.
 
-        Segments before `first` are what a killed `forget` left: they are removed.
+        Segments from `kept` on (default: `first`) may still be read. Earlier ones are what a
+        killed `forget` left: they are removed.
         """
+        kept = first if kept is None else min(kept, first)
         if durability not in ("os", "disk"):
             raise InvalidRequest("durability must be 'os' or 'disk'", durability=durability)
         if first < 1 or segment_bytes < 1:
@@ -113,19 +117,19 @@ class Log:
         try:
             numbers = _numbers(self._folder)
             for number in numbers:
-                if number < first:
+                if number < kept:
                     self._path(number).unlink()
-            numbers = [number for number in numbers if number >= first]
+            numbers = [number for number in numbers if number >= kept]
             self._kept = {number: self._path(number).stat().st_size for number in numbers}
         except OSError as error:
             raise unavailable(error, "log cannot be opened", folder) from error
         if not numbers and first == 1:
             self._start(1, self._create(1), HEADER_BYTES)
             return self
-        for expected in range(first, max([*numbers, first]) + 1):
+        for expected in range(kept, max([*numbers, first]) + 1):
             if expected not in numbers:
                 raise Corruption("log segment is missing", file=self._path(expected))
-        self._pending = numbers
+        self._pending = [number for number in numbers if number >= first]
         self._segment = numbers[-1]
         self._refusal = (InvalidRequest, "replay the log to its end before appending")
         return self
@@ -284,6 +288,39 @@ class Log:
         """Bytes of all segments that are kept."""
         with self._commit:
             return sum(self._kept.values()) + self._end
+
+    def size_from(self, first: int) -> int:
+        """Bytes of the segments from `first` on."""
+        with self._commit:
+            return sum(size for n, size in self._kept.items() if n >= first) + self._end
+
+    @property
+    def end(self) -> Position:
+        """Where the next frame will begin (unless a new segment does), under `append`'s lock."""
+        return Position(self._segment, self._end)
+
+    @property
+    def start(self) -> Position:
+        """Where the first frame that is still kept begins."""
+        with self._commit:
+            return Position(min(self._kept, default=self._segment), HEADER_BYTES)
+
+    def read(self, after: Position, upto: Position) -> Iterator[tuple[Position, memoryview]]:
+        """The frames in [after, upto): each with where the following one begins.
+
+        Both must be places between frames that `end`, `start` or an earlier `read` gave.
+        """
+        for number in range(after.segment, upto.segment + 1):
+            path = self._path(number)
+            data = self._map(path)
+            if number == upto.segment:
+                data = data[: upto.offset]
+            offset = after.offset if number == after.segment else HEADER_BYTES
+            if offset > len(data):
+                raise InvalidRequest("position is not in the log", position=f"{number}:{offset}")
+            for _, payload in read_frames(path, number, data, False, offset):
+                offset += HEADER_BYTES + (len(payload) + 7 & ~7)
+                yield Position(number, offset), payload
 
     def sync_all(self) -> None:
         """`sync` for everything appended so far, under the same lock as `append`."""
@@ -477,7 +514,7 @@ class NullLog:
 
     segment = 1
     size_bytes = 0
-    last = Position(1, 0)
+    last = end = start = Position(1, 0)
 
     def replay(self) -> Iterator[tuple[int, memoryview]]:
         """Nothing."""
@@ -494,11 +531,19 @@ class NullLog:
     def append_framed(self, frame: memoryview) -> None:
         """Keeps nothing."""
 
+    def read(self, after: Position, upto: Position) -> Iterator[tuple[Position, memoryview]]:
+        """Nothing."""
+        return iter(())
+
     def sync(self, position: Position) -> None:
         """Returns at once."""
 
     def sync_all(self) -> None:
         """Returns at once."""
+
+    def size_from(self, first: int) -> int:
+        """Nothing."""
+        return 0
 
     def rotate(self) -> None:
         """Does nothing."""

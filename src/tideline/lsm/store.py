@@ -2,7 +2,9 @@
 
     write      rows -> memory of every index -> one log frame -> acknowledged
     recovery   manifest -> components (verified) -> log from `first_log` on -> memory
-    commit     manifest names components and `first_log`; then files and segments go
+    commit     manifest names components, `first_log` and `kept_log`; then files and segments go
+
+Segments from `kept_log` to `first_log` hold nothing that recovery needs: they are kept to be read.
 
 The manifest is the only thing that makes a component count, and it is switched
 atomically. So a kill at any moment leaves either the old set of components with the
@@ -26,7 +28,8 @@ from tideline.lsm.tree import Tree
 
 __all__ = ["FORMAT", "Store"]
 
-FORMAT = 2
+FORMAT = 3
+_READABLE = (2, 3)  # 2 had no notes in its log and kept nothing to be read
 
 
 class Store:
@@ -44,7 +47,7 @@ class Store:
         document = document or {
             "format": FORMAT, "next_component": 1, "first_log": 1, "trees": {}, "facts": {},
         }  # fmt: skip
-        if document.get("format") != FORMAT:
+        if document.get("format") not in _READABLE:
             raise Corruption(
                 "manifest has an unknown format", file=folder / "MANIFEST",
                 format=document.get("format"),
@@ -52,6 +55,7 @@ class Store:
         try:
             self.facts: dict[str, Any] = document["facts"]
             self.first_log: int = document["first_log"]
+            self.kept_log: int = document.get("kept_log", self.first_log)
             self._next_component: int = document["next_component"]
             self._infos: dict[str, list[ComponentInfo]] = {
                 name: [ComponentInfo.from_json(item) for item in items]
@@ -66,7 +70,11 @@ class Store:
             raise Corruption("log segment is missing", file=first)
         self.log: Log | NullLog = (
             Log.open(
-                folder, first=self.first_log, durability=durability, segment_bytes=segment_bytes
+                folder,
+                first=self.first_log,
+                kept=self.kept_log,
+                durability=durability,
+                segment_bytes=segment_bytes,
             )
             if logged
             else NullLog()
@@ -84,13 +92,14 @@ class Store:
             self._next_component += 1
             return number
 
-    def commit(self, snapshot: Callable[[], tuple[dict[str, Any], int]]) -> None:
+    def commit(self, snapshot: Callable[[], tuple[dict[str, Any], int, int]]) -> None:
         """Save the manifest, then delete what it no longer names.
 
-        `snapshot` gives the facts and the first log segment still needed; it takes the
-        owner's lock, so that facts, components and log position belong together.
+        `snapshot` gives the facts, the first log segment that recovery needs and the first to
+        keep; it takes the owner's lock, so that facts, components and log position belong
+        together.
         """
-        facts, first_log = snapshot()
+        facts, first_log, kept_log = snapshot()
         waste = [tree.waste for tree in self.trees]
         with self._lock:
             self._manifest.save(
@@ -98,6 +107,7 @@ class Store:
                     "format": FORMAT,
                     "next_component": self._next_component,
                     "first_log": first_log,
+                    "kept_log": kept_log,
                     "trees": {tree.name: [i.to_json() for i in tree.infos] for tree in self.trees},
                     "facts": facts,
                 }
@@ -105,9 +115,10 @@ class Store:
             self.facts = facts
         for tree, gone in zip(self.trees, waste, strict=True):
             tree.sweep(gone)
-        if first_log > self.first_log:
-            self.log.forget(first_log)
-            self.first_log = first_log
+        self.first_log = first_log
+        if kept_log > self.kept_log:
+            self.log.forget(kept_log)
+            self.kept_log = kept_log
 
     def check(self) -> None:
         """Read the manifest, the log and every component again and verify them."""
