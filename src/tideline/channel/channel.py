@@ -66,6 +66,7 @@ class Channel:
         self._handles = Handles()
         self._poller = Poller(self, span_us(poll_s, "poll_s")) if layout == "poll" else None
         self._nonce = secrets.token_hex(4)
+        self._prefix = self._nonce.encode() + b"-%x"
         self._made = 0
         self._buffer = engine.own_view  # single calls write their row here
         self._noted: bytes | None = None  # answers that were packed early, for their note
@@ -584,7 +585,7 @@ class Channel:
 
     def _new_id(self) -> bytes:
         self._made += 1
-        return b"%s-%x" % (self._nonce.encode(), self._made)
+        return self._prefix % self._made
 
     def _new_ids(self, count: int) -> list[str]:
         first = self._made + 1

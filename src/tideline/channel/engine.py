@@ -210,6 +210,8 @@ class Engine:
         self.call.use_rows(self.own_rows)
         self.address = self.state.ctypes.data
         self.answers = int(self.facts.get("answers", 0))
+        # How long the log is kept to be read, by the channel's time; 0 for not at all.
+        self.journal_us = int(self.facts.get("journal_us", 0))
         self.writers = Writers(self.facts.get("writers", []))
         self._ends: dict[int, int] = dict(self.facts.get("log_ends", []))  # by log segment: time
         self._heavy_log = max(4 * segment_bytes, 2 * budget.size_bytes)
@@ -340,21 +342,19 @@ class Engine:
         self._since_check += 1
         if self._limbo or self._since_check >= _CHECK_EVERY:
             self._before_rows()
-        now = self.facts_now
-        seq = now[at.C_NEXT_SEQ]
         result: int = kernel.run_one(self.address, words, True)
         try:
             while result & 0xFF:
                 self._serve(result & 0xFF)
                 result = kernel.run_one(self.address, words, False)
-            if now[at.C_NEXT_SEQ] == seq:
+            if result & at.FRAMED and note is None:
+                self.store.log.append_framed(self._own_frame[: words * 8 + HEADER_BYTES])
+                return result, self.store.log.last if self.store.sync else _LOGGED
+            if not result & at.STORED:
                 return result, None
-            if now[at.C_EXTRA_USED] or note is not None:
-                return result, self._log(0, words, note(result) if note is not None else b"")
-            self.store.log.append_framed(self._own_frame[: words * 8 + HEADER_BYTES])
-            return result, self.store.log.last if self.store.sync else _LOGGED
+            return result, self._log(0, words, note(result) if note is not None else b"")
         except BaseException:
-            kernel.take_back(self.address, 0, 0, now[at.C_ROW])
+            kernel.take_back(self.address, 0, 0, self.facts_now[at.C_ROW])
             raise
 
     def before(self, event: Row, now: int) -> Row | None:
@@ -409,16 +409,11 @@ class Engine:
             payload = memoryview(b"".join((payload, ghosts, notes)))
         return self.store.log.append(payload)
 
-    @property
-    def journal_us(self) -> int:
-        """How long the log is kept to be read, by the channel's time; 0 for not at all."""
-        return int(self.facts.get("journal_us", 0))
-
     def keep_journal(self, span_us: int) -> None:
         """Keep the log that long from now on (the lock is not held)."""
         if span_us != self.journal_us:
             with self.lock:
-                self.facts["journal_us"] = span_us
+                self.journal_us = self.facts["journal_us"] = span_us
             self.store.commit(self._snapshot)
 
     def _short(self) -> bool:

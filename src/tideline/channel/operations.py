@@ -93,6 +93,8 @@ def read_operations(
     rejected: dict[int, str] = {}
 
     def reject(mask: NDArray[np.bool_], reason: str) -> None:
+        if not mask.any():
+            return
         for row in np.flatnonzero(mask & (kinds != at.VOID)).tolist():
             rejected.setdefault(row, reason)
             kinds[row] = at.VOID
@@ -127,11 +129,13 @@ def read_operations(
         fresh = np.full(n, None, dtype=object)
         fresh[wanted] = new_ids(len(wanted))
         ids = pc.coalesce(ids, pa.array(fresh, pa.large_string()))
-    lengths = _lengths(ids)
+    id_data, id_at = bytes_of(ids)
+    lengths = np.diff(id_at)
     reject((lengths < 1) | (lengths > id_limit), f"id must be 1 to {id_limit} bytes")
 
     users, missing = _texts(table, "user")
-    lengths = _lengths(users)
+    user_data, user_at = bytes_of(users)
+    lengths = np.diff(user_at)
     bad = missing | (lengths < 1) | (lengths > id_limit)
     reject((kinds == at.SUBSCRIBE) & bad, f"user must be text of 1 to {id_limit} bytes")
 
@@ -154,7 +158,7 @@ def read_operations(
             yes = pc.fill_null(column, False).to_numpy(zero_copy_only=False)
             flags[yes & (kinds == at.SUBSCRIBE)] |= at.R_UNSEEN
     return Operations(
-        kinds, flags, now, first, until, places, bytes_of(ids), bytes_of(users),
+        kinds, flags, now, first, until, places, (id_data, id_at), (user_data, user_at),
         (body_data, body_at), bytes_of(wheres), rejected, deltas,
     )  # fmt: skip
 
@@ -187,12 +191,6 @@ def _texts(table: pa.Table, name: str) -> tuple[Any, NDArray[np.bool_]]:
         n = table.num_rows
         return pa.nulls(n, pa.large_string()), np.ones(n, np.bool_)
     return column, column.is_null().to_numpy(zero_copy_only=False)
-
-
-def _lengths(column: Any) -> Words:
-    """Bytes a row; null is 0."""
-    found = pc.fill_null(pc.binary_length(column), 0)
-    return np.asarray(found.to_numpy(zero_copy_only=False), np.int64)
 
 
 def _conditions(

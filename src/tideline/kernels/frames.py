@@ -12,7 +12,7 @@ import numpy as np
 from tideline.kernels import jit
 from tideline.kernels.views import words
 
-__all__ = ["checksum_words", "join_frames"]
+__all__ = ["checksum_words", "join_frames", "put_header"]
 
 
 def _tables() -> np.ndarray:
@@ -32,6 +32,7 @@ def _tables() -> np.ndarray:
 
 _T = _tables()
 _MASK = 0xFFFFFFFF
+_FRAME = int.from_bytes(b"TLfr", "little")
 
 
 @jit
@@ -74,6 +75,15 @@ def head_checksum(first, second):
         _T[3, low & 0xFF] ^ _T[2, (low >> 8) & 0xFF] ^ _T[1, (low >> 16) & 0xFF] ^ _T[0, low >> 24]
     )
     return crc ^ _MASK
+
+
+@jit
+def put_header(address, count):
+    """Write the header of a frame of `count` words at `address`, before its payload."""
+    data = words(address, count + 2)
+    data[0] = _FRAME | (count << 35)  # the length in bytes, in the upper half
+    payload = checksum_words(data, 2, count + 2)
+    data[1] = payload | (head_checksum(data[0], payload) << 32)
 
 
 @jit

@@ -188,6 +188,8 @@ C_WORDS = 40
 
 DONE, NEED_MEMORY, NEED_OUTPUT, NEED_DROP, NEED_SCRATCH, NEED_READER = range(6)
 
+STORED, FRAMED = 512, 1024  # added to the result of a single row: see rows.run_one
+
 MAYBE = 1 << 30  # set in an answer's code: the condition is still to be checked
 
 # ---- references to records --------------------------------------------------------

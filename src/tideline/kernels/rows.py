@@ -13,6 +13,7 @@ from __future__ import annotations
 from tideline.kernels import jit
 from tideline.kernels.disk import component, place_of
 from tideline.kernels.export import log_ghost, pack_answers
+from tideline.kernels.frames import put_header
 from tideline.kernels.heap import (
     allocate,
     append_record,
@@ -87,6 +88,7 @@ from tideline.kernels.layout import (
     F_VOID,
     FIND,
     FOREVER,
+    FRAMED,
     GHOST,
     GHOSTS,
     IN_ROW,
@@ -116,6 +118,7 @@ from tideline.kernels.layout import (
     SHAPE_WORDS,
     SINCE,
     STAMP,
+    STORED,
     SUB_BLOB,
     SUB_WORDS,
     SUBS,
@@ -247,12 +250,22 @@ def run_rows(address, rows_words, fresh):
 
 @jit
 def run_one(address, rows_words, fresh):
-    """`run_rows` for one row, whose answers are packed too unless a condition is to be checked."""
+    """`run_rows` for one row: answers packed unless a condition is to be checked, and framed.
+
+    The two words before the row are the header of its frame in the log. Adds STORED when there
+    is something to log, and FRAMED when the frame is complete as it stands.
+    """
     result = run_rows(address, rows_words, fresh)
-    if result >> 16 > 0 and result & 0x1FF == DONE:
+    if result & 0xFF == DONE:
         c = words(address, C_WORDS)
         kind = words(c[C_ROWS], 1)[0] & 0xFF
-        pack_answers(address, SUBS if kind == PUBLISH else EVENTS)
+        if result >> 16 > 0 and result & 0x1FF == DONE:
+            pack_answers(address, SUBS if kind == PUBLISH else EVENTS)
+        if kind != VOID:
+            result |= STORED
+            if c[C_EXTRA_USED] == 0:
+                put_header(c[C_ROWS] - 16, rows_words)
+                result |= FRAMED
     return result
 
 

@@ -33,6 +33,7 @@ __all__ = [
     "number_column",
     "text_column",
     "text_places",
+    "without_shapes",
 ]
 
 MISSING = "place is missing: give text in the column place"
@@ -111,7 +112,7 @@ def text_places(array: Any, bad: dict[int, str]) -> Places:
         drop = np.zeros(len(array), np.bool_)
         drop[list(bad)] = True
         array = pc.if_else(pa.array(drop), pa.scalar("", pa.large_string()), array)
-    return _without_shapes(*bytes_of(array), bad)
+    return without_shapes(*bytes_of(array), bad)
 
 
 def distinct_places(
@@ -143,7 +144,7 @@ def gathered(places: list[Place], codes: NDArray[np.int64], bad: dict[int, str])
     """One place a row from distinct places without shapes; code -1 is an empty key."""
     keys = pa.array([place.key for place in places] + [b""], pa.large_binary())
     taken = keys.take(pa.array(np.where(codes < 0, len(places), codes)))
-    return _without_shapes(*bytes_of(taken), bad)
+    return without_shapes(*bytes_of(taken), bad)
 
 
 def map_places(
@@ -198,12 +199,13 @@ def map_places(
 def nothing(rows: int, reason: str) -> Places:
     """Every row bad, for the same reason."""
     empty = np.zeros(1, np.uint8), np.zeros(rows + 1, np.int64)
-    return _without_shapes(*empty, dict.fromkeys(range(rows), reason))
+    return without_shapes(*empty, dict.fromkeys(range(rows), reason))
 
 
-def _without_shapes(
+def without_shapes(
     data: NDArray[np.uint8], offsets: NDArray[np.int64], bad: dict[int, str]
 ) -> Places:
+    """Places that are their keys."""
     rows = len(offsets) - 1
     return Places(data, offsets, np.zeros(rows, np.uint8), np.zeros((rows, 4)), bad)
 

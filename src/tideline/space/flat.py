@@ -56,8 +56,11 @@ class Flat:
         if array is None:
             return columns.nothing(rows, columns.MISSING)
         bad = {}
-        sizes = np.diff(columns.bytes_of(array)[1])
+        data, offsets = columns.bytes_of(array)
+        sizes = np.diff(offsets)
         wrong = (sizes == 0) | (sizes > KEY_LIMIT_BYTES)
+        if not array.null_count and not wrong.any():
+            return columns.without_shapes(data, offsets, bad)
         if array.null_count:
             null = array.is_null().to_numpy(zero_copy_only=False)
             bad = dict.fromkeys(np.flatnonzero(null).tolist(), columns.MISSING)
