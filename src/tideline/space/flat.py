@@ -55,7 +55,7 @@ class Flat:
         array = columns.text_column(table, "place")
         if array is None:
             return columns.nothing(rows, columns.MISSING)
-        bad = {}
+        bad: dict[int, str] = {}
         data, offsets = columns.bytes_of(array)
         sizes = np.diff(offsets)
         wrong = (sizes == 0) | (sizes > KEY_LIMIT_BYTES)
