@@ -61,8 +61,6 @@ class Fleet:
     """How long a driver's question stays open."""
     hurry: float = 20.0
     """Drivers are this much faster than real ones, so that something is seen."""
-    start_us: int = 0
-    """The time of row 0."""
     _routes: tuple[Floats, Floats, Floats, Floats] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -87,21 +85,21 @@ class Fleet:
         share = (at - marks[i]) / (marks[i + 1] - marks[i])
         return lons[i] + (lons[i + 1] - lons[i]) * share, lats[i] + (lats[i + 1] - lats[i]) * share
 
-    def operations(self, first_us: int, limit_us: int) -> pa.RecordBatch:
-        """What happens in [first, limit), counted from row 0, in order of time."""
-        asked = self._asked(*_between(self.drivers_s, first_us, limit_us))
-        happened = self._happened(*_between(self.incidents_s, first_us, limit_us))
+    def operations(self, first_us: int, limit_us: int, start_us: int = 0) -> pa.RecordBatch:
+        """What happens in [first, limit), counted from row 0, which is at `start_us`."""
+        asked = self._asked(*_between(self.drivers_s, first_us, limit_us), start_us)
+        happened = self._happened(*_between(self.incidents_s, first_us, limit_us), start_us)
         both = pa.Table.from_batches([asked, happened]).combine_chunks()
         return both.sort_by([("at", "ascending"), ("id", "ascending")]).to_batches()[0] if len(
             both
         ) else pa.RecordBatch.from_pylist([], schema=_SCHEMA)  # fmt: skip
 
-    def _asked(self, first: int, limit: int) -> pa.RecordBatch:
+    def _asked(self, first: int, limit: int, start_us: int) -> pa.RecordBatch:
         n = np.arange(first, limit, dtype=np.int64)
         driver = n % self.drivers
         at_us = np.rint(n * (1e6 / self.drivers_s)).astype(np.int64)
         lon, lat = self.places(driver, at_us / 1e6)
-        at_us += self.start_us
+        at_us += start_us
         count = len(n)
         return pa.RecordBatch.from_arrays(
             [
@@ -120,14 +118,14 @@ class Fleet:
             schema=_SCHEMA,
         )
 
-    def _happened(self, first: int, limit: int) -> pa.RecordBatch:
+    def _happened(self, first: int, limit: int, start_us: int) -> pa.RecordBatch:
         rows = []
         state = _state(self.seed)
         for n in range(first, limit):
             # One incident, from a generator of its own: cheap enough for the few there are.
             state._random.seed(f"{self.seed}-{n}")
             incident = state.incident()
-            at_us = self.start_us + round(n * 1e6 / self.incidents_s)
+            at_us = start_us + round(n * 1e6 / self.incidents_s)
             rows.append(
                 (
                     "publish", f"i{n}", *incident.place, None, None, at_us, None,
