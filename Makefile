@@ -11,7 +11,7 @@ SHELL := /bin/bash
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-EXTRAS ?= dev,bench,spark
+EXTRAS ?= dev,bench,spark,plot
 export PYTHON
 
 # Two processes share the tests; those with Spark keep together and share one session.
@@ -39,7 +39,7 @@ java:  ## see to Java 17 or newer for Spark, by apt-get when there is none
 mingo:  ## see to mingo, which the tests compare conditions with; node and npm by apt-get if missing
 	@bash scripts/mingo.sh
 
-demo: $(STAMP)  ## drivers over New York State, live in the terminal; DEMO_S=30 stops by itself
+demo: $(STAMP) java  ## traffic over New York State through Spark, live; DEMO_S=30 stops by itself
 	@$(BIN)/tideline demo
 
 test: $(STAMP) java mingo  ## install, compile the kernels, run the tests and one job with bounds checks
@@ -64,6 +64,7 @@ check: $(STAMP)  ## lint, format, types, layers, docs
 bench: $(STAMP)  ## measure; writes benchmarks/results/
 	$(BIN)/python benchmarks/channel.py
 	$(BIN)/python benchmarks/conditions.py
+	$(BIN)/python benchmarks/spark.py
 
 clean:  ## remove what the commands made (keeps .venv)
 	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -19,7 +19,8 @@ START = "<!-- help: written by scripts/cli_docs.py -->"
 END = "<!-- /help -->"
 COMMANDS = [
     "channel create", "channels", "publish", "subscribe", "find", "subscriptions", "cancel",
-    "resume", "apply", "session", "stats", "check", "drop", "warm", "demo",
+    "resume", "apply", "session", "stats", "check", "drop", "warm", "demo", "pipeline run",
+    "pipeline check", "workload tweets", "workload operations", "heatmap",
 ]  # fmt: skip
 
 

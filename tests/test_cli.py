@@ -430,9 +430,11 @@ def test_help_needs_nothing(run: Run) -> None:
 # The demo -----------------------------------------------------------------------------
 
 
+@pytest.mark.spark
 def test_the_demo_stops_by_itself_and_sums_up(run: Run) -> None:
     done = run("demo", "--drivers", "200", DEMO_S="1.5")
     assert done.code == 0, done.error
     assert "200 drivers" in done.text
-    assert "incidents published" in done.text
+    assert "told live" in done.text
+    assert " 0 dead" in done.text
     assert "\x1b[" not in done.text  # TERM=dumb: no colours, no cursor moves

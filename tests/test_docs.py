@@ -43,10 +43,21 @@ def blocks(page: Path, kind: str) -> list[tuple[int, str]]:
     ]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def on_spark(page: Path) -> bool:
+    """Whether a page's Python needs Spark; `session()` there is the one of the tests."""
+    return page.name.startswith("spark-")
+
+
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=[pytest.mark.spark] * on_spark(page)) for page in PAGES],
+    ids=[name_of(page) for page in PAGES],
+)
 def test_the_python_of_a_page_runs(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
+    if on_spark(page):
+        request.getfixturevalue("spark")
     monkeypatch.chdir(tmp_path)
     session: dict[str, object] = {"__name__": "__main__"}
     report: list[str] = []

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 import tideline
@@ -189,8 +190,18 @@ def filter_bodies() -> None:
                 matching(parse(where), bodies)
 
 
+def deduplicate() -> None:
+    """Keys of a pipeline: judged, grown, and taken in after a restart."""
+    from tideline.spark.pipeline.seen import Seen
+
+    seen, again = Seen(within_us=10), Seen(within_us=10, newest=2_000)
+    keys = np.arange(2_000)
+    again.add(seen.judge(keys, keys, keys, np.zeros(2_000, np.uint8)))
+
+
 def main(folder: Path) -> None:
     filter_bodies()
+    deduplicate()
     use(":memory:", ManualClock(1_000_000))
     use(str(folder / "all"), ManualClock(1_000_000))
     overfill(str(folder / "full"), ManualClock(1_000_000))

@@ -1,10 +1,11 @@
-"""`tideline demo`: drivers over New York State, live in the terminal.
+"""`tideline demo`: traffic over New York State, through the Spark pipeline into a channel.
 
-Each driver, as it moves, asks again about a circle around it: what happened there in the last
-ten minutes that it was not told yet, and what happens in the next thirty seconds. Incidents
-appear near the roads; whoever is near is told at once. Everything is a real single call of
-`Channel.publish` or `Channel.subscribe` on a database in a temporary folder, with its log on,
-one after the other from one thread, as fast as it goes.
+    format `traffic` -> pipeline on Spark -> channel `roads` -> answers
+
+Drivers, as they move, ask about the circle around them: what happened there in the last ten
+minutes that they were not told yet, and what happens in the next minute. Incidents appear
+beside the roads. Spark reads both as a stream, cleans, deduplicates and places the rows; the
+store matches them. Everything is real: the database has its log on, in a temporary folder.
 
 On a terminal a live table; otherwise (a pipe, TERM=dumb) a plain line a second.
 """
@@ -12,13 +13,16 @@ On a terminal a live table; otherwise (a pipe, TERM=dumb) a plain line a second.
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import os
 import tempfile
+import threading
 import time
 from collections import deque
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -27,241 +31,280 @@ from rich.table import Table
 import tideline
 from tideline.cli.warm import warm_up
 from tideline.errors import InvalidRequest
-from tideline.space import Circle, QuadTree
-from tideline.workload.newyork import BOUNDS, Incident, NewYork
+from tideline.space import QuadTree
+from tideline.workload.newyork import BOUNDS
+
+if TYPE_CHECKING:
+    from tideline.model import Applied
+    from tideline.spark.pipeline import Batch
 
 __all__ = ["run_demo"]
 
-_BACK_S, _AHEAD_S = -600, 5  # a driver asks again before that
-_HURRY = 20.0  # the roads run twenty times faster than real ones, so that something is seen
-_TURN = 64  # calls between two looks at the clock
-_PER_DECADE = 40  # buckets of the histogram: each 6 % wide
-
-
-class Histogram:
-    """Times of calls, in buckets of equal ratio: small and never growing.
-
-    >>> histogram = Histogram()
-    >>> for ns in [1000] * 99 + [50_000]:
-    ...     histogram.add(ns)
-    >>> round(histogram.percentile(50)), round(histogram.percentile(99.5)) > 40
-    (1, True)
-    """
-
-    def __init__(self) -> None:
-        self.counts = [0] * (_PER_DECADE * 11)
-        self.total = 0
-
-    def add(self, ns: int) -> None:
-        bucket = int(math.log10(ns or 1) * _PER_DECADE)
-        self.counts[min(bucket, len(self.counts) - 1)] += 1
-        self.total += 1
-
-    def percentile(self, percent: float) -> float:
-        """In microseconds; 0 when nothing was added."""
-        left = self.total * percent / 100
-        for bucket, count in enumerate(self.counts):
-            left -= count
-            if left < 0:
-                return float(10 ** (bucket / _PER_DECADE) / 1000)
-        return 0.0
-
-
-@dataclass
-class Story:
-    """What has happened so far."""
-
-    publishes: int = 0
-    subscribes: int = 0
-    live: int = 0
-    past: int = 0
-    publish_ns: Histogram = field(default_factory=Histogram)
-    subscribe_ns: Histogram = field(default_factory=Histogram)
-    # incident, the first driver told, how many were
-    recent: deque[tuple[Incident, str, int]] = field(default_factory=lambda: deque(maxlen=8))
-
-    @property
-    def operations(self) -> int:
-        return self.publishes + self.subscribes
-
-    @property
-    def answers(self) -> int:
-        return self.live + self.past
+_EVERY_S = 0.5  # how often Spark looks for what has happened
+_JOURNAL_S = 60.0
+_SETTLE_S = 5.0
 
 
 def run_demo(
     *, seconds: float | None, drivers: int, incidents_s: float, radius_m: float, seed: int
 ) -> None:
     """Run until `seconds` are over or Ctrl-C, then print a summary."""
+    from tideline.workload.fleet import Fleet
+
     if seconds is not None and not 0 < seconds < math.inf:
         raise InvalidRequest("seconds must be over 0", seconds=seconds)
-    if not 1 <= drivers <= 10_000_000:
-        raise InvalidRequest("drivers must be 1 to 10,000,000", drivers=drivers)
-    if not 0 < incidents_s < math.inf:
-        raise InvalidRequest("incidents a second must be over 0", incidents_s=incidents_s)
+    # Every driver asks every ten seconds. Made here to refuse wrong numbers before Spark starts.
+    asking_s = drivers / 10
+    Fleet(drivers=drivers, incidents_s=incidents_s, drivers_s=asking_s, radius_m=radius_m)
     console = Console()
     warm_up(quiet=True)
-    state = NewYork(drivers=drivers, seed=seed, hurry=_HURRY)
-    story = Story()
-    started = time.perf_counter()
     with (
         tempfile.TemporaryDirectory(prefix="tideline-demo-") as folder,
-        tideline.open(folder) as database,
+        tideline.open(Path(folder) / "data") as database,
     ):
-        roads = database.channel("roads", space=QuadTree(bounds=BOUNDS, depth=9))
-        with contextlib.suppress(KeyboardInterrupt):
-            _drive(roads, state, story, console, seconds, incidents_s, radius_m)
-        took_s = time.perf_counter() - started
-        stats = roads.stats()
-        print(_summary(story, stats, drivers, took_s), flush=True)
+        space = QuadTree(bounds=BOUNDS, depth=9)
+        roads = database.channel("roads", space=space, journal_s=_JOURNAL_S)
+        story = Story(roads, drivers)
+        options = {"drivers": drivers, "drivers_s": asking_s, "incidents_s": incidents_s,
+                   "radius_m": radius_m, "seed": seed}  # fmt: skip
+        _stream(database, folder, options, story, console, seconds)
+        print(story.summary(), flush=True)
 
 
-def _drive(
-    roads: Any,
-    state: NewYork,
-    story: Story,
-    console: Console,
+def _stream(
+    database: Any, folder: str, options: dict[str, Any], story: Story, console: Console,
     seconds: float | None,
-    incidents_s: float,
-    radius_m: float,
-) -> None:
-    """The loop: drivers in turn, incidents when they are due, a look at the clock now and then."""
+) -> None:  # fmt: skip
+    """The pipeline, from the format `traffic` into the channel, until told to stop."""
+    from tideline.spark import session
+    from tideline.spark.pipeline import Pipeline
+    from tideline.spark.pipeline.run import Watch
+    from tideline.spark.traffic import TrafficSource
+
+    pipeline = Pipeline(_config(folder, options))
     pretty = console.is_terminal and os.environ.get("TERM") != "dumb"
-    started = shown = time.perf_counter()
-    before = (0, 0)
-    due = driver = 0
-    every_s = 0.25 if pretty else 1.0
-    with Live(console=console, auto_refresh=False, transient=True) if pretty else _Quiet() as live:
-        while True:
-            now = time.perf_counter()
-            elapsed = now - started
-            if seconds is not None and elapsed >= seconds:
+
+    class Screen(Watch):
+        """Shows the story; stops the pipeline when its time is over."""
+
+        shown = 0.0
+
+        def tick(self) -> None:
+            if story.started and seconds is not None and story.elapsed_s >= seconds:
+                pipeline.stop()
+            if time.perf_counter() - self.shown < (0.25 if pretty else 1.0) or not story.started:
                 return
-            while due < elapsed * incidents_s:
-                _happen(roads, state, story)
-                due += 1
-            for _ in range(_TURN):
-                _ask(roads, state, story, driver, elapsed, radius_m)
-                driver = (driver + 1) % len(state.drivers)
-            if now - shown >= every_s:
-                rates = tuple(
-                    (count - old) / (now - shown)
-                    for count, old in zip((story.operations, story.answers), before, strict=True)
+            self.shown = time.perf_counter()
+            if pretty:
+                live.update(story.table(console.width), refresh=True)
+            else:
+                print(story.line(), flush=True)
+
+    with Live(console=console, auto_refresh=False, transient=True) if pretty else _Quiet() as live:
+        if pretty:
+            live.update("Spark starts, which takes some seconds ...", refresh=True)
+        else:
+            print("Spark starts, which takes some seconds ...", flush=True)
+        spark = session(app="tideline demo")
+        spark.dataSource.register(TrafficSource)
+        traffic = spark.readStream.format("traffic").options(**options).load()
+        try:
+            pipeline.run(
+                database, spark=spark, source=traffic, on_batch=story.batch, watch=Screen()
+            )
+        finally:
+            with _patience():
+                spark.stop()
+
+
+def _config(folder: str, options: dict[str, Any]) -> dict[str, Any]:
+    """The pipeline, as a TOML file would say it."""
+    return {
+        "name": "demo",
+        "source": {"format": "traffic", "options": options},
+        "parse": {"format": "columns"},
+        "clean": {
+            "id": {"required": True},
+            "at": {"required": True},
+            "lon": {"min": BOUNDS[0], "max": BOUNDS[2]},
+            "lat": {"min": BOUNDS[1], "max": BOUNDS[3]},
+        },
+        "place": {"point": ["lon", "lat"], "radius_m": "radius_m"},
+        "deduplicate": {"by": ["id"], "within_s": 30},
+        "operation": {
+            "op_column": "op", "id": "id", "at": "at", "since": "since", "until": "until",
+            "user": "user", "body_json": "body", "unseen": "unseen",
+        },
+        "store": {"channel": "roads"},
+        "run": {"checkpoint": str(Path(folder) / "checkpoint"), "every_s": _EVERY_S},
+    }  # fmt: skip
+
+
+class Story:
+    """What has happened so far. Batches come from one thread, looks from another."""
+
+    def __init__(self, roads: Any, drivers: int) -> None:
+        self._roads = roads
+        self._drivers = drivers
+        self._lock = threading.Lock()
+        self._position = roads.position()
+        self._begun = 0.0
+        self._batches: deque[tuple[float, Batch]] = deque(maxlen=4_000)
+        self.operations = self.answers = self.past = self.live = 0
+        self.started = False
+        # when, incident, the first driver told, how many were
+        self._recent: deque[tuple[str, dict[str, Any], str, int]] = deque(maxlen=8)
+
+    @property
+    def elapsed_s(self) -> float:
+        return time.perf_counter() - self._begun if self.started else 0.0
+
+    def batch(self, batch: Batch, applied: Applied) -> None:
+        """A batch is in the store."""
+        kinds = applied.answers["kind"].to_pylist()
+        told: dict[str, list[str]] = {}
+        for event, user, kind in zip(
+            applied.answers["event"].to_pylist(), applied.answers["user"].to_pylist(), kinds,
+            strict=True,
+        ):  # fmt: skip
+            if kind == "live":
+                told.setdefault(event, []).append(user)
+        events, position = self._roads.journal("events", after=self._position)
+        with self._lock:
+            if not self.started:
+                self.started, self._begun = True, time.perf_counter()
+            self._position = position
+            self._batches.append((time.perf_counter(), batch))
+            self.operations += batch.stored
+            self.answers += len(kinds)
+            self.live += kinds.count("live")
+            self.past += kinds.count("past")
+            for event in events.slice(max(0, len(events) - 8)).to_pylist():
+                users = told.get(event["id"], [])
+                body = json.loads(event["body"])
+                when = f"{event['at']:%H:%M:%S}"
+                self._recent.append((when, body, users[0] if users else "", len(users)))
+
+    def _last(self, seconds: float) -> list[Batch]:
+        horizon = time.perf_counter() - seconds
+        with self._lock:
+            return [batch for when, batch in self._batches if when >= horizon]
+
+    def _facts(self) -> dict[str, str]:
+        last = self._last(5.0)
+        took = min(5.0, max(self.elapsed_s, 0.5))
+        stats = self._roads.stats()
+        return {
+            "operations/s": f"{sum(batch.stored for batch in last) / took:,.0f}",
+            "answers/s": f"{sum(batch.answers for batch in last) / took:,.0f}",
+            "happened to stored p50 / p99": _latency(last),
+            "a batch: Spark / store": _parts(last),
+            "live incidents": f"{stats.events:,}",
+            "live subscriptions": f"{stats.subscriptions:,}",
+            "memory": _size(stats.bytes_memory),
+            "disk": _size(stats.bytes_disk + stats.bytes_log),
+        }
+
+    def table(self, width: int) -> Group:
+        """All of it, for a terminal."""
+        facts = list(self._facts().items())
+        numbers = Table.grid(padding=(0, 3))
+        for (left, one), (right, other) in zip(facts[:4], facts[4:], strict=True):
+            numbers.add_row(left, one, right, other)
+        for column in (1, 3):
+            numbers.columns[column].justify = "right"
+        recent = Table(title="last incidents", title_justify="left", expand=False)
+        # Fixed widths: the table must neither jump about nor lose its right edge.
+        widths = {"when": 8, "what": 11, "where": 0, "who was told": 26}
+        widths["where"] = min(46, max(10, width - sum(widths.values()) - 3 * len(widths) - 1))
+        for name, chars in widths.items():
+            recent.add_column(name, no_wrap=True, width=chars)
+        with self._lock:
+            rows = list(self._recent)
+        for when, body, user, told in reversed(rows):
+            who = f"{user} and {told - 1:,} more" if told > 1 else user or "nobody near"
+            recent.add_row(when, body["kind"], f"{body['road']} near {body['near']}", who)
+        return Group(
+            f"New York State, {self.elapsed_s:.0f} s, {self._drivers:,} drivers",
+            numbers, recent, "Ctrl-C ends the demo.",
+        )  # fmt: skip
+
+    def line(self) -> str:
+        """The same in a line."""
+        facts = self._facts()
+        last = ""
+        with self._lock:
+            if self._recent:
+                _, body, _, told = self._recent[-1]
+                last = f" | {body['kind']} near {body['near']}: " + (
+                    f"{told:,} told" if told else "nobody near"
                 )
-                before, shown = (story.operations, story.answers), now
-                stats = roads.stats()
-                if pretty:
-                    live.update(_table(story, stats, rates, elapsed, console.width), refresh=True)
-                else:
-                    print(_plain_line(story, stats, rates, elapsed), flush=True)
-
-
-def _happen(roads: Any, state: NewYork, story: Story) -> None:
-    """An incident: publish it, and remember who was told."""
-    incident = state.incident()
-    start = time.perf_counter_ns()
-    told = roads.publish(incident.place, incident.body, ttl_s=incident.ttl_s)
-    story.publish_ns.add(time.perf_counter_ns() - start)
-    story.publishes += 1
-    story.live += len(told.subscriptions)
-    first = told.subscriptions[0].user if told.subscriptions else ""
-    story.recent.append((incident, first, len(told.subscriptions)))
-
-
-def _ask(
-    roads: Any, state: NewYork, story: Story, driver: int, now_s: float, radius_m: float
-) -> None:
-    """A driver has moved: ask about the circle around it."""
-    who = state.drivers[driver]
-    here = Circle(state.move(who, now_s), radius_m=radius_m)
-    start = time.perf_counter_ns()
-    asked = roads.subscribe(here, user=who.user, since_s=_BACK_S, until_s=_AHEAD_S, unseen=True)
-    story.past += len(asked.past)
-    story.subscribe_ns.add(time.perf_counter_ns() - start)
-    story.subscribes += 1
-
-
-def _table(story: Story, stats: Any, rates: tuple[float, ...], elapsed: float, width: int) -> Group:
-    numbers = Table.grid(padding=(0, 3))
-    left = ("operations/s", "answers/s", "publish p50 / p99", "subscribe p50 / p99")
-    right = ("live incidents", "live subscriptions", "memory", "disk")
-    values = (
-        f"{rates[0]:,.0f}",
-        f"{rates[1]:,.0f}",
-        _times(story.publish_ns),
-        _times(story.subscribe_ns),
-        f"{stats.events:,}",
-        f"{stats.subscriptions:,}",
-        _size(stats.bytes_memory),
-        _size(stats.bytes_disk + stats.bytes_log),
-    )
-    for row in range(4):
-        numbers.add_row(left[row], values[row], right[row], values[row + 4])
-    for column in (1, 3):
-        numbers.columns[column].justify = "right"
-    recent = Table(title="last incidents", title_justify="left", expand=False)
-    # Fixed widths: the table must neither jump about nor lose its right edge.
-    widths = {"what": 11, "where": 0, "severity": 8, "who was told": 26}
-    widths["where"] = min(46, max(10, width - sum(widths.values()) - 3 * len(widths) - 1))
-    for name, chars in widths.items():
-        recent.add_column(name, no_wrap=True, width=chars)
-    for incident, user, told in reversed(story.recent):
-        body = incident.body
-        where = f"{body['road']} near {body['near']}"
-        who = f"{user} and {told - 1:,} more" if told > 1 else user or "nobody near"
-        recent.add_row(body["kind"], where, str(body["severity"]), who)
-    return Group(f"New York State, {elapsed:.0f} s", numbers, recent, "Ctrl-C ends the demo.")
-
-
-def _plain_line(story: Story, stats: Any, rates: tuple[float, ...], elapsed: float) -> str:
-    last = ""
-    if story.recent:
-        incident, _, told = story.recent[-1]
-        who = f"{told:,} told" if told else "nobody near"
-        last = f" | {incident.body['kind']} near {incident.body['near']}: {who}"
-    return (
-        f"{elapsed:5.1f} s | {rates[0]:,.0f} operations/s, {rates[1]:,.0f} answers/s"
-        f" | publish {_times(story.publish_ns)}, subscribe {_times(story.subscribe_ns)}"
-        f" | live {stats.events:,} incidents, {stats.subscriptions:,} subscriptions{last}"
-    )
-
-
-def _summary(story: Story, stats: Any, drivers: int, took_s: float) -> str:
-    operations = story.operations / took_s if took_s else 0.0
-    answers = story.answers / took_s if took_s else 0.0
-    return "\n".join(
-        (
-            "",
-            f"{took_s:.1f} s, {drivers:,} drivers, one thread, single calls, log on",
-            f"  {story.publishes:,} incidents published, {story.subscribes:,} questions asked:"
-            f" {operations:,.0f} operations/s",
-            f"  each driver asked every {took_s * drivers / max(story.subscribes, 1):.1f} s",
-            f"  {story.answers:,} answers: {story.past:,} had happened already,"
-            f" {story.live:,} told live ({answers:,.0f} answers/s)",
-            f"  publish p50 / p99   {_times(story.publish_ns)}",
-            f"  subscribe p50 / p99 {_times(story.subscribe_ns)}",
-            f"  live at the end: {stats.events:,} incidents, {stats.subscriptions:,} subscriptions",
-            f"  memory {_size(stats.bytes_memory)} of the channel, {_size(_resident_bytes())} of"
-            f" the process; disk {_size(stats.bytes_disk + stats.bytes_log)}",
+        return (
+            f"{self.elapsed_s:5.1f} s | {facts['operations/s']} operations/s,"
+            f" {facts['answers/s']} answers/s"
+            f" | happened to stored {facts['happened to stored p50 / p99']}"
+            f" | live {facts['live incidents']} incidents,"
+            f" {facts['live subscriptions']} subscriptions{last}"
         )
-    )
+
+    def summary(self) -> str:
+        """What it came to."""
+        with self._lock:
+            batches = [batch for _, batch in self._batches]
+            # The first batches catch up with what happened while Spark started.
+            settled = [b for when, b in self._batches if when >= self._begun + _SETTLE_S]
+        counts = {
+            name: sum(batch.counts[name] for batch in batches)
+            for name in ("read", "stored", "duplicate", "late", "dead")
+        }
+        took = max(self.elapsed_s, 0.001)
+        stats = self._roads.stats()
+        return "\n".join(
+            (
+                "",
+                f"{took:.1f} s, {self._drivers:,} drivers, {len(batches):,} batches through Spark",
+                "  rows: " + ", ".join(f"{count:,} {name}" for name, count in counts.items()),
+                f"  {self.operations / took:,.0f} operations/s",
+                f"  {self.answers:,} answers: {self.past:,} had happened already,"
+                f" {self.live:,} told live ({self.answers / took:,.0f} answers/s)",
+                f"  happened to stored p50 / p99 {_latency(settled or batches)}"
+                + (f", after the first {_SETTLE_S:.0f} s" if settled else ""),
+                f"  a batch: Spark / store       {_parts(settled or batches)}",
+                f"  live at the end: {stats.events:,} incidents,"
+                f" {stats.subscriptions:,} subscriptions",
+                f"  memory {_size(stats.bytes_memory)} of the channel,"
+                f" disk {_size(stats.bytes_disk + stats.bytes_log)}",
+            )
+        )
 
 
-def _times(histogram: Histogram) -> str:
-    return f"{histogram.percentile(50):.0f} / {histogram.percentile(99):.0f} us"
+def _latency(batches: list[Batch]) -> str:
+    """Median of the batches' medians, and the largest of their p99."""
+    known = [batch.latency_s for batch in batches if batch.latency_s is not None]
+    if not known:
+        return "-"
+    middle = sorted(median for median, _, _ in known)[len(known) // 2]
+    return f"{middle * 1000:,.0f} / {max(late for _, late, _ in known) * 1000:,.0f} ms"
+
+
+def _parts(batches: list[Batch]) -> str:
+    """Where the time of a batch goes."""
+    if not batches:
+        return "-"
+    spark = sorted(batch.spark_s for batch in batches)[len(batches) // 2]
+    store = sorted(batch.store_s for batch in batches)[len(batches) // 2]
+    return f"{spark * 1000:,.0f} / {store * 1000:,.1f} ms"
 
 
 def _size(size_bytes: float) -> str:
     return f"{size_bytes / 1e6:,.1f} MB"
 
 
-def _resident_bytes() -> int:
-    """Memory of this process, where the system says so."""
-    try:
-        with open("/proc/self/statm", encoding="ascii") as statm:
-            return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, IndexError):
-        return 0
+@contextlib.contextmanager
+def _patience() -> Iterator[None]:
+    """Ctrl-C pressed again while Spark ends does not cut the summary off."""
+    with contextlib.suppress(KeyboardInterrupt):
+        yield
 
 
 class _Quiet:

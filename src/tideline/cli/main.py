@@ -23,7 +23,7 @@ from typing import Annotated
 
 import typer
 
-from tideline.cli import manage, session, store, verbs
+from tideline.cli import heatmap, manage, pipeline, session, store, verbs, workload
 from tideline.cli.output import ReaderGone, warn
 from tideline.errors import (
     Closed,
@@ -62,6 +62,9 @@ app = typer.Typer(
 manage.register(app)
 verbs.register(app)
 session.register(app)
+pipeline.register(app)
+workload.register(app)
+heatmap.register(app)
 
 
 @app.callback()

@@ -1,0 +1,92 @@
+"""Commands about pipelines.
+
+tideline pipeline run     tideline.spark.Pipeline.run
+tideline pipeline check   tideline.spark.Pipeline.explain
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tideline.cli.output import warn
+from tideline.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from tideline.spark.pipeline import Pipeline
+
+__all__ = ["register"]
+
+File = Annotated[Path, typer.Argument(metavar="FILE", help="The config, a TOML file.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Hang the commands of this file on the command line."""
+    pipeline = typer.Typer(
+        help="Bring data in through Spark.", no_args_is_help=True, rich_markup_mode=None
+    )
+    pipeline.command("run")(run)
+    pipeline.command("check")(check)
+    app.add_typer(pipeline, name="pipeline")
+
+
+def run(
+    file: File,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="A line of JSON for each batch and for the summary.")
+    ] = False,
+) -> None:
+    """Run a pipeline: from its source into a channel, each row once.
+
+    It goes on where the last run ended. Ctrl-C stops it after the current batch.
+    Twin of tideline.spark.Pipeline.run.
+    """
+    from tideline.cli.output import line
+
+    pipeline = _pipeline(file)
+    from tideline.spark.pipeline.progress import summary_text, watch_for_terminal
+
+    with watch_for_terminal(pipeline.config.name, as_json=as_json) as watch:
+        summary = pipeline.run(watch=watch)
+    if as_json:
+        line({"kind": "summary", **summary.to_dict()})
+    else:
+        print(summary_text(summary))
+
+
+def check(
+    file: File,
+    spark: Annotated[
+        bool,
+        typer.Option("--spark", help="Start Spark too, to look at the source and the expressions."),
+    ] = False,
+) -> None:
+    """Explain what a pipeline would do, and find what is wrong with its config.
+
+    Twin of tideline.spark.Pipeline.explain.
+    """
+    from tideline.spark.pipeline.explain import surroundings
+
+    pipeline = _pipeline(file)
+    print(pipeline.explain())
+    print()
+    for sentence in surroundings(pipeline.config):
+        print(f"  {sentence}")
+    if spark:
+        print(f"  Spark: the columns are {', '.join(pipeline.analyse())}")
+    elif pipeline.config.rules or any(it.sql for it in pipeline.config.clean.values()):
+        print("  Spark: SQL expressions are looked at when it runs, or with --spark")
+
+
+def _pipeline(file: Path) -> Pipeline:
+    """The pipeline of a file; every mistake in it is a line of its own on stderr."""
+    from tideline.spark.pipeline import Pipeline
+
+    try:
+        return Pipeline.from_file(file)
+    except InvalidRequest as error:
+        for text in str(error).splitlines():
+            warn("InvalidRequest", text)
+        raise typer.Exit(2) from None

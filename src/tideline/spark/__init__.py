@@ -1,0 +1,60 @@
+"""Tideline on Spark: data in, matching, history and workloads at scale.
+
+    session()    a Spark session set up for Tideline, with the format `tideline` registered
+    share(db)    let Spark's workers use a database that this process has open
+    Pipeline     any source of Spark's, cleaned and placed, into a channel
+    match        subscriptions and events that outgrow one machine
+    aggregate    counts of events on a grid; `heatmap` draws them
+    tweets       a workload of any size
+
+Needs `pip install 'tideline[spark]'` and Java 17 or newer. Importing this package needs
+neither: each name is loaded when it is first asked for.
+
+>>> import tideline.spark
+>>> "session" in dir(tideline.spark)
+True
+"""
+
+from __future__ import annotations
+
+import typing as _typing
+
+# Loaded at once, for it bears the name of its module: whoever imports the module later must
+# not put it in the function's place. It imports nothing that is slow to load.
+from tideline.spark.session import session
+
+if _typing.TYPE_CHECKING:
+    from tideline.spark.aggregation import aggregate
+    from tideline.spark.gate import Gate, share
+    from tideline.spark.matching import match
+    from tideline.spark.picture import heatmap
+    from tideline.spark.pipeline import Pipeline
+    from tideline.spark.workload import tweets
+
+__all__ = [
+    "Gate", "Pipeline", "aggregate", "heatmap", "match", "session", "share", "tweets",
+]  # fmt: skip
+
+_LATE = {
+    "Gate": "gate",
+    "Pipeline": "pipeline",
+    "aggregate": "aggregation",
+    "heatmap": "picture",
+    "match": "matching",
+    "share": "gate",
+    "tweets": "workload",
+}
+
+
+def __getattr__(name: str) -> _typing.Any:
+    if name in _LATE:
+        import importlib
+
+        value = getattr(importlib.import_module(f"{__name__}.{_LATE[name]}"), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'tideline.spark' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,255 @@
+"""The gate: how other processes use a store that this one has open.
+
+A folder has one owner, and Spark's workers are other processes. `share(db)` opens a gate in
+the owner: a Unix socket in a private folder, a thread for each connection. The store's own
+folder tells where, in a file that only its owner can read:
+
+    data/GATE     {"socket": ..., "key": ..., "spool": ..., "pid": ...}     mode 0600
+    data/spool/   rows that are staged (spool.py)                           mode 0700
+
+Both go when the gate or the database is closed; what a killed owner left is replaced by the
+next `share`. Who connects must prove that it knows the key, and so must the gate.
+
+A connection makes one call after the other; `_CALLS` lists them. Closing the gate lets a call
+that runs come to the end of the step it is in.
+
+Safe from any thread.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import secrets
+import shutil
+import socket
+import tempfile
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import (
+    Client,
+    Connection,
+    Listener,
+    answer_challenge,
+    deliver_challenge,
+)
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tideline.errors import InvalidRequest, TidelineError
+from tideline.spark import wire
+from tideline.spark.local import Local
+from tideline.spark.remote import FILE, Address
+from tideline.spark.spool import Spool
+
+if TYPE_CHECKING:
+    from tideline.database import Database
+
+__all__ = ["Gate", "share"]
+
+_CALLS = frozenset([
+    "apply", "check", "commit", "create", "describe", "earliest", "position", "reach",
+])  # fmt: skip
+_STREAMS = frozenset(["journal", "scan"])
+_LONGEST_SOCKET = 100  # bytes of a path that every system takes for a socket
+_WAIT_S = 60.0
+_PREFIX = "tideline-gate-"
+
+_lock = threading.Lock()
+_gates: weakref.WeakKeyDictionary[Database, Gate] = weakref.WeakKeyDictionary()
+
+
+def share(db: Database) -> Gate:
+    """Let other processes of this user use the database until it, or the gate, is closed.
+
+    Sharing what is shared already gives the same gate.
+
+    >>> import tempfile, tideline
+    >>> with tideline.open(tempfile.mkdtemp()) as db, share(db):
+    ...     (db.path / "GATE").exists()
+    True
+    >>> (db.path / "GATE").exists()
+    False
+    """
+    db.channels()  # `Closed` if it is
+    with _lock:
+        gate = _gates.get(db)
+        if gate is None or gate.closed:
+            gate = Gate(db)
+            _gates[db] = gate
+        return gate
+
+
+class Gate:
+    """An open gate; close it, or use it as a context manager. `share` makes one."""
+
+    def __init__(self, db: Database) -> None:
+        self._ended = threading.Event()
+        self._close_lock = threading.Lock()
+        self._connections: dict[int, tuple[Connection, threading.Thread]] = {}
+        self._file = db.path / FILE
+        self._spool = db.path.resolve() / "spool"
+        _forget(self._file, self._spool)
+        self._spool.mkdir(mode=0o700)
+        self._local = Local(db, Spool(self._spool))
+        self._folder = _private_folder()
+        self._key = secrets.token_bytes(32)
+        self._listener = Listener(str(self._folder / "socket"), "AF_UNIX", backlog=128)
+        self._thread = threading.Thread(target=self._accept, name="tideline-gate", daemon=True)
+        self._thread.start()
+        address = Address(
+            str(self._folder / "socket"), self._key.hex(), str(self._spool), os.getpid()
+        )
+        _write_private(self._file, msgspec.json.encode(address))
+        _before_close(db, self.close)
+        atexit.register(self.close)
+
+    @property
+    def closed(self) -> bool:
+        """Whether it lets nobody in any more."""
+        return self._ended.is_set()
+
+    @property
+    def client(self) -> Local:
+        """What the gate serves, for code in this process."""
+        return self._local
+
+    def close(self) -> None:
+        """Let nobody in any more. Closing twice is allowed."""
+        with self._close_lock:
+            if self.closed:
+                return
+            self._ended.set()
+            self._file.unlink(missing_ok=True)
+            self._local.stopping.set()
+            with contextlib.suppress(OSError):
+                Client(self._listener.address, "AF_UNIX").close()  # wakes the thread that accepts
+            self._thread.join(_WAIT_S)
+            self._listener.close()
+            for connection, thread in list(self._connections.values()):
+                _end_of_input(connection)  # wakes a thread that waits for a call
+                thread.join(_WAIT_S)
+            shutil.rmtree(self._folder, ignore_errors=True)
+            shutil.rmtree(self._spool, ignore_errors=True)
+            atexit.unregister(self.close)
+
+    def __enter__(self) -> Gate:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        self.close()
+
+    # ---- inside -------------------------------------------------------------------------
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection = self._listener.accept()
+            except OSError:
+                if self.closed:
+                    return
+                continue  # whoever it was is gone again
+            if self.closed:
+                connection.close()
+                return
+            thread = threading.Thread(
+                target=self._serve, args=(connection,), name="tideline-gate-call", daemon=True
+            )
+            self._connections[connection.fileno()] = connection, thread
+            thread.start()
+
+    def _serve(self, connection: Connection) -> None:
+        number = connection.fileno()
+        try:
+            deliver_challenge(connection, self._key)
+            answer_challenge(connection, self._key)
+            while not self.closed:
+                self._answer(connection, wire.receive(connection))
+        except (EOFError, OSError, AuthenticationError, TidelineError, msgspec.MsgspecError):
+            pass  # the other side is gone, or is not who it should be
+        finally:
+            self._connections.pop(number, None)
+            connection.close()
+
+    def _answer(self, connection: Connection, request: Any) -> None:
+        """Run one call. Its batches are read to the end, so that the next call can follow."""
+        given = wire.receive_batches(connection)
+        try:
+            if not isinstance(request, dict) or request.get("call") not in _CALLS | _STREAMS:
+                raise InvalidRequest("the gate has no such call", request=request)
+            name, args = request["call"], dict(request.get("args", {}))
+            if name == "apply":
+                args["tables"] = given
+            else:
+                _exhaust(given)
+            if args.get("once") is not None:
+                args["once"] = tuple(args["once"])
+            found = getattr(self._local, name)(**args)
+            _exhaust(given)
+            if name in _STREAMS:
+                wire.send(connection, {"value": None}, found)
+            else:
+                wire.send(connection, {"value": found})
+        except (EOFError, ConnectionError):
+            raise
+        except Exception as error:
+            _exhaust(given)
+            wire.send_error(connection, error)
+
+
+def _exhaust(batches: Iterator[Any]) -> None:
+    for _ in batches:
+        pass
+
+
+def _private_folder() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    if len(os.fsencode(folder / "socket")) > _LONGEST_SOCKET:
+        folder.rmdir()
+        folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir="/tmp"))
+    return folder
+
+
+def _forget(file: Path, spool: Path) -> None:
+    """Remove what an owner left that was killed: the folder is ours now, so it is gone."""
+    with contextlib.suppress(OSError, msgspec.MsgspecError):
+        left = Path(msgspec.json.decode(file.read_bytes(), type=Address).socket).parent
+        if left.name.startswith(_PREFIX):
+            shutil.rmtree(left, ignore_errors=True)
+    shutil.rmtree(spool, ignore_errors=True)
+
+
+def _write_private(path: Path, data: bytes) -> None:
+    """A file that only this user can read, whole or not at all."""
+    new = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(fd, data)
+    finally:
+        os.close(fd)
+    new.rename(path)
+
+
+def _end_of_input(connection: Connection) -> None:
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as end:
+        end.shutdown(socket.SHUT_RD)
+
+
+def _before_close(db: Database, do: Callable[[], None]) -> None:
+    """Closing the database does this first."""
+    close = db.close
+
+    def closing() -> None:
+        do()
+        close()
+
+    db.close = closing  # type: ignore[method-assign]

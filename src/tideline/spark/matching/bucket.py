@@ -1,0 +1,313 @@
+"""One bucket: a channel in memory that runs packets of rows, and can be brought back from rows.
+
+    run      packets -> rows in order of time -> the channel's kernels -> answers, bad rows
+    lasting  the rows just run that still count -> what the state keeps
+    replay   those rows again -> the same channel, without looking for answers
+
+It is a channel as any other (`channel/engine.py`), only that nobody logs it: the rows a
+kernel has run are what a log would hold, and Spark's state store holds them. What recovery
+from a log guarantees therefore holds here: after `replay` every later row gets the answers
+it would have got.
+
+Rows of one packet run come in the order of (`at`, kind, id), publish before subscribe before
+cancel. The channel's time is the newest `at` it has seen, or what `advance` was told.
+
+Runs in Spark's Python workers; one thread at a time; imports no pyspark.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tideline.channel import batch as batches
+from tideline.channel.answers import Answers, holding
+from tideline.channel.channel import Channel
+from tideline.channel.engine import Engine
+from tideline.clock import FOREVER, SystemClock
+from tideline.index.memory import Budget
+from tideline.kernels import layout as at
+from tideline.kernels import routing as kernel
+from tideline.kernels import warm
+from tideline.kernels.rows import UNKNOWN
+from tideline.spark.matching.settings import Settings
+
+__all__ = ["Bucket", "Ran", "in_order", "rows_of"]
+
+Words = NDArray[np.int64]
+_MOST_ROWS = 65_536
+_MOST_QUESTIONS = 8_192
+
+
+class Ran:
+    """Rows after a run: what a log would hold."""
+
+    def __init__(self, rows: Words, starts: Words) -> None:
+        self.rows = rows
+        self.starts = starts
+        self.at: Words = rows[starts + at.R_NOW]
+        """When each row says it happened; the run overwrites it with the channel's time."""
+        self.rejected: list[tuple[int, str]] = []
+        """Rows that did not land because of what was there before, and why."""
+
+    @property
+    def kinds(self) -> Words:
+        """What each row is; VOID when it did not land."""
+        return self.rows[self.starts] & 0xFF
+
+    def picked(self, rows: Words) -> Ran:
+        """Some of the rows, by number, end to end."""
+        if len(rows) == len(self.starts) and (np.diff(rows) > 0).all():
+            return self
+        sizes = self.rows[self.starts[rows]] >> 32
+        out = np.empty(int(sizes.sum()), np.int64)
+        kernel.gather(self.rows, self.starts, np.ascontiguousarray(rows), out)
+        return Ran(out, np.cumsum(sizes) - sizes)
+
+    def by_seq(self) -> Ran:
+        """The rows in the order they once ran."""
+        return self.picked(np.argsort(self.rows[self.starts + at.R_SEQ], kind="stable"))
+
+    def parts(self, size_bytes: int) -> Iterator[Words]:
+        """The rows in parts of about that size, cut between rows."""
+        ends = np.append(self.starts[1:], len(self.rows))
+        first = 0
+        while first < len(self.rows):
+            at_end = int(np.searchsorted(ends, first + size_bytes // 8))
+            limit = int(ends[min(at_end, len(ends) - 1)])
+            yield self.rows[first:limit]
+            first = limit
+
+
+class Bucket:
+    """A channel in memory."""
+
+    def __init__(self, settings: Settings, budget: Budget) -> None:
+        warm.ensure()
+        space = settings.space
+        self._remembers = settings.unseen
+        self._folder = Path(tempfile.mkdtemp(prefix="tideline-bucket-", dir=_spark_folder()))
+        seeds = [secrets.randbits(62), secrets.randbits(62)]
+        facts = {"space": space.spec(), "layout": "dual", "poll_s": 1.0, "seeds": seeds}
+        try:
+            self.engine = Engine(
+                self._folder, facts, mode=space.mode, layout="dual", budget=budget,
+                durability="os", logged=False,
+            )  # fmt: skip
+        except BaseException:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise
+        self._channel = Channel("bucket", space, "dual", 1.0, self.engine, SystemClock())
+
+    # ---- time ------------------------------------------------------------------------------
+
+    @property
+    def newest(self) -> int:
+        """The channel's time."""
+        return self.engine.newest
+
+    def advance(self, now: int) -> None:
+        """Let the channel's time be `now` if that is later."""
+        if now > self.engine.newest:
+            self.engine.state[at.C_NEWEST] = now
+
+    # ---- rows ------------------------------------------------------------------------------
+
+    def run(self, ran: Ran, *, deltas: bool = False) -> Iterator[pa.Table]:
+        """Run rows in order; answers as tables with `row`, `subscription`, `event`, ..."""
+        engine = self.engine
+        if deltas:
+            engine.watch_deltas()
+        # A change is judged against what was valid then: no row after it may have run.
+        most = 1 if engine.deltas else _MOST_ROWS
+        count = len(ran.starts)
+        for first in range(0, count, most):
+            limit = min(first + most, count)
+            begin = int(ran.starts[first])
+            end = len(ran.rows) if limit == count else int(ran.starts[limit])
+            starts = ran.starts[first:limit] - begin
+            for table in self._run(ran, ran.rows[begin:end], starts, first):
+                if table.num_rows:
+                    yield table
+
+    def _run(self, ran: Ran, rows: Words, starts: Words, first: int) -> list[pa.Table]:
+        engine = self.engine
+        call = engine.call
+        tables: list[pa.Table] = []
+        done = 0
+
+        def part(result: int) -> bytes:
+            """Take the answers of the rows done so far out of the engine's memory."""
+            nonlocal done
+            limit = int(engine.state[at.C_ROW])
+            answers = Answers(engine, starts, done, limit, first)
+            if result & 256:
+                answers.keep(holding(engine, answers, starts, engine.newest))
+            tables.append(batches._table(self._channel, answers, starts))
+            for row in (np.flatnonzero(call.duplicates[done:limit]) + done).tolist():
+                start = int(starts[row])
+                # A cancel went to every bucket, and only a few have what it names.
+                if call.duplicates[row] != UNKNOWN and not rows[start + at.R_SEQ]:
+                    reason = batches._repeated(self._channel, rows, starts, row)
+                    if reason:
+                        ran.rejected.append((first + row, reason))
+            self._note_cancels(rows, starts[done:limit], call.own[done:limit])
+            done = limit
+            return b""
+
+        with engine.lock:
+            call.use_rows(rows)
+            call.room_for(len(starts))
+            try:
+                engine.write(len(rows), len(starts), part)
+            finally:
+                call.use_rows(engine.own_rows)
+        return tables
+
+    def _note_cancels(self, rows: Words, starts: Words, refs: Words) -> None:
+        """Let a cancel that landed end when its subscription would have: it counts as long."""
+        landed = np.flatnonzero(rows[starts] & 0xFF == at.CANCEL)
+        heap = self.engine.sides[0].memory.heap
+        for row in landed.tolist():
+            ref = int(refs[row])
+            if ref < at.ON_DISK:
+                rows[int(starts[row]) + at.R_UNTIL] = heap[ref + at.UNTIL]
+
+    @property
+    def can_follow(self) -> bool:
+        """Whether `replay` may add to what is here already.
+
+        What a sealed subscription was answered with is noted when the answer is found: rows
+        that are stored without looking for answers would leave that out.
+        """
+        return not self._remembers or not any(s.tree.readers for s in self.engine.sides)
+
+    @property
+    def remembers_any(self) -> bool:
+        """Whether a subscription that has ended may still count: an event is still valid."""
+        return self._remembers and self.engine._latest_event_end() > self.newest
+
+    def replay(self, parts: list[Words], newest: int, next_seq: int) -> None:
+        """Store rows again that `lasting` gave, up to where the channel stood then."""
+        engine = self.engine
+        with engine.lock:
+            if parts:
+                engine._replay(rows_of(parts).by_seq().rows, 1)
+                engine.call.use_rows(engine.own_rows)
+            if self._remembers:
+                kernel.forget_kept(engine.sides[0].memory.address)
+            engine.state[at.C_NEXT_SEQ] = next_seq
+            self.advance(newest)
+            engine.drop_expired()
+
+    # ---- what counts ------------------------------------------------------------------------
+
+    def lasting(self, ran: Ran, *, cancels: bool = True) -> Ran:
+        """The rows that still count.
+
+        An event counts until it ends; a subscription too, and as long as an event it may have
+        been answered with is valid if somebody may ask for what is `unseen`. A cancel counts
+        as long as the subscription it names: without `cancels`, `ran` holds all of that one's
+        rows, and both go as soon as they may.
+        """
+        rows, starts = ran.rows, ran.starts
+        kinds = ran.kinds
+        until = rows[starts + at.R_UNTIL]
+        counts = (until > self.newest) & (kinds != at.VOID)
+        subs, cancel = kinds == at.SUBSCRIBE, kinds == at.CANCEL
+        over = subs & (until <= self.newest)
+        some = bool(cancel.any()) and not cancels
+        if some:
+            over |= subs & np.isin(rows[starts + at.R_SEQ], rows[starts[cancel] + at.R_AT])
+            counts &= ~over
+        if self.remembers_any:
+            asked = np.flatnonzero(over)
+            counts[asked] = self._kept(ran, asked) > self.newest
+        counts |= cancel
+        if some:
+            there = rows[starts[counts & subs] + at.R_SEQ]
+            counts[cancel] = np.isin(rows[starts[cancel] + at.R_AT], there)
+        return ran.picked(np.flatnonzero(counts))
+
+    def _kept(self, ran: Ran, over: Words) -> Words:
+        """For subscriptions that are over: the latest end of a valid event each has met."""
+        kept = np.full(len(over), -FOREVER, np.int64)
+        for first in range(0, len(over), _MOST_QUESTIONS):
+            asked = ran.picked(over[first : first + _MOST_QUESTIONS])
+            if asked is ran:
+                asked = Ran(ran.rows.copy(), ran.starts)
+            rows, starts = asked.rows, asked.starts
+            rows[starts] = (rows[starts] >> 32 << 32) | at.FIND
+            rows[starts + at.R_NOW] = self.newest
+            kept[first : first + len(starts)] = self._latest_ends(rows, len(starts))
+        return kept
+
+    def _latest_ends(self, asked: Words, count: int) -> Words:
+        """For each question, the latest end among the events that answer it."""
+        engine = self.engine
+        call = engine.call
+        ends = np.full(count, -FOREVER, np.int64)
+        with engine.lock:
+            call.use_rows(asked)
+            call.room_for(count)
+            try:
+                engine.state[at.C_AFTER] = -1
+                found = engine.ask(len(asked)) >> 16
+                if not found:
+                    return ends
+                counts = call.row_counts[:count].copy()
+                codes = call.codes[:found] & ~np.int32(at.MAYBE)
+                refs = call.event_refs[: int(engine.state[at.C_EVENT_REF_COUNT])]
+                events = rows_of([engine.pack(at.EVENTS, refs)])
+                until = events.rows[events.starts + at.R_UNTIL]
+            finally:
+                call.use_rows(engine.own_rows)
+        heads = np.cumsum(counts) - counts
+        some = counts > 0
+        ends[some] = np.maximum.reduceat(until[codes], heads[some])
+        return ends
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of memory in use."""
+        return sum(side.memory.size_bytes for side in self.engine.sides)
+
+    def close(self) -> None:
+        """Let go of memory and files."""
+        with contextlib.suppress(OSError):
+            self.engine.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def in_order(packets: Iterable[bytes | memoryview | pa.Buffer]) -> Ran:
+    """The rows of some packets, in the order they are to run."""
+    given = rows_of([np.frombuffer(packet, np.int64) for packet in packets])
+    rows, starts = given.rows, given.starts
+    order = np.argsort(given.at, kind="stable")
+    kernel.settle(rows, rows.view(np.uint8), starts, order, np.empty_like(order))
+    out = np.empty_like(rows)
+    kernel.gather(rows, starts, order, out)
+    kernel.walk(out, starts)
+    return Ran(out, starts)
+
+
+def rows_of(parts: list[Words]) -> Ran:
+    """Rows that lie end to end in some arrays; a copy."""
+    rows = np.concatenate([np.zeros(0, np.int64), *parts])
+    starts = np.empty(len(rows) // at.R_BODY, np.int64)
+    return Ran(rows, starts[: int(kernel.walk(rows, starts))])
+
+
+def _spark_folder() -> str | None:
+    """A folder that Spark removes at its end, for what does not fit into memory."""
+    folder = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
+    return folder if folder and os.path.isdir(folder) else None

@@ -1,0 +1,128 @@
+"""Options of the format `tideline`, read and checked.
+
+Every mistake is `InvalidRequest` that names the option and what it may be. Spark hands over
+names in any case (`startingPosition`), so they are known here in lower case.
+
+Pure functions; safe from any thread.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from tideline.clock import to_us
+from tideline.errors import InvalidRequest
+
+__all__ = ["Target", "choice", "json_object", "number", "target", "time_us"]
+
+_NAMES = {
+    "read": ["channel", "kind", "place", "since", "until", "where"],
+    "follow": ["channel", "kind", "startingPosition", "maxRowsPerBatch"],
+    "write": ["channel", "op", "space", "rejected", "order", "writer", "number"],
+    "stream": ["channel", "op", "space", "rejected", "order"],
+}
+_SPARKS = {"path", "checkpointlocation", "queryname"}  # Spark hands these on
+_ELSEWHERE = {
+    "read": "a batch read", "follow": "a streaming read", "write": "a batch write",
+    "stream": "a streaming write",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Target:
+    """Which channel of which store."""
+
+    path: str
+    channel: str
+
+
+def target(options: Mapping[str, str], doing: str) -> Target:
+    """The store and channel; options that are not for what is being done are refused."""
+    known = {name.lower(): name for name in _NAMES[doing]}
+    for given in options:
+        if given.lower() in known or given.lower() in _SPARKS:
+            continue
+        other = [_ELSEWHERE[where] for where, names in _NAMES.items()
+                 if given.lower() in (name.lower() for name in names)]  # fmt: skip
+        hint = f"it is one of {' and '.join(other)}" if other else "it is unknown"
+        raise InvalidRequest(
+            f"{_ELSEWHERE[doing]} takes no such option, {hint}: "
+            f"there are {', '.join(known.values())}",
+            option=given,
+        )
+    path, channel = options.get("path"), options.get("channel")
+    if not path:
+        raise InvalidRequest("the store's folder is missing: give it to load() or save()")
+    if not channel:
+        raise InvalidRequest("the option channel is missing", path=path)
+    if "://" in path:
+        raise InvalidRequest("the path must be the folder of a store", path=path)
+    return Target(os.path.abspath(path), channel)
+
+
+def choice(options: Mapping[str, str], name: str, allowed: tuple[str, ...], default: str) -> str:
+    """One of a few words.
+
+    >>> choice({}, "kind", ("events", "answers"), "events")
+    'events'
+    """
+    value = options.get(name, default)
+    if value not in allowed:
+        raise InvalidRequest(f"the option {name} must be one of {', '.join(allowed)}", given=value)
+    return value
+
+
+def number(options: Mapping[str, str], name: str, least: int) -> int | None:
+    """A whole number, if it is given."""
+    text = options.get(name)
+    if text is None:
+        return None
+    try:
+        value = int(text)
+    except ValueError:
+        value = least - 1
+    if value < least:
+        raise InvalidRequest(f"the option {name} must be a whole number from {least} on",
+                             given=text)  # fmt: skip
+    return value
+
+
+def time_us(options: Mapping[str, str], name: str) -> int | None:
+    """A time: ISO 8601, or seconds since 1970. One without a zone is UTC.
+
+    >>> time_us({"since": "1970-01-01T00:01:00"}, "since")
+    60000000
+    """
+    text = options.get(name)
+    if text is None:
+        return None
+    try:
+        try:
+            moment = datetime.fromtimestamp(float(text), UTC)
+        except ValueError:
+            moment = datetime.fromisoformat(text)
+        return to_us(moment, name)
+    except (ValueError, OverflowError, OSError):
+        raise InvalidRequest(
+            f"the option {name} must be ISO 8601 or seconds since 1970", given=text
+        ) from None
+
+
+def json_object(options: Mapping[str, str], name: str) -> dict[str, Any] | None:
+    """A JSON object, if it is given."""
+    text = options.get(name)
+    if text is None:
+        return None
+    try:
+        value = msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise InvalidRequest(f"the option {name} must be JSON: {error}", given=text) from None
+    if not isinstance(value, dict):
+        raise InvalidRequest(f"the option {name} must be a JSON object", given=text)
+    return value

@@ -1,0 +1,273 @@
+"""What a config says as a whole: keys that do not go together, columns that are not there.
+
+`columns_of(config)` follows the names of the columns through the stages, as far as they are
+known before Spark has looked at the source. Needs no Spark.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path as File
+from typing import TYPE_CHECKING, Any
+
+from tideline.errors import InvalidRequest
+from tideline.space import Space, space_from_spec
+from tideline.space.place import CELLS
+from tideline.spark.pipeline import generator, keys
+from tideline.spark.pipeline.locate import Path
+from tideline.spark.pipeline.typenames import type_problem
+
+if TYPE_CHECKING:
+    from tideline.spark.pipeline.config import Config, Problems
+
+__all__ = ["check_columns", "check_config", "columns_of", "condition_of", "space_of"]
+
+_KAFKA = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
+OPS = ("publish", "subscribe", "cancel")
+
+
+def check_config(config: Config, problems: Problems) -> None:
+    """Add everything that is wrong with a config whose keys are right."""
+    _check_source(config, problems)
+    _check_clean(config, problems)
+    _check_place(config, problems)
+    _check_operation(config, problems)
+    _check_folders(config, problems)
+    deduplicate, run = config.deduplicate, config.run
+    if deduplicate and not 0 < deduplicate.within_s <= 1e9:
+        problems.add(("deduplicate", "within_s"), "within_s must be over 0 and at most 1e9")
+    if run.every_s is not None and not 0 <= run.every_s <= 86_400:
+        problems.add(("run", "every_s"), "every_s must be 0 to 86400 seconds")
+    if config.store.durability not in ("os", "disk"):
+        problems.add(("store", "durability"), 'durability must be "os" or "disk"')
+    for path, make in ((("store", "space"), space_of), (("condition", "where"), condition_of)):
+        try:
+            make(config)
+        except InvalidRequest as error:
+            problems.add(path, str(error))
+    if not problems.texts:
+        known = columns_of(config)
+        if known is not None:
+            check_columns(config, known, problems)
+
+
+def space_of(config: Config) -> Space | None:
+    """The space the config names; None when it leaves it to the channel."""
+    return None if config.store.space is None else space_from_spec(dict(config.store.space))
+
+
+def condition_of(config: Config) -> Any:
+    """The condition, parsed; None when there is none."""
+    from tideline.where import parse, parse_text
+
+    if config.condition is None:
+        return None
+    where = config.condition.where
+    return parse_text(where) if isinstance(where, str) else parse(where)
+
+
+# ---- columns -----------------------------------------------------------------------------
+
+
+def columns_of(config: Config) -> list[str] | None:
+    """The columns after parsing, as far as they are known without Spark; else None."""
+    schema = list(config.schema)
+    kind = config.source.format
+    if kind == "generator":
+        return [*generator.columns(config.source.options or {}), *schema]
+    if kind == "rate":
+        return ["timestamp", "value"]
+    if config.parsed_as == "columns":
+        return None
+    own = _KAFKA if kind == "kafka" else [config.parse.column]
+    return [*(name for name in own if name not in schema), *schema]
+
+
+def check_columns(config: Config, known: list[str], problems: Problems) -> None:
+    """Every column that is named is there when it is named."""
+    names = list(known)
+
+    def need(path: Path, column: Any) -> None:
+        from tideline.spark.pipeline.config import did_you_mean
+
+        if isinstance(column, str) and column not in names:
+            problems.add(path, f"there is no column {column!r}{did_you_mean(column, names)}")
+
+    for column, clean in config.clean.items():
+        if clean.sql is None:
+            need(("clean", column, "from") if clean.from_ else ("clean", column),
+                 clean.from_ or column)  # fmt: skip
+        if clean.from_ in names and clean.from_ != column:
+            names.remove(str(clean.from_))
+        if column not in names:
+            names.append(column)
+    place, operation = config.place, config.operation
+    for n, column in enumerate(place.point or []):
+        need(("place", "point", n), column)
+    need(("place", "column"), place.column)
+    need(("place", "radius_m"), place.radius_m)
+    for name in ("op_column", "id", "at", "until", "ttl_s", "since", "since_s", "user",
+                 "body_json", "where", "unseen"):  # fmt: skip
+        need(("operation", name), getattr(operation, name))
+    for n, column in enumerate(operation.body if isinstance(operation.body, list) else []):
+        need(("operation", "body", n), column)
+    if config.deduplicate:
+        for n, column in enumerate(config.deduplicate.by):
+            need(("deduplicate", "by", n), column)
+        need(("deduplicate", "time"), config.deduplicate.time)
+
+
+# ---- sections ------------------------------------------------------------------------------
+
+
+def _check_source(config: Config, problems: Problems) -> None:
+    from tideline.spark.pipeline.config import FILES
+
+    source, parse = config.source, config.parse
+    if source.format in FILES and not source.path:
+        problems.add(("source",), f"the format {source.format} needs a path")
+    if source.format in ("generator", "kafka", "rate") and source.path:
+        problems.add(("source", "path"), f"the format {source.format} takes no path")
+    if source.format == "generator":
+        for name, message in generator.problems(source.options or {}).items():
+            path: Path = ("source", "options", name) if name else ("source",)
+            problems.add(path, message)
+    if source.format == "kafka":
+        options = source.options or {}
+        if not any(name in options for name in ("subscribe", "subscribePattern", "assign")):
+            problems.add(("source",), 'kafka needs the option "subscribe" with the topic')
+        if "kafka.bootstrap.servers" not in options:
+            problems.add(("source",), 'kafka needs the option "kafka.bootstrap.servers"')
+    _check_options(source.options, ("source", "options"), problems)
+    _check_options(parse.options, ("parse", "options"), problems)
+    _check_options(config.spark.config, ("spark", "config"), problems)
+    if parse.format not in (None, "json", "csv", "columns"):
+        problems.add(("parse", "format"), 'parse.format must be "json", "csv" or "columns"')
+    elif config.parsed_as != "columns" and not config.schema:
+        problems.add(
+            ("parse", "format") if parse.format else ("source", "format"),
+            f"{config.parsed_as} text needs a [schema]: its columns and their types",
+        )
+    elif parse.format is None and (
+        source.format in ("text", "kafka") or (source.options or {}).get("text") is True
+    ):
+        message = f'{source.format} holds texts: say parse.format = "json" or "csv"'
+        problems.add(("source", "format"), f'{message}, or "columns" to take them as they are')
+
+
+def _check_options(given: Mapping[str, Any] | None, path: Path, problems: Problems) -> None:
+    for name, value in (given or {}).items():
+        if not isinstance(value, (str, bool, int, float)):
+            problems.add((*path, name), f"{name} must be a text, a number, true or false")
+
+
+def _check_clean(config: Config, problems: Problems) -> None:
+    for column, clean in config.clean.items():
+        path: Path = ("clean", column)
+        if clean.from_ and clean.sql:
+            problems.add((*path, "sql"), f"{column} is made from a column or by sql, not both")
+        if clean == keys.Clean():
+            problems.add(path, f"[clean.{column}] says nothing to do")
+        wrong = type_problem(clean.cast) if clean.cast else None
+        if wrong:
+            problems.add((*path, "cast"), wrong)
+        if clean.min is not None and clean.max is not None:
+            try:
+                if clean.min > clean.max:
+                    problems.add((*path, "max"), f"max is below min, {clean.min}")
+            except TypeError:
+                problems.add((*path, "max"), "min and max must be of one kind")
+
+
+def _check_place(config: Config, problems: Problems) -> None:
+    place = config.place
+    if (place.point is None) == (place.column is None):
+        problems.add(("place",), "[place] needs point = [lon, lat] or column, one of the two")
+        return
+    if place.store_as not in ("point", "cell"):
+        problems.add(("place", "store_as"), 'store_as must be "point" or "cell"')
+    for name in ("radius_m", "level") if place.point is None else ():
+        if getattr(place, name) is not None:
+            problems.add(("place", name), f"{name} goes with point")
+    if place.level is not None and place.store_as != "cell":
+        problems.add(("place", "level"), 'level goes with store_as = "cell"')
+    if place.radius_m is not None and place.store_as == "cell":
+        problems.add(("place", "radius_m"), "a cell has no radius")
+    if isinstance(place.radius_m, (int, float)) and place.radius_m <= 0:
+        problems.add(("place", "radius_m"), "radius_m must be over 0")
+    try:
+        space = space_of(config)
+    except InvalidRequest:
+        return  # said elsewhere
+    if space is not None:
+        check_space(config, space, problems)
+
+
+def check_space(config: Config, space: Space, problems: Problems) -> None:
+    """Whether places of this config are places of a space."""
+    place = config.place
+    kind = space.spec()["kind"]
+    if place.point is not None and space.mode != CELLS:
+        problems.add(("place", "point"), f"a {kind} channel has no points: give column")
+    depth = space.spec().get("depth")
+    if place.level is not None and (depth is None or not 1 <= place.level <= depth):
+        limit = "only a quad tree has levels" if depth is None else f"level must be 1 to {depth}"
+        problems.add(("place", "level"), limit)
+
+
+def _check_operation(config: Config, problems: Problems) -> None:
+    operation = config.operation
+    path: Path = ("operation",)
+    if operation.op not in OPS:
+        problems.add((*path, "op"), 'op must be "publish", "subscribe" or "cancel"')
+    if operation.op_column and operation.op != "publish":
+        problems.add((*path, "op_column"), "give op or op_column, not both")
+    for one, other in (("until", "ttl_s"), ("since", "since_s")):
+        if getattr(operation, one) is not None and getattr(operation, other) is not None:
+            problems.add((*path, other), f"give {one} or {other}, not both")
+    if operation.body != "*" and operation.body_json:
+        problems.add((*path, "body_json"), "give body or body_json, not both")
+    if isinstance(operation.body, str) and operation.body != "*":
+        problems.add((*path, "body"), 'body is a list of columns, or "*" for all of them')
+    if operation.op == "subscribe" and not operation.user:
+        problems.add(path, "a subscription needs user: the column that says who subscribes")
+    if operation.op == "cancel" and not operation.id:
+        problems.add(path, "a cancel needs id: the column with the subscription's id")
+    ttl = operation.ttl_s
+    if isinstance(ttl, (int, float)) and ttl <= 0:
+        problems.add((*path, "ttl_s"), "ttl_s must be over 0")
+
+
+def _check_folders(config: Config, problems: Problems) -> None:
+    """What the pipeline writes must not be what it reads, nor lie in one folder."""
+    written = {
+        ("run", "checkpoint"): config.run.checkpoint,
+        ("store", "folder"): config.store.folder,
+        ("archive", "folder"): config.archive.folder if config.archive else None,
+        ("dead_letters", "folder"): config.dead_letters.folder,
+    }
+    seen: dict[str, Path] = {}
+    for path, given in written.items():
+        if not given:
+            continue
+        if "://" in given:
+            problems.add(path, f"{'.'.join(path)} must be a folder of this machine")
+            continue
+        folder = config.resolve(given)
+        for source in config.paths:
+            if "://" not in source and File(folder).is_relative_to(_fixed_part(source)):
+                problems.add(path, f"{folder} lies in the folder that the source reads, {source}")
+        if folder in seen:
+            other = ".".join(map(str, seen[folder]))
+            problems.add(path, f"{'.'.join(path)} and {other} are the same folder")
+        seen[folder] = path
+
+
+def _fixed_part(path: str) -> str:
+    """A path up to its first wildcard; a file's folder is not meant by its name."""
+    parts = File(path).parts
+    for n, part in enumerate(parts):
+        if any(sign in part for sign in "*?[{"):
+            return os.path.join(*parts[:n], "\0")  # files of a folder: nothing lies in them
+    return path

@@ -1,0 +1,97 @@
+"""The second stage: what becomes of one column, and why a row is bad.
+
+    from or sql -> trim -> cast -> default -> required -> min, max -> one_of
+
+The first check that fails is the reason. Casts never fail a batch: what cannot be cast is null,
+and was something, so the row is bad.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+from tideline.spark.pipeline import keys
+from tideline.where.schema import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    At = Callable[..., AbstractContextManager[None]]
+    Look = Callable[[DataFrame, Column], None]
+
+__all__ = ["cleaned", "shown"]
+
+
+def cleaned(
+    frame: DataFrame, name: str, clean: keys.Clean, at: At, look: Look
+) -> tuple[Column, Column | None]:
+    """A cleaned column, and why a row is bad, null for a good one."""
+    from pyspark.sql import functions as F
+
+    checks: list[Column] = []
+
+    def fail(bad: Column, *reason: Column | str) -> None:
+        parts = [F.lit(part) if isinstance(part, str) else part for part in reason]
+        checks.append(F.when(bad, F.concat(*parts)))
+
+    with at("clean", name, "sql"):
+        value = F.expr(clean.sql) if clean.sql else F.col(quoted(clean.from_ or name))
+        look(frame, value)
+    if clean.trim:
+        text = F.trim(value.cast("string"))
+        value = F.when(text != "", text)
+    if clean.cast:
+        given = value
+        with at("clean", name, "cast"):
+            value = given.try_cast(clean.cast)
+            look(frame, value)
+        fail(
+            given.isNotNull() & value.isNull(),
+            f"{name}: ", shown(given), f" is not of the type {clean.cast}",
+        )  # fmt: skip
+    if clean.default is not None:
+        with at("clean", name, "default"):
+            kind = frame.select(value.alias("v")).schema["v"].dataType
+            value = F.coalesce(value, _literal(clean.default).cast(kind))
+            look(frame, value)
+    if clean.required:
+        fail(value.isNull(), f"{name} is missing")
+    for key, words in (("min", "at least"), ("max", "at most")):
+        bound = getattr(clean, key)
+        if bound is not None:
+            with at("clean", name, key):
+                limit = _literal(bound)
+                bad = value < limit if key == "min" else value > limit
+                look(frame, bad)
+            fail(bad, f"{name} must be {words} {bound}, not ", shown(value))
+    if clean.one_of is not None:
+        with at("clean", name, "one_of"):
+            bad = ~value.isin([_plain(item) for item in clean.one_of])
+            look(frame, bad)
+        known = ", ".join(str(item) for item in clean.one_of)
+        fail(bad, f"{name} must be one of {known}, not ", shown(value))
+    return value, F.coalesce(*checks) if checks else None
+
+
+def _literal(value: Any) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.lit(_plain(value))
+
+
+def _plain(value: Any) -> Any:
+    """A value of TOML as Spark takes it: a time without a zone is UTC, as everywhere here."""
+    if isinstance(value, datetime.datetime) and value.tzinfo is None:
+        return value.replace(tzinfo=datetime.UTC)
+    return value
+
+
+def shown(value: Column) -> Column:
+    """A value in a reason: quoted, and never long."""
+    from pyspark.sql import functions as F
+
+    text = F.make_valid_utf8(F.coalesce(value.cast("string"), F.lit("null")))
+    return F.concat(F.lit("'"), F.substring(text, 1, 60), F.lit("'"))

@@ -1,0 +1,274 @@
+"""What a config would do, in plain words, stage by stage. Starts neither Spark nor a store.
+
+`explain(config)` says what the config says; `surroundings(config)` looks at what is there: the
+source's files, the channel, how far an earlier run got.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import textwrap
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from tideline.lsm.manifest import Manifest
+from tideline.spark.pipeline import generator, keys
+from tideline.spark.pipeline.config import FILES, Config
+from tideline.spark.pipeline.source import is_endless
+
+__all__ = ["explain", "surroundings"]
+
+_WIDTH = 96
+
+
+def explain(config: Config) -> str:
+    """The stages of a pipeline, in the order they run."""
+    stages: list[tuple[str, Iterable[str]]] = [
+        ("source", _source(config)),
+        ("parse", _parse(config)),
+        ("clean", _clean(config)),
+        ("place", _place(config)),
+        ("deduplicate", _deduplicate(config)),
+        ("condition", _condition(config)),
+        ("store", _store(config)),
+        ("archive", _archive(config)),
+        ("dead letters", _dead(config)),
+        ("restart", _restart(config)),
+    ]
+    lines = [f"The pipeline {config.name}"]
+    for title, sentences in stages:
+        for n, sentence in enumerate(sentences):
+            head = f"  {title if n == 0 else '':<13}"
+            lines += textwrap.wrap(
+                sentence, _WIDTH, initial_indent=head, subsequent_indent=" " * 15,
+                break_on_hyphens=False, break_long_words=False,
+            )  # fmt: skip
+    return "\n".join(lines)
+
+
+def _source(config: Config) -> Iterable[str]:
+    source = config.source
+    options = source.options or {}
+    if source.format == "generator":
+        rows, rate = options.get("rows"), options.get("rows_per_second")
+        many = f"{rows:,} rows" if rows else "rows without end"
+        speed = f", {rate:,} a second" if rate else ""
+        yield f"makes {many}{speed} of incidents over New York State"
+        shares = [f"{options[name]:.1%} {word}" for name, word in (
+            ("subscribe", "subscriptions"), ("bad", "broken"), ("repeat", "repeated"),
+            ("late", "an hour late")) if options.get(name)]  # fmt: skip
+        if shares:
+            yield f"of these are {', '.join(shares)}"
+    elif config.paths:
+        yield f"reads {source.format} files from {', '.join(config.paths)}"
+    elif source.format == "kafka":
+        topic = options.get("subscribe") or options.get("subscribePattern") or options.get("assign")
+        yield f"reads the Kafka topic {topic} at {options.get('kafka.bootstrap.servers')}"
+    else:
+        yield f"reads Spark's source {source.format}"
+    yield _how_long(config)
+    names = sorted(name for name in options if name not in generator.OPTIONS)
+    if names:
+        given = ", ".join(f"{name} = {options[name]}" for name in names)
+        yield f"Spark's reader is told: {given}"
+
+
+def _how_long(config: Config) -> str:
+    every_s = config.run.every_s
+    if not config.source.stream:
+        return "everything is one batch; a second run finds it stored and does nothing"
+    if (config.source.options or {}).get("rows") and config.source.format == "generator":
+        return "a batch after the other until the last, then it ends"
+    if every_s is None and not is_endless(config):
+        return (
+            "what is there when it starts, then it ends; a later run goes on with what is new "
+            "(a source that Spark cannot follow is read as one batch, once)"
+        )
+    pause = f"every {every_s:g} s" if every_s else "without a pause"
+    return f"looks for new rows {pause}, until it is stopped"
+
+
+def _parse(config: Config) -> Iterable[str]:
+    fields = ", ".join(f"{name} ({kind})" for name, kind in config.schema.items())
+    if config.parsed_as == "columns":
+        yield "nothing to do: the source has columns"
+        if fields:
+            yield f"these must be there, or be castable: {fields}"
+        return
+    what = "one JSON object" if config.parsed_as == "json" else "one CSV record"
+    yield f"each text in `{config.parse.column}` must be {what} with {fields}"
+    if config.parsed_as == "json":
+        yield "fields may be missing (they are null) and others are passed over"
+
+
+def _clean(config: Config) -> Iterable[str]:
+    said = [f"{name}: {', '.join(_steps(clean))}" for name, clean in config.clean.items()]
+    said += [f"every row must keep the rule {rule.sql}" for rule in config.rules]
+    return said or ["nothing to do"]
+
+
+def _steps(clean: keys.Clean) -> Iterable[str]:
+    if clean.from_:
+        yield f"renamed from {clean.from_}"
+    if clean.sql:
+        yield f"made by {clean.sql}"
+    if clean.trim:
+        yield "blanks cut off, empty is missing"
+    if clean.cast:
+        yield f"cast to {clean.cast}"
+    if clean.default is not None:
+        yield f"{clean.default!r} where there is none"
+    if clean.required:
+        yield "must be there"
+    for name, words in (("min", "at least"), ("max", "at most")):
+        if getattr(clean, name) is not None:
+            yield f"{words} {getattr(clean, name)}"
+    if clean.one_of:
+        yield f"one of {', '.join(map(str, clean.one_of))}"
+
+
+def _place(config: Config) -> Iterable[str]:
+    place = config.place
+    if place.column is not None:
+        yield f"the text in {place.column} is the place"
+        return
+    assert place.point is not None
+    point = f"({place.point[0]}, {place.point[1]})"
+    if place.store_as == "cell":
+        level = f" at level {place.level}" if place.level else ""
+        yield f"the cell{level} that the point {point} lies in"
+    elif place.radius_m is None:
+        yield f"the point {point}; one outside the bounds is a dead letter"
+    else:
+        radius = place.radius_m
+        metres = f"{radius} metres" if isinstance(radius, str) else f"{radius:g} metres"
+        yield f"a circle around {point} of {metres}"
+
+
+def _deduplicate(config: Config) -> Iterable[str]:
+    wanted = config.deduplicate
+    if wanted is None:
+        yield "no: every row counts, none is late"
+        return
+    time = wanted.time or config.operation.at
+    yield (
+        f"rows with the same {', '.join(wanted.by)} whose {time} lie less than "
+        f"{wanted.within_s:g} s apart: the first is taken, the others are counted as duplicates"
+    )
+    yield (
+        f"rows whose {time} is more than {wanted.within_s:g} s before the newest of earlier "
+        "batches are counted as late"
+    )
+
+
+def _condition(config: Config) -> Iterable[str]:
+    if config.condition is None:
+        return ["none: every row is wanted"]
+    where = config.condition.where
+    shown = where if isinstance(where, str) else json.dumps(where, default=str)
+    return [f"only rows that meet {shown}; the others are counted as filtered"]
+
+
+def _store(config: Config) -> Iterable[str]:
+    store, operation = config.store, config.operation
+    where = config.resolve(store.folder) if store.folder else "the database that is passed to run"
+    space = ""
+    if store.space is not None:
+        settings = ", ".join(f"{k} {v}" for k, v in store.space.items() if k != "kind")
+        space = f" ({store.space['kind']}{': ' if settings else ''}{settings})"
+    verb = f"does what {operation.op_column} says" if operation.op_column else operation.op
+    yield f"{verb} in the channel {store.channel}{space} of {where}"
+    parts = [f"id from {operation.id}" if operation.id else "ids made up", f"time {operation.at}"]
+    for name in ("until", "ttl_s", "since", "since_s", "user", "where"):
+        value = getattr(operation, name)
+        if value is not None:
+            parts.append(f"{name} {value}")
+    if operation.op == "publish":
+        body = operation.body_json or operation.body
+        shown = "all columns" if body == "*" else body if isinstance(body, str) else ", ".join(body)
+        parts.append(f"body {'the JSON in ' if operation.body_json else ''}{shown}")
+    yield "; ".join(parts)
+    yield "each batch in the order of its times; a batch is stored once, whatever happens"
+
+
+def _archive(config: Config) -> Iterable[str]:
+    archive = config.archive
+    if archive is None:
+        yield "none"
+        return
+    by = "day" if archive.level == 0 else f"day and area ({archive.level} of the place)"
+    yield f"what was stored, as Parquet files by {by} in {config.resolve(archive.folder)}"
+
+
+def _dead(config: Config) -> Iterable[str]:
+    yield f"bad rows with stage, reason and text, as Parquet files in {config.dead_folder}"
+
+
+def _restart(config: Config) -> Iterable[str]:
+    yield f"goes on from {config.checkpoint}: nothing lost, nothing twice"
+
+
+# ---- what is there -------------------------------------------------------------------------------
+
+
+def surroundings(config: Config) -> list[str]:
+    """What a run would find now, one sentence each."""
+    return [*_files(config), *_channel(config), *_progress(config)]
+
+
+def _files(config: Config) -> Iterable[str]:
+    if config.source.format not in FILES:
+        return
+    for path in config.paths:
+        if "://" in path:
+            continue
+        found = [Path(name) for name in glob.glob(path)]
+        files = [f for p in found for f in (p.iterdir() if p.is_dir() else [p])]
+        files = [f for f in files if f.is_file() and f.name[0] not in "._"]
+        size = sum(f.stat().st_size for f in files)
+        if not found:
+            yield f"source: there is nothing at {path}"
+        else:
+            yield f"source: {len(files):,} files, {size / 1e6:,.1f} MB at {path}"
+
+
+def _channel(config: Config) -> Iterable[str]:
+    store = config.store
+    if store.folder is None:
+        return
+    folder = Path(config.resolve(store.folder))
+    if not (folder / "MANIFEST").exists():
+        yield "store: the database is made by the first run"
+        return
+    document = Manifest(folder / "MANIFEST").load() or {}
+    channel = document.get("channels", {}).get(store.channel)
+    if channel is None:
+        yield f"store: the channel {store.channel} is made by the first run"
+        return
+    facts = (Manifest(folder / "channels" / channel / "MANIFEST").load() or {}).get("facts", {})
+    has: dict[str, Any] = facts.get("space", {})
+    yield f"store: the channel {store.channel} is there, its space is {has.get('kind')}"
+    wanted = store.space
+    if wanted is not None and _same(dict(wanted)) != _same(has):
+        yield f"store: a run would fail: the channel's space is {has}, the config's {dict(wanted)}"
+
+
+def _same(spec: dict[str, Any]) -> dict[str, Any]:
+    bounds = spec.get("bounds")
+    return {**spec, "bounds": [float(side) for side in bounds]} if bounds else spec
+
+
+def _progress(config: Config) -> Iterable[str]:
+    path = config.checkpoint / "batches.jsonl"
+    if not (config.checkpoint / "pipeline.json").exists():
+        yield "checkpoint: new; the source is read from its beginning"
+        return
+    lines = path.read_bytes().splitlines() if path.exists() else []
+    if not lines:
+        yield "checkpoint: no batch is done yet"
+        return
+    last = json.loads(lines[-1])
+    counts = ", ".join(f"{count:,} {name}" for name, count in last["totals"].items() if count)
+    yield f"checkpoint: {last['batch'] + 1:,} batches are done: {counts or 'no rows'}"

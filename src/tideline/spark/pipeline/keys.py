@@ -1,0 +1,273 @@
+"""The keys a pipeline's config may have: one class a section, one field a key.
+
+    key(kind, doc, default)     kind says what a value may be (`KINDS`), doc what it is for
+
+The classes are plain data: `config.py` reads them from TOML and finds what is wrong,
+`reference()` writes them down for docs/guide/pipeline.md (a test compares the two).
+Needs neither Spark nor a store.
+"""
+
+# ruff: noqa: RUF009
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = [
+    "KINDS",
+    "SECTIONS",
+    "Archive",
+    "Clean",
+    "Condition",
+    "DeadLetters",
+    "Deduplicate",
+    "Operation",
+    "Parse",
+    "Place",
+    "Rule",
+    "Run",
+    "Source",
+    "Spark",
+    "Store",
+    "key_of",
+    "reference",
+]
+
+REQUIRED = dataclasses.MISSING
+
+KINDS = {
+    "text": "text",
+    "whole": "whole number",
+    "number": "number",
+    "flag": "true or false",
+    "texts": "list of texts",
+    "paths": "text or list of texts",
+    "table": "table",
+    "column": "column",
+    "columns": "list of columns",
+    "point": "two columns",
+    "number or column": "number or column",
+    "flag or column": "true, false or column",
+    "columns or text": "list of columns, or `*`",
+    "value": "text, number, time, true or false",
+    "values": "list of values",
+    "bound": "number or time",
+    "condition": "table or JSON text",
+}
+"""The kinds of values, as messages and the reference name them."""
+
+
+def key(kind: str, doc: str, default: Any = REQUIRED) -> Any:
+    """A field of a section."""
+    assert kind in KINDS, kind
+    return dataclasses.field(default=default, metadata={"kind": kind, "doc": doc}, kw_only=True)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where rows come from."""
+
+    format: str = key("text", "`generator`, `json`, `csv`, `text`, `parquet`, `orc`, `kafka`, "
+                      "`rate`, or any other format that Spark knows")  # fmt: skip
+    path: str | list[str] | None = key("paths", "the files, or the folder they are in", None)
+    stream: bool = key("flag", "`false` reads everything as one batch, even where Spark could "
+                       "follow the source", True)  # fmt: skip
+    options: Mapping[str, Any] = key("table", "handed to Spark's reader as they are", None)
+
+
+@dataclass(frozen=True)
+class Parse:
+    """How a row's text becomes columns."""
+
+    format: str | None = key("text", "`json`, `csv`, or `columns` when the source has columns "
+                             "already; by default what the source's format says", None)  # fmt: skip
+    column: str = key("column", "the column that holds the text", "value")
+    options: Mapping[str, Any] = key("table", "handed to Spark's parser; `header = true` for CSV "
+                                     "files that begin with the names of the columns",
+                                     None)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Clean:
+    """What becomes of one column; done in the order of the keys here."""
+
+    from_: str | None = key("column", "the column it is made from, which is then gone", None)
+    sql: str | None = key("text", "the Spark SQL expression it is made from", None)
+    trim: bool = key("flag", "cut blanks off both ends; nothing left counts as missing", False)
+    cast: str | None = key("text", "the type to turn it into; a value that is none is bad", None)
+    default: Any = key("value", "the value where there is none", None)
+    required: bool = key("flag", "a row without a value is bad", False)
+    min: Any = key("bound", "a smaller value is bad", None)
+    max: Any = key("bound", "a greater value is bad", None)
+    one_of: list[Any] | None = key("values", "any other value is bad", None)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule that every row must keep."""
+
+    sql: str = key("text", "a Spark SQL expression; a row for which it is not true is bad")
+    reason: str | None = key("text", "what the dead letter says; by default the expression", None)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a row's event is, or what its subscription watches."""
+
+    point: list[str] | None = key("point", "the columns of longitude and latitude", None)
+    radius_m: float | str | None = key("number or column", "makes the point a circle", None)
+    store_as: str = key("text", "`point`, or `cell` for the name of the cell the point lies in",
+                        "point")  # fmt: skip
+    level: int | None = key("whole", "with `cell` in a quad tree: how deep; by default as deep as "
+                            "the tree", None)  # fmt: skip
+    column: str | None = key("column", "the column with the key, path or cell as text", None)
+
+
+@dataclass(frozen=True)
+class Deduplicate:
+    """Which rows are one and the same, and how long that is remembered."""
+
+    by: list[str] = key("columns", "rows with equal values here are duplicates")
+    time: str | None = key("column", "the time of a row; by default `at` of the operation", None)
+    within_s: float = key("number", "duplicates lie less than this apart; a row that is this much "
+                          "older than the newest of the batches before is late")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Condition:
+    """Which rows are wanted."""
+
+    where: Any = key("condition", "a condition on the columns; a row that does not meet it is "
+                     "left out")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Store:
+    """The channel that takes the rows."""
+
+    folder: str | None = key("text", "the folder of the database; not needed when `run` is given "
+                             "an open one", None)  # fmt: skip
+    channel: str = key("text", "the channel; it is made if it is not there")
+    space: Mapping[str, Any] | None = key("table", "the space of a new channel: `kind` (`flat`, "
+                                          "`topics`, `grid`, `quadtree`), `bounds`, `depth`, "
+                                          "`rows`, `cols`", None)  # fmt: skip
+    memory_mb: int = key("whole", "memory for live data", 1024)
+    durability: str = key("text", "`os` survives a killed process, `disk` also a power cut", "os")
+    journal_s: float | None = key("number", "keep operations and answers readable for so long",
+                                  None)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What is done with a row."""
+
+    op: str = key("text", "`publish`, `subscribe` or `cancel`", "publish")
+    op_column: str | None = key("column", "the column that says so for each row", None)
+    id: str | None = key("column", "the id; without one the store makes one up", None)
+    at: str = key("column", "the time of the operation", "at")
+    until: str | None = key("column", "the end of an event or of a window", None)
+    ttl_s: float | str | None = key("number or column", "the same, in seconds after `at`", None)
+    since: str | None = key("column", "the start of a subscription's window", None)
+    since_s: float | str | None = key("number or column", "the same, in seconds after `at`; "
+                                      "negative looks back", None)  # fmt: skip
+    user: str | None = key("column", "who subscribes", None)
+    body: str | list[str] = key("columns or text", "the columns that make up an event's body", "*")
+    body_json: str | None = key("column", "the column that holds the body as JSON text", None)
+    where: str | None = key("column", "the column with a subscription's condition as JSON text",
+                            None)  # fmt: skip
+    unseen: bool | str = key("flag or column", "whether a subscription is `unseen`", False)
+
+
+@dataclass(frozen=True)
+class Archive:
+    """What was stored, kept as Parquet files."""
+
+    folder: str = key("text", "the folder, partitioned by `day` and `area`")
+    level: int = key("whole", "how much of the place names the area: levels of the tree of cells, "
+                     "segments of a topic, characters of a key; 0 for none", 0)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class DeadLetters:
+    """Rows that could not be stored, with the reason."""
+
+    folder: str = key("text", "the folder of Parquet files, partitioned by `batch`; "
+                      "by default `dead` in the checkpoint", "")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Run:
+    """How it runs."""
+
+    checkpoint: str = key("text", "the folder that says how far the pipeline is: keep it")
+    every_s: float | None = key("number", "look for new data so often, until stopped; without it, "
+                                "read what is there and end", None)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Spark:
+    """The Spark session, when the pipeline starts one."""
+
+    master: str | None = key("text", "by default all cores of this machine", None)
+    memory: str | None = key("text", "of each Java process that runs tasks, such as `2g`", None)
+    packages: list[str] | None = key("texts", "Maven coordinates of connectors", None)
+    config: Mapping[str, Any] = key("table", "settings of Spark as they are", None)
+
+
+SECTIONS: dict[str, tuple[type[Any], str]] = {
+    "source": (Source, "one"),
+    "parse": (Parse, "optional"),
+    "clean": (Clean, "named"),
+    "rule": (Rule, "many"),
+    "place": (Place, "one"),
+    "deduplicate": (Deduplicate, "optional"),
+    "condition": (Condition, "optional"),
+    "store": (Store, "one"),
+    "operation": (Operation, "optional"),
+    "archive": (Archive, "optional"),
+    "dead_letters": (DeadLetters, "optional"),
+    "run": (Run, "one"),
+    "spark": (Spark, "optional"),
+}
+"""The sections in the order of the stages; `named` is [clean.COLUMN], `many` is [[rule]]."""
+
+_HEADS = {"one": "[{}]", "optional": "[{}]", "named": "[{}.COLUMN]", "many": "[[{}]]"}
+_NOTES = {"one": "required", "optional": "optional", "named": "one a column", "many": "any number"}
+
+
+def reference() -> str:
+    """The reference of all keys, as Markdown tables.
+
+    >>> "| `checkpoint` | text | required |" in reference()
+    True
+    """
+    parts = [
+        "`name` at the top, a text, is required: the store remembers by it which batches it has.\n"
+        '`[schema]` holds `column = "type"`, with Spark\'s names of types.\n'
+    ]
+    for name, (section, how) in SECTIONS.items():
+        parts.append(f"### `{_HEADS[how].format(name)}`\n\n{section.__doc__} ({_NOTES[how]})\n")
+        parts.append("| key | value | default | what |\n|---|---|---|---|")
+        parts += [_row(item) for item in dataclasses.fields(section)]
+        parts.append("")
+    return "\n".join(parts)
+
+
+def _row(item: dataclasses.Field[Any]) -> str:
+    kind, doc = KINDS[item.metadata["kind"]], item.metadata["doc"]
+    if item.default is REQUIRED:
+        default = "required"
+    elif item.default is None or item.default == "":
+        default = ""
+    elif isinstance(item.default, bool):
+        default = f"`{str(item.default).lower()}`"
+    else:
+        default = f"`{item.default}`"
+    return f"| `{key_of(item)}` | {kind} | {default} | {doc} |"
+
+
+def key_of(item: dataclasses.Field[Any]) -> str:
+    """The key a field is read from: `from_` stands for `from`, which is a word of Python's."""
+    return item.name.rstrip("_")

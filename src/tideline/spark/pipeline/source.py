@@ -1,0 +1,144 @@
+"""Where rows come from: a stream that Spark follows, or a frame that is read once.
+
+    files, Kafka, rate, generator   `Stream`: Spark cuts it into batches
+    what Spark cannot follow        `Once`: everything is batch 0
+
+Texts (`json`, `csv`) are read as texts and parsed in stages.py, so that a bad row is still
+there as it came.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tideline.errors import NotFound
+from tideline.spark.pipeline import generator
+from tideline.spark.pipeline.config import FILES, Config
+from tideline.spark.pipeline.parse import csv_header, header_fields
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["Once", "Stream", "identity", "is_endless", "open_source"]
+
+_IDENTITY = ("subscribe", "subscribePattern", "assign", "dbtable", "query", "url", "table")
+
+
+@dataclass
+class Stream:
+    """A frame that grows; Spark cuts it into batches."""
+
+    frame: DataFrame
+    fields: list[str] | None = None
+    limit: int | None = None
+    """How many rows there will be; None when nobody knows."""
+
+    @property
+    def names(self) -> list[str]:
+        return self.frame.columns
+
+
+@dataclass
+class Once:
+    """A frame that is read as one batch."""
+
+    frame: DataFrame
+    fields: list[str] | None = None
+
+    @property
+    def names(self) -> list[str]:
+        return self.frame.columns
+
+
+def identity(config: Config) -> dict[str, Any]:
+    """What makes a source the one it is; limits on the size of a batch may change."""
+    options = config.source.options or {}
+    names = generator.OPTIONS if config.source.format == "generator" else _IDENTITY
+    given = {name: options[name] for name in names if name in options}
+    found: dict[str, Any] = {"format": config.source.format, "stream": config.source.stream}
+    if config.paths:
+        found["path"] = config.paths
+    return {**found, **given}
+
+
+def is_endless(config: Config) -> bool:
+    """Whether Spark sees no end of the source (a generator ends by its count of rows)."""
+    return config.source.format in ("generator", "rate", "rate-micro-batch", "socket")
+
+
+def open_source(spark: SparkSession, config: Config, started_us: int) -> Stream | Once:
+    """The source of a config; errors of Spark's come as they are (see faults.py)."""
+    kind = config.source.format
+    if kind == "generator":
+        return _generator(spark, config.source.options or {}, started_us)
+    read_as = "text" if kind in ("json", "csv") and config.parsed_as == kind else kind
+    options = {name: _option(value) for name, value in (config.source.options or {}).items()}
+    paths: Any = config.paths
+    paths = paths[0] if len(paths) == 1 else paths or None
+    fields = None
+    header: str | None = None
+    if csv_header(config) and read_as == "text":
+        first = spark.read.options(**options).text(paths).first()
+        if first is None:
+            raise NotFound(
+                f"{config.place_of('source', 'path')}: there is no CSV file yet to take the names "
+                "of the columns from", path=config.source.path,
+            )  # fmt: skip
+        header = str(first[0])
+        fields = header_fields(config, header)
+
+    def prepared(frame: DataFrame) -> DataFrame:
+        return frame if header is None else frame.filter(frame["value"] != header)
+
+    if config.source.stream:
+        try:
+            stream = _stream(spark, read_as, options, paths)
+            return Stream(prepared(stream), fields)
+        except Exception as error:
+            if "does not support streamed reading" not in str(error):
+                raise
+    return Once(prepared(_load(spark.read.format(read_as).options(**options), paths)), fields)
+
+
+def _stream(spark: SparkSession, kind: str, options: dict[str, str], paths: Any) -> DataFrame:
+    """Spark's stream; the columns of files are those of the files that are there."""
+    from pyspark.sql import DataFrame
+
+    reader = spark.readStream.format(kind).options(**options)
+    if kind in FILES and kind != "text":
+        # What limits a batch means nothing to a reader of everything.
+        known = {name: value for name, value in options.items() if "PerTrigger" not in name}
+        reader = reader.schema(_load(spark.read.format(kind).options(**known), paths).schema)
+    if isinstance(paths, list):  # a stream follows one path
+        return functools.reduce(DataFrame.unionByName, [_load(reader, path) for path in paths])
+    return _load(reader, paths)
+
+
+def _load(reader: Any, paths: Any) -> DataFrame:
+    frame: DataFrame = reader.load() if paths is None else reader.load(paths)
+    return frame
+
+
+def _generator(spark: SparkSession, options: Mapping[str, Any], started_us: int) -> Stream:
+    """Numbers from Spark's own generators: by the clock, or batches of one size."""
+    from pyspark.sql import functions as F
+
+    rows, rate = options.get("rows"), options.get("rows_per_second")
+    if rate is not None:
+        reader = spark.readStream.format("rate").option("rowsPerSecond", rate)
+        at, step_us = F.unix_micros("timestamp"), 1e6 / rate
+    else:
+        size = generator.option(options, "batch_rows")
+        reader = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", size)
+        at, step_us = F.lit(started_us) + F.col("n") * 10, 10.0  # a hundred thousand a second
+    numbers = reader.load().withColumnRenamed("value", "n")
+    if rows is not None:
+        numbers = numbers.filter(F.col("n") < rows)
+    return Stream(generator.frame(numbers, options, at, step_us), limit=rows)
+
+
+def _option(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

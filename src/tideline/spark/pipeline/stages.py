@@ -1,0 +1,379 @@
+"""The stages that Spark runs: from a row of the source to an operation, or to a reason why not.
+
+    parse -> clean -> place -> key -> condition -> operation
+
+Every row of the source gives exactly one row, so nothing has to be counted: what is read is
+what arrives. A row that cannot be used carries `_problem`, its stage and the reason, and the
+driver makes a dead letter of it; a row that does not meet the condition carries `_met` false.
+
+    _problem     "clean: speed must be at most 200, not 900"; null for a good row
+    _text        the row as it came: of every row whose source is text, else of bad rows
+    _met         whether the condition holds, where there is one
+    _high, _low  the hashed key to deduplicate by; _time its time in microseconds
+    _area        where the archive puts it
+    op, id, place, lon, ...    the columns of `Channel.apply`
+
+JVM expressions only, but for the part of a condition that Spark cannot say exactly
+(`where/column.py`). Expressions of the user that fail for a row give null, not an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from tideline.errors import TidelineError
+from tideline.space import Space
+from tideline.space.place import CELLS, KEY_LIMIT_BYTES, TOPICS
+from tideline.spark.pipeline import parse
+from tideline.spark.pipeline.check import check_columns, columns_of, condition_of
+from tideline.spark.pipeline.clean import cleaned, shown
+from tideline.spark.pipeline.config import Config, Problems, did_you_mean
+from tideline.spark.pipeline.faults import said_by
+from tideline.spark.place import cell_name, inside, path_name
+from tideline.where.schema import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+__all__ = ["OPERATION", "Stages"]
+
+OPERATION = (
+    "op", "id", "place", "lon", "lat", "radius_m", "user", "at", "since", "until", "body", "where",
+    "unseen",
+)  # fmt: skip
+"""The columns of an operation, in the order they are kept."""
+
+
+class Stages:
+    """The stages of one config, for one space. `stages(frame)` may be called many times."""
+
+    def __init__(
+        self, config: Config, space: Space, names: list[str], fields: list[str] | None = None
+    ) -> None:
+        """`names` are the columns the source really has, `fields` those of a CSV line."""
+        self.config = config
+        self.space = space
+        self._fields = list(config.schema) if fields is None else fields
+        self._tried = False  # whether Spark has looked at every expression once
+        problems = Problems(config.file, config.lines)
+        known = columns_of(config)
+        if known is None or config.parsed_as == "columns":
+            for column in config.schema:
+                if column not in names:
+                    near = did_you_mean(column, names)
+                    problems.add(("schema", column), f"the source has no column {column!r}{near}")
+            problems.check()
+            check_columns(config, names, problems)
+        elif config.parse.column not in names:
+            near = did_you_mean(config.parse.column, names)
+            path = ("parse", "column")
+            problems.add(path, f"the source has no column {config.parse.column!r}{near}")
+        problems.check()
+
+    def __call__(self, frame: DataFrame) -> DataFrame:
+        """A frame of the source's rows as a frame of operations."""
+        from pyspark.sql import functions as F
+
+        self._problems: list[Column] = []
+        frame, original = self._original(frame)
+        frame, problem = parse.parse(self.config, frame, self._fields)
+        self._found("parse", problem)
+        frame = self._clean(self._kept(frame))
+        columns = {
+            **self._place(frame), **self._key(frame), **self._operation(frame),
+            **self._condition(frame), **self._area(frame),
+        }  # fmt: skip
+        frame = self._kept(frame)
+        bad = F.col("_problem").isNotNull()
+        text = F.when(bad, F.make_valid_utf8(original))
+        if self.config.parsed_as != "columns":
+            text = text.otherwise(original)  # the store may reject the row, and then it is needed
+        if "_met" in columns:
+            wanted = columns["_met"] & ~bad
+            for name in columns.keys() & {*OPERATION, "_area"}:
+                columns[name] = F.when(wanted, columns[name])
+        made = frame.select(
+            "_problem", text.alias("_text"),
+            *(column.alias(name) for name, column in columns.items()),
+        )  # fmt: skip
+        self._tried = True
+        return made
+
+    # ---- clean -------------------------------------------------------------------------------
+
+    def _clean(self, frame: DataFrame) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        for name, clean in self.config.clean.items():
+            made, problem = cleaned(frame, name, clean, self._at, self._try)
+            self._found("clean", problem)
+            frame = self._kept(frame, {name: made})  # both from the column as it was
+            if clean.from_ and clean.from_ != name:
+                frame = frame.drop(quoted(clean.from_))
+        for n, rule in enumerate(self.config.rules):
+            with self._at("rule", n, "sql"):
+                broken = ~F.coalesce(F.expr(rule.sql).cast("boolean"), F.lit(False))
+                reason = rule.reason or f"the rule is broken: {rule.sql}"
+                self._try(frame, broken)
+            self._found("clean", F.when(broken, F.lit(reason)))
+        return frame
+
+    # ---- place ---------------------------------------------------------------------------------
+
+    def _place(self, frame: DataFrame) -> dict[str, Column]:
+        from pyspark.sql import functions as F
+
+        place = self.config.place
+        if place.column is not None:
+            text = F.col(quoted(place.column)).cast("string")
+            self._needed("place", text, f"{place.column} is missing", always=False)
+            size = F.octet_length(text)
+            long = f"{place.column} must be 1 to {KEY_LIMIT_BYTES} bytes long"
+            self._found("place", F.when((size < 1) | (size > KEY_LIMIT_BYTES), F.lit(long)))
+            return {"place": text}
+        assert place.point is not None
+        numbers = []
+        for n, name in enumerate(place.point):
+            given = F.col(quoted(name))
+            with self._at("place", "point", n):
+                number = given.try_cast("double")
+                self._try(frame, number)
+            wrong = F.concat(F.lit(f"{name}: "), shown(given), F.lit(" is not a number"))
+            self._found("place", F.when(given.isNotNull() & number.isNull(), wrong))
+            self._needed("place", number, f"{name} is missing", always=False)
+            numbers.append(number)
+        lon, lat = numbers
+        outside = F.concat(
+            F.lit("the point "), lon.cast("string"), F.lit(", "), lat.cast("string"),
+            F.lit(f" lies outside the bounds {self._bounds()}"),
+        )  # fmt: skip
+        if place.radius_m is None:  # a circle may have its center outside
+            out = ~inside(self.space, lon, lat)
+            self._found("place", F.when(self._unless_cancel(out), outside))
+        if place.store_as == "cell":
+            return {"place": cell_name(self.space, lon, lat, place.level)}
+        columns = {"lon": lon, "lat": lat}
+        if isinstance(place.radius_m, str):
+            with self._at("place", "radius_m"):
+                columns["radius_m"] = F.col(quoted(place.radius_m)).try_cast("double")
+                self._try(frame, columns["radius_m"])
+            plain = columns["radius_m"].isNull() & ~inside(self.space, lon, lat)
+            self._found("place", F.when(self._unless_cancel(plain), outside))
+        elif place.radius_m is not None:
+            columns["radius_m"] = F.lit(float(place.radius_m))
+        return columns
+
+    def _area(self, frame: DataFrame) -> dict[str, Column]:
+        """What the archive files a row under."""
+        from pyspark.sql import functions as F
+
+        archive, place = self.config.archive, self.config.place
+        if archive is None or archive.level == 0:
+            return {}
+        level = archive.level
+        if place.point is not None:
+            lon, lat = (F.col(quoted(name)).try_cast("double") for name in place.point)
+            with self._at("archive", "level"):
+                return {"_area": path_name(self.space, lon, lat, level)}
+        assert place.column is not None
+        text = F.col(quoted(place.column)).cast("string")
+        if self.space.mode in (CELLS, TOPICS):
+            sign = "/" if self.space.mode == TOPICS else "."
+            return {"_area": F.substring_index(text, sign, level)}
+        return {"_area": F.substring(text, 1, level)}
+
+    def _bounds(self) -> str:
+        return ", ".join(f"{side:g}" for side in self.space.spec()["bounds"])
+
+    # ---- key -----------------------------------------------------------------------------------
+
+    def _key(self, frame: DataFrame) -> dict[str, Column]:
+        from pyspark.sql import functions as F
+
+        wanted = self.config.deduplicate
+        if wanted is None:
+            return {}
+        columns = [F.col(quoted(name)) for name in wanted.by]
+        for name, column in zip(wanted.by, columns, strict=True):
+            self._needed("deduplicate", column, f"{name} is missing, a part of the key")
+        time_column = wanted.time or self.config.operation.at
+        time = self._time(frame, time_column, ("deduplicate", "time"), "deduplicate")
+        # Two hashes with other beginnings: 128 bits in all.
+        return {
+            "_high": F.xxhash64(F.lit(1), *columns),
+            "_low": F.xxhash64(F.lit(2), *columns),
+            "_time": F.unix_micros(time),
+        }
+
+    # ---- operation ---------------------------------------------------------------------------
+
+    def _operation(self, frame: DataFrame) -> dict[str, Column]:
+        from pyspark.sql import functions as F
+
+        operation = self.config.operation
+        found: dict[str, Column] = {}
+        for name, source in (("op", operation.op_column), ("id", operation.id),
+                             ("user", operation.user), ("where", operation.where)):  # fmt: skip
+            if source is not None:
+                found[name] = F.col(quoted(source)).cast("string")
+        at = self._time(frame, operation.at, ("operation", "at"), "operation")
+        found["at"] = at
+        for name, column, seconds in (
+            ("since", operation.since, operation.since_s),
+            ("until", operation.until, operation.ttl_s),
+        ):
+            key = "since_s" if name == "since" else "ttl_s"
+            if column is not None:
+                path = ("operation", name)
+                found[name] = self._time(frame, column, path, "operation", needed=False)
+            elif seconds is not None:
+                with self._at("operation", key):
+                    amount = (
+                        F.col(quoted(seconds)).try_cast("double")
+                        if isinstance(seconds, str) else F.lit(float(seconds))
+                    )  # fmt: skip
+                    micros = F.unix_micros(at) + (amount * 1e6).try_cast("bigint")
+                    found[name] = F.timestamp_micros(micros)
+                    self._try(frame, found[name])
+        if operation.op_column is not None:
+            found["body"] = F.when(found["op"] == "publish", self._body(frame))
+        elif operation.op == "publish":
+            found["body"] = self._body(frame)
+        if isinstance(operation.unseen, str):
+            with self._at("operation", "unseen"):
+                found["unseen"] = F.col(quoted(operation.unseen)).try_cast("boolean")
+                self._try(frame, found["unseen"])
+        elif operation.unseen:
+            found["unseen"] = F.lit(True)
+        return found
+
+    def _body(self, frame: DataFrame) -> Column:
+        from pyspark.sql import functions as F
+
+        operation = self.config.operation
+        if operation.body_json is not None:
+            return F.col(quoted(operation.body_json)).cast("string")
+        if isinstance(operation.body, list):
+            names = operation.body
+        else:
+            text = {self.config.parse.column} if self.config.parsed_as != "columns" else set()
+            names = [n for n in frame.columns if not n.startswith("_") and n not in text]
+        with self._at("operation", "body"):
+            body = F.to_json(F.struct(*(F.col(quoted(name)) for name in names)))
+            self._try(frame, body)
+        return body
+
+    def _condition(self, frame: DataFrame) -> dict[str, Column]:
+        from pyspark.sql import functions as F
+
+        from tideline.where.column import _holds, _names, split
+
+        condition = condition_of(self.config)
+        if condition is None:
+            return {}
+        with self._at("condition", "where"):
+            parts = split(condition, frame.schema)
+        met = F.lit(True) if parts.pushed is None else parts.pushed
+        if parts.checked:
+            wanted = _names(parts.checked.tree)
+            columns = [F.col(quoted(name)) for name in frame.columns if name in wanted]
+            holds: Any = F.arrow_udf(_holds(parts.checked), "boolean")  # type: ignore[attr-defined]
+            met = met & holds(F.struct(*columns))
+        return {"_met": met}
+
+    # ---- problems --------------------------------------------------------------------------------
+
+    def _found(self, stage: str, reason: Column | None) -> None:
+        """A reason why a row is bad; null for the others. The first found counts."""
+        from pyspark.sql import functions as F
+
+        if reason is not None:
+            self._problems.append(F.concat(F.lit(f"{stage}: "), reason))
+
+    def _kept(self, frame: DataFrame, made: dict[str, Column] | None = None) -> DataFrame:
+        """Turn the problems so far into a column, at once with columns that are made anew.
+
+        The columns that problems are made of may be others afterwards.
+        """
+        from pyspark.sql import functions as F
+
+        problem = F.coalesce(*self._problems, F.lit(None).cast("string"))
+        self._problems = [F.col("_problem")]
+        return frame.withColumns({**(made or {}), "_problem": problem})
+
+    def _needed(self, stage: str, column: Column, reason: str, *, always: bool = True) -> None:
+        from pyspark.sql import functions as F
+
+        missing = column.isNull()
+        if not always:
+            missing = self._unless_cancel(missing)
+        self._found(stage, F.when(missing, F.lit(reason)))
+
+    def _unless_cancel(self, bad: Column) -> Column:
+        """A cancel needs no place."""
+        from pyspark.sql import functions as F
+
+        operation = self.config.operation
+        if operation.op_column is not None:
+            op = F.col(quoted(operation.op_column)).cast("string")
+            return bad & F.coalesce(op != "cancel", F.lit(True))
+        return F.lit(False) if operation.op == "cancel" else bad
+
+    def _time(
+        self, frame: DataFrame, name: str, path: tuple[str, ...], stage: str, *, needed: bool = True
+    ) -> Column:
+        """A column as a time; what is none is a problem."""
+        from pyspark.sql import functions as F
+
+        given = F.col(quoted(name))
+        with self._at(*path):
+            time = given.try_cast("timestamp")
+            self._try(frame, time)
+        wrong = F.concat(F.lit(f"{name}: "), shown(given), F.lit(" is not a time"))
+        self._found(stage, F.when(given.isNotNull() & time.isNull(), wrong))
+        if needed:
+            self._needed(stage, time, f"{name} is missing")
+        return time
+
+    def _original(self, frame: DataFrame) -> tuple[DataFrame, Column]:
+        """The row as it came, for a dead letter: its text, or its columns as JSON.
+
+        Columns that a stage replaces are kept under another name. The JSON is made at the very
+        end, inside a test for a problem: Spark makes it for bad rows only.
+        """
+        from pyspark.sql import functions as F
+
+        if self.config.parsed_as != "columns":
+            frame = frame.withColumn(
+                "_original", F.col(quoted(self.config.parse.column)).cast("string")
+            )
+            return frame, F.col("_original")
+        replaced = {*self.config.schema, *self.config.clean}
+        replaced |= {clean.from_ for clean in self.config.clean.values() if clean.from_}
+        columns = []
+        for name in frame.columns:
+            kept = f"_was_{name}" if name in replaced else name
+            if kept != name:
+                frame = frame.withColumn(kept, F.col(quoted(name)))
+            columns.append(F.col(quoted(kept)).alias(name))
+        return frame, F.to_json(F.struct(*columns))
+
+    def _try(self, frame: DataFrame, column: Column) -> None:
+        """Have Spark look at an expression now, while it is known which key it came from."""
+        if not self._tried:
+            frame.select(column)
+
+    @contextmanager
+    def _at(self, *path: str | int) -> Iterator[None]:
+        """What Spark says about an expression, as a mistake of the config, with its line."""
+        try:
+            yield
+        except TidelineError as error:
+            raise self.config.wrong(path, str(error)) from None
+        except Exception as error:
+            said = said_by(error)
+            if said is None:
+                raise
+            raise self.config.wrong(path, said) from None

@@ -1,0 +1,56 @@
+"""The format `tideline`: channels as Spark tables and streams.
+
+    spark.read.format("tideline")           reader.py   what is valid now
+    spark.readStream.format("tideline")     stream.py   what is written, from a position on
+    frame.write.format("tideline")          writer.py   rows staged by tasks, committed as one
+    frame.writeStream.format("tideline")    writer.py   the same, each micro-batch at most once
+
+`tideline.spark.session` registers it. Spark calls it in processes of its own, on the driver's
+machine and on every worker: they reach the store through a `Client` (client.py).
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import types as T
+from pyspark.sql.datasource import DataSource
+
+from tideline.spark.client import KINDS, connect
+from tideline.spark.columns import schema_of
+from tideline.spark.options import choice
+from tideline.spark.reader import Reader
+from tideline.spark.stream import Follower
+from tideline.spark.writer import BatchWriter, StreamWriter
+
+__all__ = ["TidelineSource"]
+
+
+class TidelineSource(DataSource):
+    """`spark.read.format("tideline").option("channel", "roads").load("./data")`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "tideline"
+
+    def schema(self) -> T.StructType:
+        from tideline.spark.options import target
+
+        streams = {"startingposition", "maxrowsperbatch"} & {name.lower() for name in self.options}
+        kind = choice(self.options, "kind", KINDS, "events")
+        found = target(self.options, "follow" if streams or kind == "answers" else "read")
+        client = connect(found.path)
+        try:
+            return schema_of(kind, client.describe(found.channel).space)
+        finally:
+            client.close()
+
+    def reader(self, schema: T.StructType) -> Reader:
+        return Reader(self.options, schema)
+
+    def streamReader(self, schema: T.StructType) -> Follower:  # noqa: N802
+        return Follower(self.options, schema)
+
+    def writer(self, schema: T.StructType, overwrite: bool) -> BatchWriter:
+        return BatchWriter(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: T.StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
+        return StreamWriter(self.options, schema)

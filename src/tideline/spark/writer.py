@@ -1,0 +1,188 @@
+"""Batch and streaming write: tasks stage their rows, the driver commits them as one.
+
+    task      rows -> columns as `apply` takes them -> spool, a token
+    driver    tokens -> check -> commit: all rows in order of time
+
+A streaming write is at most once: a micro-batch is known by the id of its query, which lies
+in the checkpoint and so goes where the checkpoint goes, and by its number. A batch write is
+too when the options `writer` and `number` name it, for use inside `foreachBatch`.
+
+Rejected rows, by the option `rejected`:
+
+    fail      (default) nothing lands and the write fails with the count and the first reasons
+    drop      the good rows land, the others are left out
+    a path    the good rows land, the others go to Parquet files there, with the reason
+
+That a row's id is taken by another event shows only when it lands: then the good rows have
+landed as well, and `fail` fails afterwards.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import datasource as D
+from pyspark.sql import types as T
+
+from tideline.errors import InvalidRequest, TidelineError
+from tideline.spark.client import ORDERS, Client, Landed, Once, connect
+from tideline.spark.columns import OPS, check_written, prepared
+from tideline.spark.options import choice, json_object, number, target
+
+__all__ = ["BatchWriter", "Staged", "StreamWriter"]
+
+
+@dataclass
+class Staged(D.WriterCommitMessage):
+    """What a task staged."""
+
+    job: str
+    part: int
+    token: str
+
+
+class _Writing:
+    """What both writers do."""
+
+    def __init__(self, options: Mapping[str, str], schema: T.StructType, doing: str) -> None:
+        self._target = target(options, doing)
+        self._op = choice(options, "op", OPS, "apply" if "op" in schema.names else "publish")
+        self._order = choice(options, "order", ORDERS, "time")
+        self._rejected = options.get("rejected", "fail")
+        space = json_object(options, "space")
+        check_written(schema, self._op)
+        client = connect(self._target.path)
+        try:
+            if space is not None:
+                client.create(self._target.channel, space)
+            client.describe(self._target.channel)
+        finally:
+            client.close()
+
+    def _stage(self, job: str, batches: Iterator[pa.RecordBatch]) -> Staged:
+        client = connect(self._target.path)
+        context = TaskContext.get()
+        rows = (prepared(batch, self._op) for batch in batches)
+        token = client.stage(job, rows, self._order)
+        return Staged(job, context.partitionId() if context else 0, token)
+
+    def _commit(self, job: str, messages: Sequence[Staged | None], once: Once | None) -> None:
+        staged = sorted((each for each in messages if each is not None), key=lambda e: e.part)
+        client = connect(self._target.path)
+        try:
+            self._land(client, job, [each.token for each in staged], once)
+        finally:
+            with contextlib.suppress(TidelineError):
+                client.discard(job)
+            client.close()
+
+    def _land(self, client: Client, job: str, tokens: list[str], once: Once | None) -> None:
+        channel, order = self._target.channel, self._order
+        if self._rejected == "drop":
+            client.commit(channel, tokens, once=once, order=order)
+            return
+        keep = None if self._rejected == "fail" else job
+        found = client.check(channel, tokens, keep=keep)
+        if found.rejected and keep is None:
+            raise InvalidRequest(
+                f"{found.rejected} of {found.rows} rows are rejected and nothing was written; "
+                f"first reasons: {'; '.join(found.reasons)}. Set the option rejected to 'drop', "
+                "or to a path for them", channel=channel,
+            )  # fmt: skip
+        # Kept before the rest lands: a kill in between keeps them twice, in the same file.
+        name = f"{job}-{secrets.token_hex(4)}" if once is None else f"{once[0]}-{once[1]}"
+        if found.token is not None:
+            self._keep(client, name, found.token)
+        landed = client.commit(channel, tokens, once=once, order=order, keep=keep)
+        if landed.rejected > found.rejected:
+            self._late(client, name, landed, landed.rejected - found.rejected)
+
+    def _late(self, client: Client, name: str, landed: Landed, late: int) -> None:
+        """Rows were rejected that only the landing could tell of."""
+        if landed.token is not None:
+            self._keep(client, name, landed.token)
+            return
+        raise InvalidRequest(
+            f"{late} of {landed.rows} rows were rejected, the others have landed; first reasons: "
+            f"{'; '.join(landed.reasons)}. Set the option rejected to 'drop', or to a path for "
+            "them", channel=self._target.channel,
+        )  # fmt: skip
+
+    def _keep(self, client: Client, name: str, token: str) -> None:
+        """Write rejected rows to a file of this write; the same write writes the same file."""
+        from pyarrow import fs
+        from pyarrow import parquet as pq
+
+        try:
+            system, path = fs.FileSystem.from_uri(self._rejected)
+        except pa.ArrowInvalid:
+            system, path = fs.LocalFileSystem(), self._rejected
+        try:
+            system.create_dir(path)
+            with contextlib.ExitStack() as stack:
+                file: Any = None
+                for batch in client.fetch(token):
+                    if file is None:
+                        where = f"{path}/rejected-{name}.parquet"
+                        file = pq.ParquetWriter(where, batch.schema, filesystem=system)
+                        stack.enter_context(file)
+                    file.write_batch(batch)
+        except OSError as error:
+            raise InvalidRequest(
+                "the rejected rows cannot be written", rejected=self._rejected, error=str(error)
+            ) from error
+
+    def _abandon(self, job: str, over: bool) -> None:
+        client = connect(self._target.path)
+        with contextlib.suppress(TidelineError):  # a store that is gone has nothing staged
+            client.discard(job, over)
+        client.close()
+
+
+class BatchWriter(_Writing, D.DataSourceArrowWriter):
+    """`frame.write`."""
+
+    def __init__(self, options: Mapping[str, str], schema: T.StructType, overwrite: bool) -> None:
+        if overwrite:
+            raise InvalidRequest("rows are added, never replaced: use mode('append')")
+        super().__init__(options, schema, "write")
+        name, count = options.get("writer"), number(options, "number", 0)
+        if (name is None) != (count is None):
+            raise InvalidRequest("give the options writer and number together, or neither")
+        self._once = None if name is None or count is None else (name, count)
+        self._job = f"b-{secrets.token_hex(8)}"
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+        return self._stage(self._job, iterator)
+
+    def commit(self, messages: list[D.WriterCommitMessage | None]) -> None:
+        self._commit(self._job, messages, self._once)  # type: ignore[arg-type]
+
+    def abort(self, messages: list[D.WriterCommitMessage | None]) -> None:
+        self._abandon(self._job, over=True)
+
+
+class StreamWriter(_Writing, D.DataSourceStreamArrowWriter):
+    """`frame.writeStream`."""
+
+    def __init__(self, options: Mapping[str, str], schema: T.StructType) -> None:
+        super().__init__(options, schema, "stream")
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+        query = TaskContext.get().getLocalProperty("sql.streaming.queryId")  # type: ignore[union-attr]
+        return self._stage(f"q-{query}", iterator)
+
+    def commit(self, messages: list[D.WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        jobs = {each.job for each in messages if isinstance(each, Staged)}
+        for job in jobs:  # one, or none when the micro-batch had no task
+            self._commit(job, messages, (job, batchId))  # type: ignore[arg-type]
+
+    def abort(self, messages: list[D.WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        for job in {each.job for each in messages if isinstance(each, Staged)}:
+            self._abandon(job, over=False)  # the query may go on; its next batch cleans up
