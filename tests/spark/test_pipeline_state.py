@@ -365,6 +365,7 @@ def check_totals(folder: Path, read: int) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.long
 def test_a_killed_feeder_goes_on(tmp_path: Path) -> None:
     kill_and_go_on(tmp_path, seed=3, kills=2, batches=6, rows=80_000)
     check_output(tmp_path, 6, 80_000)
