@@ -22,6 +22,7 @@ from tideline.spark.matching.settings import BAD, Settings, levels_of, may_be_wi
 from tideline.spark.matching.whole import run_batches
 
 KINDS = {"publish": 1, "subscribe": 2, "cancel": 3}
+RANKS = {"subscribe": 0, "publish": 1, "cancel": 2}
 MAP = ["id", "place", "lon", "lat", "radius_m", "at", "until", "body"]
 
 Answer = tuple[str, str, str, str, int]
@@ -48,7 +49,7 @@ def operations(rows: Sequence[dict[str, Any]]) -> pa.Table:
 
 def order(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The order in which rows of one micro-batch run."""
-    return sorted(rows, key=lambda row: (row["at"], KINDS[row["op"]], row["id"].encode()))
+    return sorted(rows, key=lambda row: (row["at"], RANKS[row["op"]], row["id"].encode()))
 
 
 def answers_of(table: Any) -> list[Answer]:

@@ -258,8 +258,9 @@ class Stages:
         if isinstance(operation.body, list):
             names = operation.body
         else:
-            text = {self.config.parse.column} if self.config.parsed_as != "columns" else set()
-            names = [n for n in frame.columns if not n.startswith("_") and n not in text]
+            own = {*self.config.schema, *self.config.clean}  # not Kafka's offset and the like
+            every = self.config.parsed_as == "columns"
+            names = [n for n in frame.columns if n in own or (every and not n.startswith("_"))]
         with self._at("operation", "body"):
             body = F.to_json(F.struct(*(F.col(quoted(name)) for name in names)))
             self._try(frame, body)
