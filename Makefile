@@ -14,8 +14,8 @@ STAMP := $(VENV)/.installed
 EXTRAS ?= dev,bench,spark,plot
 export PYTHON
 
-# Two processes share the tests; those with Spark keep together and share one session.
-PARALLEL := -n 2 --dist loadgroup
+# Two processes share the tests; each that meets a test with Spark starts a session of its own.
+PARALLEL := -n 2 --dist worksteal
 
 # The job with numba's bounds checks: a read past an array's end is an error instead of a wrong answer.
 BOUNDS_TESTS := tests/test_channel_contract.py tests/test_apply.py

@@ -39,7 +39,7 @@ __all__ = ["WHO", "measure"]
 OPERATIONS = {"tiny": 4_000, "small": 1_000_000, "full": 3_000_000}
 RATE = 5_000.0  # operations a simulated second
 SUBSCRIPTIONS = 0.75
-FILES = 10  # one is one batch
+FILE_ROWS = {"tiny": 2_000, "small": 250_000, "full": 250_000}  # a file is a batch
 WHO = ("pipeline", "Spark", "store")
 _COLUMNS = ("op", "id", "user", "at", "since", "until")
 
@@ -143,15 +143,14 @@ def one_session(files: str, warm: str, rounds: int) -> dict[str, list[dict[str, 
     return runs
 
 
-def write_files(folder: Path, operations: int) -> int:
+def write_files(folder: Path, operations: int, step: int) -> int:
     """The workload as Parquet files; how many answers there are."""
     folder.mkdir(parents=True)
     binary = folder / "workload.bin"
     limitfile.write(binary, operations, rate=RATE, subscriptions=SUBSCRIPTIONS)
     workload = limitfile.read(binary)
-    step = -(-operations // FILES)
-    for number in range(FILES):
-        table = limitfile.table(workload, number * step, min((number + 1) * step, operations))
+    for number, first in enumerate(range(0, operations, step)):
+        table = limitfile.table(workload, first, min(first + step, operations))
         for name in ("at", "since", "until"):  # Spark's timestamps have a zone
             at = table.column_names.index(name)
             table = table.set_column(at, name, table[name].cast(pa.timestamp("us", "UTC")))
@@ -162,14 +161,14 @@ def write_files(folder: Path, operations: int) -> int:
 
 def measure(size: str, rounds: int) -> dict[str, Any]:
     """Operations a second of the whole and of each part: medians of rounds."""
-    operations = OPERATIONS[size]
+    operations, step = OPERATIONS[size], FILE_ROWS[size]
     with common.scratch() as folder:
-        want = write_files(folder / "files", operations)
-        write_files(folder / "warm", max(operations // 10, 1000))
+        want = write_files(folder / "files", operations, step)
+        write_files(folder / "warm", operations // 2, step // 2)
         runs = common.alone(one_session, str(folder / "files"), str(folder / "warm"), rounds)
     outcome: dict[str, Any] = {
         "operations": operations,
-        "files": FILES,
+        "files": -(-operations // step),
         "rounds": rounds,
         "answers": want,
     }

@@ -165,7 +165,7 @@ def _plot(data: dict[str, Part], path: Path) -> None:
     for panel, (name, part) in zip(axes.flat, data.items(), strict=False):
         _PANELS[name](panel, part)
         panel.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, dpi=110)
+    figure.savefig(path, dpi=120)
     plt.close(figure)
 
 

@@ -88,10 +88,3 @@ def open_channel(open_database: Callable[..., Any]) -> Callable[..., Any]:
         )
 
     return factory
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests with Spark run in one process when tests run in several: they share its session."""
-    for item in items:
-        if item.get_closest_marker("spark"):
-            item.add_marker(pytest.mark.xdist_group("spark"))

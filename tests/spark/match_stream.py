@@ -10,19 +10,28 @@ Spark does seldom and a test wants often. Everything else is the real thing.
 from __future__ import annotations
 
 import copy
+import random
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pandas as pd
 import pyarrow as pa
+from model import WORLDS
 from tables import table_of
 
+import tideline
+from tideline import Box, Circle
+from tideline.clock import FOREVER
 from tideline.spark.matching import pack, state
 from tideline.spark.matching.settings import BAD, Settings, levels_of, may_be_wide, settings_of
 from tideline.spark.matching.whole import run_batches
 
 KINDS = {"publish": 1, "subscribe": 2, "cancel": 3}
+RANKS = {"subscribe": 0, "publish": 1, "cancel": 2}
 MAP = ["id", "place", "lon", "lat", "radius_m", "at", "until", "body"]
+
+SECOND = 1_000_000
+START = 1_700_000_000 * SECOND
 
 Answer = tuple[str, str, str, str, int]
 
@@ -48,7 +57,7 @@ def operations(rows: Sequence[dict[str, Any]]) -> pa.Table:
 
 def order(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The order in which rows of one micro-batch run."""
-    return sorted(rows, key=lambda row: (row["at"], KINDS[row["op"]], row["id"].encode()))
+    return sorted(rows, key=lambda row: (row["at"], RANKS[row["op"]], row["id"].encode()))
 
 
 def answers_of(table: Any) -> list[Answer]:
@@ -68,6 +77,60 @@ def whole(rows: Sequence[dict[str, Any]], told: Settings) -> list[Answer]:
     packets = pack.pack_batches(iter(operations(rows).to_batches()), told)
     tables = [pa.Table.from_batches([batch]) for batch in run_batches(packets, told)]
     return sorted(row for table in tables for row in answers_of(table.to_pydict()))
+
+
+def workload(seed: int, batches: int, size: int) -> list[list[dict[str, Any]]]:
+    """Micro-batches with everything in them: shapes, conditions, unseen, cancels, late rows."""
+    draw = random.Random(seed)
+    places = [place for place in WORLDS["quad"].places if not isinstance(place, Box)]
+    made: list[list[dict[str, Any]]] = []
+    asked: list[str] = []
+    for number in range(batches):
+        rows = []
+        for n in range(size):
+            at = START + (10 * number + draw.randrange(-4, 10)) * SECOND
+            place: Any = draw.choice(places)
+            if draw.random() < 0.7:
+                place = (round(draw.uniform(0, 8), 1), round(draw.uniform(0, 8), 1))
+                if draw.random() < 0.3:
+                    place = Circle(place, draw.choice([1_000, 30_000, 200_000]))
+            life = draw.choice([3, 12, 40, None])
+            row = {
+                "op": draw.choice(["publish", "publish", "subscribe", "subscribe", "cancel"]),
+                "id": f"{number}-{n}", "at": at, "since": at, "place": place, "user": "u",
+                "until": FOREVER if life is None else at + life * SECOND,
+                "body": {"n": draw.randrange(4)}, "where": None, "unseen": False,
+            }  # fmt: skip
+            if row["op"] == "subscribe":
+                row["since"] = at - draw.choice([0, 5, 30]) * SECOND
+                row["user"] = draw.choice("uvwxyz")
+                row["unseen"] = draw.random() < 0.3
+                row["where"] = draw.choice([None, None, {"n": {"$gte": 2}}])
+                asked.append(str(row["id"]))
+            elif row["op"] == "cancel":
+                if not asked or draw.random() < 0.7:
+                    continue
+                row = {"op": "cancel", "id": draw.choice(asked), "at": at}
+            rows.append(row)
+        made.append(rows)
+    return made
+
+
+def expected(space: Any, batches: list[list[dict[str, Any]]]) -> list[Any]:
+    """What a channel answers to the same rows in the promised order."""
+    names = ["", "publish", "subscribe", "cancel"]
+    found = []
+    with tideline.open(":memory:") as db:
+        channel = db.channel("c", space=space)
+        for rows in batches:
+            ordered = order(rows)
+            table = operations(ordered)
+            op = pa.array([names[kind] for kind in table["kind"].to_pylist()])
+            applied = channel.apply(table.drop_columns("kind").append_column("op", op))
+            for answer in applied.answers.to_pylist():
+                at = ordered[answer.pop("row")]["at"]
+                found.append((*answer.values(), at))
+    return sorted(found)
 
 
 class Times:

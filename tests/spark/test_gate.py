@@ -27,7 +27,7 @@ from tideline.errors import (
     TidelineError,
     Unavailable,
 )
-from tideline.spark import local, share, wire
+from tideline.spark import gate, local, share, wire
 from tideline.spark.client import connect
 from tideline.spark.remote import GateClient
 
@@ -62,6 +62,12 @@ def client(shared: Any) -> Iterator[GateClient]:
     found = connect(shared.path)
     yield found
     found.close()
+
+
+@pytest.fixture
+def small(monkeypatch: Any) -> None:
+    """Slices of a thousand rows, so that few rows make many."""
+    monkeypatch.setattr(local, "SLICE", 1000)
 
 
 def ids(client: GateClient, **options: Any) -> list[str]:
@@ -124,6 +130,29 @@ def test_a_closed_database_is_not_shared(open_database: Callable[..., Any]) -> N
     db.close()
     with pytest.raises(Closed):
         share(db)
+
+
+def test_a_folder_that_cannot_be_written_is_not_shared(
+    open_database: Callable[..., Any], monkeypatch: Any
+) -> None:
+    db = open_database()
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(gate, "_write_private", full)
+    with pytest.raises(Unavailable, match=r"the store cannot be shared.*No space left"):
+        share(db)
+
+
+def test_a_client_that_takes_nothing_is_cut_off(shared: Any, small: None, monkeypatch: Any) -> None:
+    """It asks for more than a socket holds and does not read it; the database still closes."""
+    monkeypatch.setattr(gate, "_STEP_S", 0.1)
+    connect(shared.path).apply("roads", [events(20_000)])
+    lazy = connect(shared.path).scan("roads", "events")
+    next(lazy)
+    shared.close()
+    assert not (shared.path / "GATE").exists()
 
 
 def test_what_a_killed_owner_left_is_replaced(shared: Any, tmp_path: Path) -> None:
@@ -224,12 +253,6 @@ def test_a_folder_without_a_store_or_a_gate_says_so(tmp_path: Path) -> None:
         connect(tmp_path).describe("roads")
 
 
-@pytest.fixture
-def small(monkeypatch: Any) -> None:
-    """Slices of a thousand rows, so that few rows make many."""
-    monkeypatch.setattr(local, "SLICE", 1000)
-
-
 def test_a_large_table_goes_in_slices(client: GateClient, small: None, monkeypatch: Any) -> None:
     sizes: list[int] = []
     whole = Channel.apply
@@ -295,7 +318,7 @@ def test_closing_in_the_middle_of_a_write_ends_it(
     client: GateClient, shared: Any, small: None
 ) -> None:
     """Half of the rows are sent, then the database is closed; the writer is told."""
-    gate = share(shared)
+    opened = share(shared)
     half_sent = threading.Event()
 
     def close() -> None:
@@ -308,7 +331,7 @@ def test_closing_in_the_middle_of_a_write_ends_it(
     def tables() -> Iterator[pa.Table]:
         yield events(1100)
         half_sent.set()
-        assert gate._ended.wait(30)  # it now waits for this call
+        assert opened._ended.wait(30)  # it now waits for this call
         for number in range(1, 5):
             yield events(1100, first=1100 * number)
 

@@ -122,6 +122,7 @@ def test_new_york_is_drawn_where_it_is(tmp_path: Path) -> None:
         ({"path": "heat.gif"}, "must end in"),
         ({"path": "nowhere/heat.png"}, "folder is not there"),
         ({"rows": 2}, "of another grid"),
+        ({"rows": 60_000, "cols": 60_000}, "at most 4,000,000 cells"),
         ({"counts": pa.table({"row": [1]})}, "need the columns row, col and count"),
         ({"bounds": (0, 0, 0, 0)}, "west < east"),
     ],

@@ -19,6 +19,7 @@ import os
 import random
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -53,13 +54,13 @@ threading.Thread(target=die_with_the_test, daemon=True).start()
 def from_the_guide(kind: str, address: str) -> str:
     """The one block of a kind in the guide, for this broker, with jars instead of the registry."""
     (text,) = re.findall(rf"^```{kind}\n(.*?)^```", GUIDE.read_text("utf-8"), re.M | re.S)
-    changes = {
-        "localhost:9092": address,
-        "spark.jars.packages": "spark.jars",
-        "org.apache.spark:spark-sql-kafka-0-10_2.13:4.3.0": connector_jars(),
-    }
-    for old, new in changes.items():
-        assert old in text or (kind, old) == ("toml", "spark.jars.packages")
+    package = '"org.apache.spark:spark-sql-kafka-0-10_2.13:4.3.0"'
+    fetched, local = {
+        "toml": (f"packages = [{package}]", f'config = {{ "spark.jars" = "{connector_jars()}" }}'),
+        "py": (f'"spark.jars.packages": {package}', f'"spark.jars": "{connector_jars()}"'),
+    }[kind]
+    for old, new in ((fetched, local), ("localhost:9092", address)):
+        assert text.count(old) == 1
         text = text.replace(old, new)
     return text
 
@@ -203,3 +204,20 @@ def test_answers_reach_kafka_once_each_over_a_kill_in_the_middle(
         assert len(once) == len(set(once))
         assert set(once) == set(want)
         assert roads.stats().events == sum(row["op"] == "publish" for row in rows)
+
+
+def test_a_broker_that_is_not_there_is_said_in_a_sentence(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        nobody = f"127.0.0.1:{held.getsockname()[1]}"
+    patience = '"kafka.default.api.timeout.ms" = 4000\n"kafka.request.timeout.ms" = 2000\n\n[parse]'
+    config = from_the_guide("toml", nobody).replace("[parse]", patience)
+    (tmp_path / "pipeline.toml").write_text(config, "utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "tideline", "pipeline", "run", "pipeline.toml"], cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")}, capture_output=True, text=True,
+        timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    assert "Kafka cannot be reached" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "\tat org.apache" not in done.stderr

@@ -19,14 +19,13 @@ from hypothesis import strategies as st
 from machine import BODY, USER, WHERE
 from model import WORLDS, Model
 
-from tideline import Box
+from tideline import Box, QuadTree
 from tideline.clock import FOREVER
 from tideline.spark.matching import state
 
 pytestmark = pytest.mark.spark
 
-SECOND = 1_000_000
-START = 1_700_000_000 * SECOND
+SECOND, START = matching.SECOND, matching.START
 
 ROW = st.fixed_dictionaries(
     {
@@ -138,3 +137,12 @@ def test_a_batch_answers_as_the_model_does(
     rows = [row for drawn in batches for row in maker.rows(drawn)]
     expected = matching.model_answers(Model(space), matching.order(rows))
     assert matching.whole(rows, told) == expected
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_many_rows_are_answered_as_a_channel_does(cached: bool) -> None:
+    space = QuadTree(bounds=(0.0, 0.0, 8.0, 8.0), depth=6)
+    batches = matching.workload(2, batches=6, size=200)
+    with matching.Stream(matching.settings(space, buckets=3, levels=3, cached=cached)) as stream:
+        found = [answer for rows in batches for answer in stream.batch(rows)]
+    assert sorted(found) == matching.expected(space, batches)

@@ -15,7 +15,7 @@ import pytest
 import tideline
 from tideline.errors import Conflict, InvalidRequest, Unavailable
 from tideline.spark import session as start
-from tideline.spark.session import _folder, _folders, _memory_bytes, _sweep, _tasks, find_java
+from tideline.spark.session import _folder, _folders, _memory_text, _sweep, _tasks, find_java
 
 SOURCE = Path(tideline.__file__).resolve().parents[1]
 
@@ -171,7 +171,8 @@ def test_a_new_java_will_do(tmp_path: Path, monkeypatch: Any, said: str) -> None
 
 def test_memory_is_a_part_of_what_there_is() -> None:
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    assert 1 << 30 <= _memory_bytes() <= max(1 << 30, min(16 << 30, total // 4))
+    megabytes = int(_memory_text().removesuffix("m"))
+    assert 1024 <= megabytes <= max(1024, min(16 << 10, total >> 22))
 
 
 def test_tasks_of_a_local_master() -> None:
@@ -209,6 +210,16 @@ spark.range(10).write.mode("overwrite").saveAsTable("t")
 print(spark.sparkContext.master, spark.sparkContext.getConf().get("spark.driver.memory"),
       spark.table("t").count(), flush=True)
 """
+AGAIN = """
+spark.stop()
+spark = session()
+print(spark.range(3).count(), spark.sparkContext.getConf().get("spark.driver.memory"))
+spark.stop()
+try:
+    session(memory="2g")
+except Exception as error:
+    print(error)
+"""
 
 
 @pytest.mark.long
@@ -219,8 +230,11 @@ def test_a_process_leaves_no_file_and_says_nothing(tmp_path: Path) -> None:
                  FOLDER=str(tmp_path), TIDELINE_SPARK_MASTER="local[1]")  # fmt: skip
     assert killed.returncode == -signal.SIGKILL
     assert len(list(tmp_path.iterdir())) == 1
-    done = run(WHOLE, FOLDER=str(tmp_path), TIDELINE_SPARK_MASTER="local[1]")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "local[1] 1g 10\n", "")
+    done = run(WHOLE + AGAIN, FOLDER=str(tmp_path), TIDELINE_SPARK_MASTER="local[1]")
+    assert (done.returncode, done.stderr) == (0, "")
+    first, again, refused = done.stdout.splitlines()
+    assert (first, again) == ("local[1] 1g 10", "3 1g")
+    assert refused.startswith("Java runs in this process with other memory")
     assert list(tmp_path.iterdir()) == []
 
 

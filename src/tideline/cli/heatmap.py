@@ -8,7 +8,7 @@ the same either way.
 from __future__ import annotations
 
 import sys
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,7 +20,7 @@ from tideline.cli.parse import parse_json, parse_numbers, parse_time
 from tideline.cli.store import open_channel
 from tideline.cli.verbs import Since, SinceS, Until, UntilS, Where
 from tideline.clock import FOREVER, from_us
-from tideline.errors import InvalidRequest
+from tideline.errors import InvalidRequest, NotFound
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -91,7 +91,9 @@ def heatmap(
             counts = _count_here(opened, grid, span, condition)
         else:
             counts = _count_by_spark(opened, archive, grid, span, condition, master)
-    subtitle = _said(span, where)
+        now = _minute(from_us(opened.clock.now()))
+        always = f"valid at {now} UTC" if archive is None else "all that is kept"
+        subtitle = _said(span, where, always)
     draw(
         counts, out, bounds=grid.bounds, rows=rows, cols=cols, title=title or channel,
         subtitle=subtitle,
@@ -114,9 +116,12 @@ def _span(channel: Channel, window: dict[str, Any]) -> Span:
     """The window as two times; none for always."""
     from tideline.channel.checks import window as checked
 
-    now = channel.clock.now()
-    since, until = checked(now, **window, earliest=True)
-    return tuple(None if abs(us) >= FOREVER else from_us(us) for us in (since, until))  # type: ignore[return-value]
+    since, until = checked(channel.clock.now(), **window, earliest=True)
+    return _moment(since), _moment(until)
+
+
+def _moment(us: int) -> datetime | None:
+    return None if abs(us) >= FOREVER else from_us(us)
 
 
 def _count_here(channel: Channel, grid: Grid, span: Span, where: Any) -> pa.Table:
@@ -134,26 +139,23 @@ def _count_by_spark(
     from tideline.spark.session import session
 
     if not archive.exists():
-        from tideline.errors import NotFound
-
         raise NotFound("no such archive", archive=str(archive))
     print("tideline: starting Spark to count the archive", file=sys.stderr, flush=True)
-    with session(master=master, app="tideline heatmap") as spark:
-        counts = aggregate(
+    failing = failures("the archive could not be counted")
+    with session(master=master, app="tideline heatmap") as spark, failing:
+        return aggregate(
             spark, live=channel, archive=archive.absolute(), bounds=grid.bounds, rows=grid.rows,
             cols=grid.cols, since=span[0], until=span[1], where=where,
-        )  # fmt: skip
-        with failures("the archive could not be counted"):
-            return counts.toArrow()
+        ).toArrow()  # fmt: skip
 
 
-def _said(span: Span, where: str | None) -> str:
-    """The window and the condition in words, for the picture.
+def _said(span: Span, where: str | None, always: str) -> str:
+    """The window and the condition in words, for the picture; `always` without a window.
 
-    >>> _said((datetime(2026, 1, 2, 3, 4, tzinfo=UTC), None), '{"kind":"jam"}')
+    >>> _said((datetime(2026, 1, 2, 3, 4), None), '{"kind":"jam"}', "all")
     'since 2026-01-02 03:04 UTC · where {"kind":"jam"}'
     """
-    since, until = (None if t is None else f"{t:%Y-%m-%d %H:%M}" for t in span)
+    since, until = (_minute(moment) for moment in span)
     if since and until:
         when = f"{since} to {until} UTC"
     elif since:
@@ -161,5 +163,9 @@ def _said(span: Span, where: str | None) -> str:
     elif until:
         when = f"before {until} UTC"
     else:
-        when = f"valid at {datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+        when = always
     return when if where is None else f"{when} · where {where}"
+
+
+def _minute(moment: datetime | None) -> str:
+    return "" if moment is None else f"{moment:%Y-%m-%d %H:%M}"

@@ -6,6 +6,8 @@ tideline pipeline check   tideline.spark.Pipeline.explain
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -45,11 +47,12 @@ def run(
     """
     from tideline.cli.output import line
 
-    pipeline = _pipeline(file)
-    from tideline.spark.pipeline.progress import summary_text, watch_for_terminal
+    with _each_on_its_line():
+        pipeline = _pipeline(file)
+        from tideline.spark.pipeline.progress import summary_text, watch_for_terminal
 
-    with watch_for_terminal(pipeline.config.name, as_json=as_json) as watch:
-        summary = pipeline.run(watch=watch)
+        with watch_for_terminal(pipeline.config.name, as_json=as_json) as watch:
+            summary = pipeline.run(watch=watch)
     if as_json:
         line({"kind": "summary", **summary.to_dict()})
     else:
@@ -69,23 +72,31 @@ def check(
     """
     from tideline.spark.pipeline.explain import surroundings
 
-    pipeline = _pipeline(file)
+    with _each_on_its_line():
+        pipeline = _pipeline(file)
     print(pipeline.explain())
     print()
     for sentence in surroundings(pipeline.config):
         print(f"  {sentence}")
     if spark:
-        print(f"  Spark: the columns are {', '.join(pipeline.analyse())}")
+        with _each_on_its_line():
+            names = pipeline.analyse()
+        print(f"  Spark: the source's columns are {', '.join(names)}")
     elif pipeline.config.rules or any(it.sql for it in pipeline.config.clean.values()):
         print("  Spark: SQL expressions are looked at when it runs, or with --spark")
 
 
 def _pipeline(file: Path) -> Pipeline:
-    """The pipeline of a file; every mistake in it is a line of its own on stderr."""
     from tideline.spark.pipeline import Pipeline
 
+    return Pipeline.from_file(file)
+
+
+@contextmanager
+def _each_on_its_line() -> Iterator[None]:
+    """Every mistake in a config is a line of its own on stderr."""
     try:
-        return Pipeline.from_file(file)
+        yield
     except InvalidRequest as error:
         for text in str(error).splitlines():
             warn("InvalidRequest", text)

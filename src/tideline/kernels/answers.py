@@ -122,6 +122,10 @@ def pack_subscriptions(
             source = heap
             hashed = h[ref + USER]
             used = add(data, used, heap, ident, start)
+        offsets[k + 1] = used
+        if start == limit:  # a ghost whose condition was asked: it has no texts and no answers
+            users[k] = 0
+            continue
         i = (hashed ^ (hashed >> 32)) & mask
         while table[2 * i] != 0 and table[2 * i] != hashed:
             i = (i + 1) & mask
@@ -134,7 +138,6 @@ def pack_subscriptions(
         if used < 0 or user_used < 0:
             return -1
         users[k] = table[2 * i + 1]
-        offsets[k + 1] = used
     return count
 
 

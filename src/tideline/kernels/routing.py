@@ -216,10 +216,13 @@ def id_of(row, p):
 
 @jit
 def before(row, octet, p, q):
-    """Whether the row at p comes before the row at q of the same time: by kind, then by id."""
+    """Whether the row at p comes before the row at q of the same time.
+
+    Who asks comes before what happens, a cancel last; then the id decides.
+    """
     one, other = row[p] & 0xFF, row[q] & 0xFF
     if one != other:
-        return one < other
+        return one == SUBSCRIBE or other == CANCEL
     a, a_limit = id_of(row, p)
     b, b_limit = id_of(row, q)
     while a < a_limit and b < b_limit:

@@ -11,7 +11,7 @@ Both go when the gate or the database is closed; what a killed owner left is rep
 next `share`. Who connects must prove that it knows the key, and so must the gate.
 
 A connection makes one call after the other; `_CALLS` lists them. Closing the gate lets a call
-that runs come to the end of the step it is in.
+that runs come to the end of the step it is in; who does not take what it asked for is cut off.
 
 Safe from any thread.
 """
@@ -38,11 +38,11 @@ from multiprocessing.connection import (
 )
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
-from tideline.errors import InvalidRequest, TidelineError
+from tideline.errors import InvalidRequest, TidelineError, Unavailable
 from tideline.spark import wire
 from tideline.spark.local import Local
 from tideline.spark.remote import FILE, Address
@@ -58,6 +58,7 @@ _CALLS = frozenset([
 ])  # fmt: skip
 _STREAMS = frozenset(["journal", "scan"])
 _LONGEST_SOCKET = 100  # bytes of a path that every system takes for a socket
+_STEP_S = 10.0  # what a step of a call may take when the gate is closed, before it is cut off
 _WAIT_S = 60.0
 _PREFIX = "tideline-gate-"
 
@@ -95,20 +96,35 @@ class Gate:
         self._connections: dict[int, tuple[Connection, threading.Thread]] = {}
         self._file = db.path / FILE
         self._spool = db.path.resolve() / "spool"
-        _forget(self._file, self._spool)
-        self._spool.mkdir(mode=0o700)
         self._local = Local(db, Spool(self._spool))
-        self._folder = _private_folder()
         self._key = secrets.token_bytes(32)
-        self._listener = Listener(str(self._folder / "socket"), "AF_UNIX", backlog=128)
+        _forget(self._file, self._spool)
+        self._folder = _private_folder()
+        try:
+            self._spool.mkdir(mode=0o700)
+            self._listener = Listener(str(self._folder / "socket"), "AF_UNIX", backlog=128)
+        except OSError as error:
+            self._give_up(db, error)
+        try:
+            address = Address(
+                str(self._folder / "socket"), self._key.hex(), str(self._spool), os.getpid()
+            )
+            _write_private(self._file, msgspec.json.encode(address))
+        except OSError as error:
+            self._listener.close()
+            self._give_up(db, error)
         self._thread = threading.Thread(target=self._accept, name="tideline-gate", daemon=True)
         self._thread.start()
-        address = Address(
-            str(self._folder / "socket"), self._key.hex(), str(self._spool), os.getpid()
-        )
-        _write_private(self._file, msgspec.json.encode(address))
         _before_close(db, self.close)
         atexit.register(self.close)
+
+    def _give_up(self, db: Database, error: OSError) -> NoReturn:
+        """Take away what was begun, and say why there is no gate."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+        shutil.rmtree(self._spool, ignore_errors=True)
+        raise Unavailable(
+            "the store cannot be shared", path=str(db.path), error=str(error)
+        ) from error
 
     @property
     def closed(self) -> bool:
@@ -132,9 +148,12 @@ class Gate:
                 Client(self._listener.address, "AF_UNIX").close()  # wakes the thread that accepts
             self._thread.join(_WAIT_S)
             self._listener.close()
-            for connection, thread in list(self._connections.values()):
-                _end_of_input(connection)  # wakes a thread that waits for a call
-                thread.join(_WAIT_S)
+            left = list(self._connections.values())
+            for how, wait_s in ((socket.SHUT_RD, _STEP_S), (socket.SHUT_RDWR, _WAIT_S)):
+                for connection, _ in left:
+                    _shut(connection, how)  # wakes a thread that waits for a call; then any
+                for _, thread in left:
+                    thread.join(wait_s)
             shutil.rmtree(self._folder, ignore_errors=True)
             shutil.rmtree(self._spool, ignore_errors=True)
             atexit.unregister(self.close)
@@ -239,9 +258,9 @@ def _write_private(path: Path, data: bytes) -> None:
     new.rename(path)
 
 
-def _end_of_input(connection: Connection) -> None:
+def _shut(connection: Connection, how: int) -> None:
     with contextlib.suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as end:
-        end.shutdown(socket.SHUT_RD)
+        end.shutdown(how)
 
 
 def _before_close(db: Database, do: Callable[[], None]) -> None:

@@ -100,7 +100,9 @@ class Local:
             self._go_on()
             table, reached = found.journal(kind, after=after, upto=upto, limit=_PAGE)
             yield from table.to_batches(max_chunksize=SLICE)
-            after = str(reached)
+            if reached == after:
+                return
+            after = reached
 
     # ---- writing ------------------------------------------------------------------------
 

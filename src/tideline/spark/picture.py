@@ -37,6 +37,7 @@ _KINDS = (".png", ".svg", ".pdf", ".jpg", ".webp")
 _INK, _PALE, _PAPER = "#2b2f36", "#8a93a0", "#ffffff"
 _MAP_IN = (7.1, 8.5)  # how large the map may be
 _LEFT_IN, _RIGHT_IN, _LEAST_IN = 0.75, 1.15, 6.0
+_CELLS_LIMIT = 4_000_000  # more than a page has points
 _SKEWED = 8  # the busiest cell against the middle one
 _TOWNS = 18
 
@@ -60,6 +61,8 @@ def heatmap(
     file = check_file(path)
     check_plot()
     grid = make_grid(bounds, rows, cols, None)
+    if rows * cols > _CELLS_LIMIT:
+        raise InvalidRequest(f"a picture has at most {_CELLS_LIMIT:,} cells", rows=rows, cols=cols)
     cells = _matrix(counts, grid)
     figure, axes = _page(grid)
     _cells(figure, axes, cells, grid, log)

@@ -82,6 +82,7 @@ exec "{java}" "$@"
 
 _lock = threading.Lock()
 _folders: list[tuple[Path, int]] = []  # this process's, with the descriptor that holds the lock
+_java_memory: list[str] = []  # what Java was started with: it outlives a session that is stopped
 
 
 def session(
@@ -163,6 +164,11 @@ def _start(
     local = _is_local(master)
     if memory is not None and not re.fullmatch(r"\d+[kmgtKMGT]", memory):
         raise InvalidRequest("memory must be a number with a unit, as in '4g'", memory=memory)
+    if local and memory is not None and _java_memory and memory != _java_memory[0]:
+        raise Conflict(
+            "Java runs in this process with other memory, and stays until the process ends",
+            running=_java_memory[0], asked=memory,
+        )  # fmt: skip
     java = find_java()
     folder = _folder(tmp, java)
     settings = {
@@ -184,7 +190,7 @@ def _start(
         settings |= {
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.host": "127.0.0.1",
-            "spark.driver.memory": memory or f"{_memory_bytes() // (1 << 20)}m",
+            "spark.driver.memory": memory or (_java_memory or [_memory_text()])[0],
             "spark.local.dir": str(folder / "local"),
             "spark.sql.shuffle.partitions": str(_tasks(master)),
         }
@@ -206,6 +212,8 @@ def _start(
                 "Spark did not start; what Java said stands above", master=master,
                 error=str(error).splitlines()[0],
             ) from error  # fmt: skip
+    if local:
+        _java_memory[:] = [settings["spark.driver.memory"]]
     _register(spark)
     return spark
 
@@ -238,13 +246,13 @@ def _tasks(master: str) -> int:
     return len(os.sched_getaffinity(0)) if found[1] == "*" else max(1, int(found[1]))
 
 
-def _memory_bytes() -> int:
+def _memory_text() -> str:
     """A quarter of the memory there is: the store and the Python workers need theirs too."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         with contextlib.suppress(OSError, ValueError):
             total = min(total, int(Path(limit).read_text(encoding="ascii")))
-    return max(_GIB, min(total // 4, 16 * _GIB))
+    return f"{max(_GIB, min(total // 4, 16 * _GIB)) >> 20}m"
 
 
 @contextlib.contextmanager

@@ -104,10 +104,6 @@ class Tweets:
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
-    def span_s(self, count: int) -> float:
-        """How long the first `count` rows take, about, in seconds."""
-        return count / self.shape.rate
-
     def check(self, limit: int) -> None:
         """`InvalidRequest` unless the rows below `limit` end before the year 10000."""
         if self.start_us + (limit // self.shape.rate + 2 * _MINUTE) * 1_000_000 > _LIMIT_US:

@@ -9,8 +9,8 @@ kernel has run are what a log would hold, and Spark's state store holds them. Wh
 from a log guarantees therefore holds here: after `replay` every later row gets the answers
 it would have got.
 
-Rows of one packet run come in the order of (`at`, kind, id), publish before subscribe before
-cancel. The channel's time is the newest `at` it has seen, or what `advance` was told.
+Rows run in the order of (`at`, kind, id), subscribe before publish before cancel. The
+channel's time is the newest `at` it has seen, or what `advance` was told.
 
 Runs in Spark's Python workers; one thread at a time; imports no pyspark.
 """

@@ -60,8 +60,8 @@ class Settings:
 
     @property
     def fixed(self) -> str:
-        """What a checkpoint was made with and must stay: where the rows are depends on it."""
-        names = ("space_json", "buckets", "levels", "wide")
+        """What a checkpoint was made with and must stay: where rows are, and which are kept."""
+        names = ("space_json", "buckets", "levels", "wide", "unseen")
         return json.dumps({name: getattr(self, name) for name in names}, sort_keys=True)
 
     @cached_property

@@ -163,8 +163,8 @@ class Matcher(StatefulProcessor):
         head = msgspec.msgpack.decode(found[0], type=Head)
         if head.format != FORMAT or head.fixed != self.settings.fixed:
             raise Conflict(
-                "the checkpoint was made with other settings: space, buckets, levels and the "
-                "columns of events must stay; start with a new checkpoint to change them",
+                "the checkpoint was made with other settings: space, buckets, levels, unseen and "
+                "the columns of places must stay; start with a new checkpoint to change them",
                 checkpoint=head.fixed, now=self.settings.fixed,
             )  # fmt: skip
         return head

@@ -25,6 +25,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from tideline.errors import InvalidRequest
+from tideline.space import Flat
 from tideline.spark.pipeline.config import Config, Problems, make_config, read_config
 from tideline.spark.pipeline.counts import Batch, Summary
 
@@ -145,11 +146,15 @@ class Pipeline:
                     durability=store.durability,
                 )
             )  # fmt: skip
-        channel = db.channel(store.channel, space=space_of(config), journal_s=store.journal_s)
+        space = space_of(config)
+        problems = Problems(config.file, config.lines)
+        if store.channel not in db.channels():  # look before a channel of the wrong kind is made
+            check_space(config, space or Flat(), problems)
+            problems.check()
+        channel = db.channel(store.channel, space=space, journal_s=store.journal_s)
         if channel.layout == "poll":
             raise InvalidRequest("a channel with layout 'poll' takes no batches once", **{
                 "channel": channel.name})  # fmt: skip
-        problems = Problems(config.file, config.lines)
         check_space(config, channel.space, problems)
         problems.check()
         return channel

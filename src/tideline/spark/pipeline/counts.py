@@ -60,6 +60,8 @@ class Summary:
     totals: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("read", *FATES), 0))
     answers: int = 0
     elapsed_s: float = 0.0
+    reading_s: float = 0.0
+    """From the start of reading to the last batch: without the start of Spark."""
     spark_s: float = 0.0
     store_s: float = 0.0
     dead_letters: str = ""

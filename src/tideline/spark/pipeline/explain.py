@@ -65,7 +65,11 @@ def _source(config: Config) -> Iterable[str]:
         yield f"reads {source.format} files from {', '.join(config.paths)}"
     elif source.format == "kafka":
         topic = options.get("subscribe") or options.get("subscribePattern") or options.get("assign")
-        yield f"reads the Kafka topic {topic} at {options.get('kafka.bootstrap.servers')}"
+        first = options.get("startingOffsets", "earliest")
+        yield (
+            f"reads the Kafka topic {topic} at {options.get('kafka.bootstrap.servers')}, "
+            f"from {first} on"
+        )
     else:
         yield f"reads Spark's source {source.format}"
     yield _how_long(config)

@@ -74,6 +74,11 @@ def understood(error: BaseException, config: Config) -> TidelineError | None:
     """An error of Spark's as one of ours; None when it is not Spark's."""
     if isinstance(error, TidelineError):
         return error
+    if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
+        return Unavailable(
+            f"the checkpoint could not be written: {error}. Start again when it can: nothing is "
+            "lost", checkpoint=str(config.checkpoint),
+        )  # fmt: skip
     if not is_spark(error):
         return None
     what, text = condition(error), str(error)

@@ -145,13 +145,26 @@ def _letters(operations: pa.Table, rejected: dict[int, str], now_us: int) -> pa.
         texts = taken["_text"]
     else:  # no text there ever was: the operation, as JSON
         names = [name for name in taken.column_names if name[0] != "_"]
-        texts = pa.array([_json(row) for row in taken.select(names).to_pylist()], pa.large_string())
+        plain = pa.table({name: _bytes(taken[name]) for name in names})
+        texts = pa.array([_json(row) for row in plain.to_pylist()], pa.large_string())
     return dead_rows(["store"] * len(rows), [rejected[row] for row in rows], texts, now_us)
 
 
+def _bytes(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The column, a text as its bytes: they may be no UTF-8."""
+    kind = column.type
+    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    return column.cast(pa.large_binary()) if is_text else column
+
+
 def _json(row: dict[str, Any]) -> str:
+    """The values that are there; a byte that is no text becomes the sign for that."""
+
+    def plain(value: Any) -> Any:
+        return value.decode(errors="replace") if isinstance(value, bytes) else value.isoformat()
+
     return json.dumps({name: value for name, value in row.items() if value is not None},
-                      default=lambda value: value.isoformat(), ensure_ascii=False)  # fmt: skip
+                      default=plain, ensure_ascii=False)  # fmt: skip
 
 
 def _latency(

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from tideline.errors import Closed, Conflict, InvalidRequest, TidelineError, Unavailable
 from tideline.spark.pipeline.config import Config
 from tideline.spark.pipeline.counts import Batch
 from tideline.spark.pipeline.feed import feed
@@ -93,5 +94,14 @@ class Feeder:
                 return
 
     def _feed(self, job: Job, *, again: bool = False) -> None:
-        batch, applied = feed(self._channel, self._state, self._config, *job, again=again)
+        try:
+            batch, applied = feed(self._channel, self._state, self._config, *job, again=again)
+        except Conflict:
+            raise
+        except (TidelineError, OSError) as error:
+            kind = type(error) if isinstance(error, (Closed, InvalidRequest)) else Unavailable
+            raise kind(
+                f"the store could not take batch {job[0]}: {error}. It is kept in the checkpoint: "
+                "start the pipeline again, and it goes on from there"
+            ) from error
         self._tell(batch, applied)

@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tideline.spark.pipeline.generator import OPTIONS
+
 __all__ = [
     "KINDS",
     "SECTIONS",
@@ -252,6 +254,12 @@ def reference() -> str:
         parts.append("| key | value | default | what |\n|---|---|---|---|")
         parts += [_row(item) for item in dataclasses.fields(section)]
         parts.append("")
+    parts.append("### `source.options` of the generator\n")
+    parts.append("| option | value | default | what |\n|---|---|---|---|")
+    for name, (kind, default, doc) in OPTIONS.items():
+        words = {int: "whole number", float: "share, 0 to 1", bool: "true or false"}[kind]
+        shown = "" if default is None else f"`{str(default).lower()}`"
+        parts.append(f"| `{name}` | {words} | {shown} | {doc} |")
     return "\n".join(parts)
 
 

@@ -150,7 +150,7 @@ def header_fields(config: Config, line: str) -> list[str]:
     """The names in the first line of a CSV file; a column of the schema that is missing raises."""
     options = config.parse.options or {}
     sign = str(options.get("sep", options.get("delimiter", ",")))
-    names = next(csv.reader([line.rstrip("\r\n")], delimiter=sign[:1]), [])
+    names = next(csv.reader([line.lstrip("\ufeff").rstrip("\r\n")], delimiter=sign[:1]), [])
     names = [name.strip() for name in names]
     for column in config.schema:
         if column not in names:

@@ -184,11 +184,12 @@ def watch_for_terminal(name: str, *, as_json: bool) -> Any:
 
 def summary_text(summary: Summary) -> str:
     """The end of a run, for people."""
-    rows_s = summary.counts["read"] / summary.elapsed_s if summary.elapsed_s else 0.0
+    rows_s = summary.counts["read"] / summary.reading_s if summary.reading_s else 0.0
     ended = "stopped" if summary.stopped else "done"
     lines = [
         f"{summary.name}: {ended} after {summary.elapsed_s:.1f} s, {summary.batches:,} batches,"
-        f" {rows_s:,.0f} rows/s (Spark {summary.spark_s:.1f} s, store {summary.store_s:.1f} s)"
+        f" {rows_s:,.0f} rows/s while reading"
+        f" (Spark {summary.spark_s:.1f} s, store {summary.store_s:.1f} s)"
     ]
     names = ("read", *_fates(summary))
     table = [("", *names), ("this run", *(f"{summary.counts[name]:,}" for name in names))]

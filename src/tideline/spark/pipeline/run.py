@@ -14,15 +14,14 @@ until the query has been told to stop. So Spark cannot begin another one.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tideline.errors import Closed, Conflict, InvalidRequest, TidelineError, Unavailable
+from tideline.errors import Closed, Conflict
 from tideline.space import Flat
 from tideline.spark.pipeline.check import space_of
 from tideline.spark.pipeline.config import Config
@@ -82,6 +81,7 @@ class Runner:
         self._working = threading.Event()
         self._left: int | None = None  # rows until the source's end, where that is known
         self._ending = False
+        self._reading = 0.0  # when reading began
 
     def catch_up(self) -> None:
         """Store what an earlier run had queued, and remember what it had seen."""
@@ -94,27 +94,27 @@ class Runner:
             self._seen = Seen(round(wanted.within_s * 1e6), self.state.last.get("newest"))
             for keys in self.state.known_keys():
                 self._seen.add(keys)
-        with self._store_errors():
-            self._feeder.catch_up()
+        self._feeder.catch_up()
 
     def run(self, spark: SparkSession, source: DataFrame | None) -> None:
         """Read the source until its end, or until told to stop."""
-        failure: Exception | None = None
         with quiet(spark), settings(spark, self.config.spark.config):
             try:
                 self._read(spark, source)
             except Exception as error:
-                failure = error
-            with self._store_errors():  # what is queued is stored, whatever became of the reading
-                self._feeder.finish()
-            if failure is not None:
-                raise understood(failure, self.config) or failure from failure
+                self._feeder.finish()  # what the store says comes first: it may be the cause
+                said = understood(error, self.config)
+                if said is None:
+                    raise
+                raise said from error
+            self._feeder.finish()
 
     def _read(self, spark: SparkSession, source: DataFrame | None) -> None:
         opened = self._open(spark, source)
         stages = Stages(self.config, self.channel.space, opened.names, opened.fields)
         frame = stages(opened.frame)
         self._feeder.start()
+        self._reading = time.perf_counter()
         if isinstance(opened, Stream):
             self.watch.phase("reading")
             self._follow(frame, opened.limit)
@@ -170,6 +170,8 @@ class Runner:
 
     def _tell(self, batch: Batch, applied: Applied) -> None:
         self.summary.add(batch)
+        if self._reading:
+            self.summary.reading_s = time.perf_counter() - self._reading
         self.watch.batch(batch, self.summary)
         if self._on_batch is not None:
             self._on_batch(batch, applied)
@@ -237,20 +239,6 @@ class Runner:
         error = query.exception()
         if error is not None:
             raise error
-
-    @contextlib.contextmanager
-    def _store_errors(self) -> Iterator[None]:
-        """What the store says when it cannot go on, with what to do about it."""
-        try:
-            yield
-        except Conflict:
-            raise
-        except (TidelineError, OSError) as error:
-            kind = type(error) if isinstance(error, (Closed, InvalidRequest)) else Unavailable
-            raise kind(
-                f"the store could not take batch {self.state.done + 1}: {error}. It is kept in the "
-                "checkpoint: start the pipeline again, and it goes on from there"
-            ) from error
 
 
 def check_store(channel: Channel, config: Config, state: State) -> None:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Once", "Stream", "identity", "is_endless", "open_source"]
 
+_DEFAULTS = {"kafka": {"startingOffsets": "earliest"}}  # Spark's own would begin with what is new
+_OF_FILES = {"maxFileAge": "36500d"}  # Spark's own passes over files a week older than the newest
 _IDENTITY = ("subscribe", "subscribePattern", "assign", "dbtable", "query", "url", "table")
 
 
@@ -76,12 +78,14 @@ def open_source(spark: SparkSession, config: Config, started_us: int) -> Stream 
         return _generator(spark, config.source.options or {}, started_us)
     read_as = "text" if kind in ("json", "csv") and config.parsed_as == kind else kind
     options = {name: _option(value) for name, value in (config.source.options or {}).items()}
+    for name, value in _DEFAULTS.get(kind, _OF_FILES if kind in FILES else {}).items():
+        options.setdefault(name, value)
     paths: Any = config.paths
     paths = paths[0] if len(paths) == 1 else paths or None
     fields = None
     header: str | None = None
     if csv_header(config) and read_as == "text":
-        first = spark.read.options(**options).text(paths).first()
+        first = spark.read.text(paths).first()
         if first is None:
             raise NotFound(
                 f"{config.place_of('source', 'path')}: there is no CSV file yet to take the names "
@@ -110,7 +114,8 @@ def _stream(spark: SparkSession, kind: str, options: dict[str, str], paths: Any)
     reader = spark.readStream.format(kind).options(**options)
     if kind in FILES and kind != "text":
         # What limits a batch means nothing to a reader of everything.
-        known = {name: value for name, value in options.items() if "PerTrigger" not in name}
+        limits = ("maxFileAge", "maxFilesPerTrigger", "maxBytesPerTrigger")
+        known = {name: value for name, value in options.items() if name not in limits}
         reader = reader.schema(_load(spark.read.format(kind).options(**known), paths).schema)
     if isinstance(paths, list):  # a stream follows one path
         return functools.reduce(DataFrame.unionByName, [_load(reader, path) for path in paths])

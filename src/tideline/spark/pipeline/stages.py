@@ -111,7 +111,7 @@ class Stages:
             self._found("clean", problem)
             frame = self._kept(frame, {name: made})  # both from the column as it was
             if clean.from_ and clean.from_ != name:
-                frame = frame.drop(quoted(clean.from_))
+                frame = frame.drop(clean.from_)  # takes names as they are
         for n, rule in enumerate(self.config.rules):
             with self._at("rule", n, "sql"):
                 broken = ~F.coalesce(F.expr(rule.sql).cast("boolean"), F.lit(False))
@@ -258,8 +258,9 @@ class Stages:
         if isinstance(operation.body, list):
             names = operation.body
         else:
-            text = {self.config.parse.column} if self.config.parsed_as != "columns" else set()
-            names = [n for n in frame.columns if not n.startswith("_") and n not in text]
+            own = {*self.config.schema, *self.config.clean}  # not Kafka's offset and the like
+            every = self.config.parsed_as == "columns"
+            names = [n for n in frame.columns if n in own or (every and not n.startswith("_"))]
         with self._at("operation", "body"):
             body = F.to_json(F.struct(*(F.col(quoted(name)) for name in names)))
             self._try(frame, body)
