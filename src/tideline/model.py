@@ -152,7 +152,9 @@ class SubscriptionInfo:
 class Applied:
     """What `Channel.apply` returns.
 
-    `answers`: row, subscription, event, user, kind ("past" or "live").
+    `answers`: row, subscription, event, user, kind ("past" or "live"). Texts are dictionaries;
+    those of a large batch come in chunks, each with dictionaries of its own (a file of Arrow's IPC
+    format wants one: `answers.unify_dictionaries()`).
     `rejected`: row, reason. The rows that are not in `rejected` have landed.
     """
 

@@ -1,4 +1,4 @@
-"""Matching without Spark: packets go from `pack` to `Matcher` as Spark would hand them over.
+"""Matching without Spark: packets go from `pack` to `Processor` as Spark would hand them over.
 
 `Stream` is a query over micro-batches with state in plain dictionaries. It has several workers,
 each with a memory of its own, can lose what a task has written, and can forget all memory: what
@@ -23,6 +23,7 @@ import tideline
 from tideline import Box, Circle
 from tideline.clock import FOREVER
 from tideline.spark.matching import pack, state
+from tideline.spark.matching.processor import Processor
 from tideline.spark.matching.settings import BAD, Settings, levels_of, may_be_wide, settings_of
 from tideline.spark.matching.whole import run_batches
 
@@ -286,7 +287,7 @@ class Stream:
 
 
 class _Task:
-    """One task: a fresh `Matcher` on the memory of its worker."""
+    """One task: a fresh `Processor` on the memory of its worker."""
 
     def __init__(self, stream: Stream, label: int, worker: int) -> None:
         self._stream, self._label, self._worker = stream, label, worker
@@ -294,9 +295,9 @@ class _Task:
     def __enter__(self) -> Any:
         self._before = state.held
         state.held = self._stream.workers[self._worker]
-        matcher = state.Matcher(self._stream.settings)
-        matcher.init(self._stream.stores.setdefault(self._label, Store()))
-        return matcher
+        processor = Processor(self._stream.settings)
+        processor.init(self._stream.stores.setdefault(self._label, Store()))
+        return processor
 
     def __exit__(self, *_: object) -> None:
         state.held = self._before

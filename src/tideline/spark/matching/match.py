@@ -1,9 +1,12 @@
 """`match`: subscriptions and events as DataFrames in, answers out.
 
-    subscriptions -.
-                    >- union - watermark - pack - shuffle by bucket - run - answers
-    events --------'           (stream)   pack.py                    state.py (stream)
-                                                                     whole.py (batch)
+    subscriptions - pack -.
+                           >- union - watermark - shuffle by bucket - run - answers
+    events -------- pack -'           (stream)                        state.py (stream)
+                    pack.py                                           whole.py (batch)
+
+Each side is packed by itself, with its own columns only: a column costs as much to hand over
+to Python when it is empty.
 
 Everything that can be wrong with the call is found here, before Spark runs anything.
 Importing this needs no pyspark; calling `match` does, with the DataFrames it is given.
@@ -89,13 +92,16 @@ def plan(
 
     settings = replace(settings, wide=may_be_wide(settings.space, known[1], levels))
     streaming = subscriptions.isStreaming
-    rows = _united(subscriptions, events, known, unseen)
+    asked, told = _sides(subscriptions, events, known, unseen)
+    packets = asked.mapInArrow(_packer(settings), _PACKETS).union(
+        told.mapInArrow(_packer(settings), _PACKETS)
+    )
     if streaming:
-        _check_session(rows)
+        _check_session(packets)
         if not (_has_watermark(subscriptions) or _has_watermark(events)):
             # No row is dropped for being late: this only tells every bucket how far time has got.
-            rows = rows.withWatermark("at", "0 seconds")
-    packets = rows.mapInArrow(_packer(settings), "bucket int, deltas boolean, data binary")
+            packets = packets.withWatermark("at", "0 seconds")
+    packets = packets.select("bucket", "deltas", "data")
     ran = _run_stream(packets, settings) if streaming else _run_whole(packets, settings)
     columns: list[Column | str] = ["subscription", "event", "user", "kind"]
     columns.append(F.timestamp_micros("at").alias("at"))
@@ -108,14 +114,15 @@ _ASKED = (
     ("subscriptions", _SUBSCRIPTIONS, ("id", "user", "at")),
     ("events", _EVENTS, ("id", "at")),
 )
+_PACKETS = "bucket int, deltas boolean, data binary, at timestamp"
 _ANSWERS = "subscription string, event string, user string, kind string, at bigint, reason string"
 
 
 def _run_stream(packets: DataFrame, settings: Settings) -> DataFrame:
-    from tideline.spark.matching.state import Matcher
+    from tideline.spark.matching.processor import Processor
 
     grouped = packets.groupBy("bucket")
-    return grouped.transformWithStateInPandas(Matcher(settings), _ANSWERS, "Append", "EventTime")
+    return grouped.transformWithStateInPandas(Processor(settings), _ANSWERS, "Append", "EventTime")
 
 
 def _run_whole(packets: DataFrame, settings: Settings) -> DataFrame:
@@ -140,10 +147,10 @@ def _packer(settings: Settings) -> Any:
 # ---- columns -----------------------------------------------------------------------------------
 
 
-def _united(
+def _sides(
     subscriptions: DataFrame, events: DataFrame, known: list[list[str]], unseen: bool | None
-) -> DataFrame:
-    """Both frames as rows of one kind: what one lacks is null."""
+) -> tuple[DataFrame, DataFrame]:
+    """Both frames with the columns and types that `pack` reads."""
     from pyspark.sql import functions as F
     from pyspark.sql import types as T
 
@@ -151,31 +158,22 @@ def _united(
     types |= dict.fromkeys(_NUMBERS, T.DoubleType())
     types |= dict.fromkeys(_TIMES, T.TimestampType())
     types["unseen"] = T.BooleanType()
-    names = [n for n in dict.fromkeys((*_EVENTS, *_SUBSCRIPTIONS)) if n in known[0] + known[1]]
-    names = [name for name in names if name != "op"]
-    if "body" not in names:
-        names.append("body")
-    if unseen and "unseen" not in names:
-        names.append("unseen")
 
-    def column(frame: DataFrame, there: list[str], name: str) -> Column:
-        if name in there:
-            return frame[name].cast(types[name]).alias(name)
-        return F.lit(None).cast(types[name]).alias(name)
+    def columns(frame: DataFrame, names: list[str]) -> list[Column]:
+        return [frame[name].cast(types[name]).alias(name) for name in names if name != "op"]
 
     kind = F.lit(_SUBSCRIBE).cast("byte")
     if "op" in known[0]:
         op = subscriptions["op"]
         kind = F.when(op == "subscribe", F.lit(_SUBSCRIBE)).when(op == "cancel", F.lit(_CANCEL))
         kind = kind.cast("byte")
-    asked = [column(subscriptions, known[0], name) for name in names]
-    told = [column(events, known[1], name) for name in names]
+    asked = [kind.alias("kind"), *columns(subscriptions, known[0])]
     if unseen:
-        asked[names.index("unseen")] = F.lit(True).alias("unseen")
+        asked.append(F.lit(True).alias("unseen"))
+    told = [F.lit(_PUBLISH).cast("byte").alias("kind"), *columns(events, known[1])]
     if "body" not in known[1]:
-        told[names.index("body")] = F.lit("null").alias("body")
-    one = subscriptions.select(kind.alias("kind"), *asked)
-    return one.union(events.select(F.lit(_PUBLISH).cast("byte").alias("kind"), *told))
+        told.append(F.lit("null").alias("body"))
+    return subscriptions.select(*asked), events.select(*told)
 
 
 def _frames(subscriptions: Any, events: Any) -> tuple[Any, Any]:

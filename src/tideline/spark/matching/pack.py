@@ -7,7 +7,8 @@ does row by row (shuffle, sort, hand over to Python) costs next to nothing. The 
 those of `Channel.apply`, so a row is bad here if and only if it is bad there; see
 docs/guide/spark-matching.md for what happens to it.
 
-A packet holds rows end to end, in the order they came. Every copy of a row but the first
+A packet holds rows end to end, in the order they came; its `at` is the newest of the rows it
+was packed with, which is how Spark learns how far time has got. Every copy of a row but the first
 has 1 in R_SEQ, so that what is wrong with it later is told once.
 
 Runs in Spark's Python workers; imports no pyspark.
@@ -28,12 +29,16 @@ from tideline.errors import InvalidRequest
 from tideline.kernels import layout as at
 from tideline.kernels import routing as kernel
 from tideline.spark.matching.settings import BAD, Settings
+from tideline.spark.worker import settle
 
 __all__ = ["PACKETS", "REJECTS", "pack", "pack_batches", "read_rejects"]
 
 Words = NDArray[np.int64]
 
-PACKETS = pa.schema([("bucket", pa.int32()), ("deltas", pa.bool_()), ("data", pa.binary())])
+_TIME = pa.timestamp("us", "UTC")
+PACKETS = pa.schema(
+    [("bucket", pa.int32()), ("deltas", pa.bool_()), ("data", pa.binary()), ("at", _TIME)]
+)
 REJECTS = pa.schema(
     [("subscription", pa.string()), ("event", pa.string()), ("user", pa.string()),
      ("at", pa.int64()), ("reason", pa.string())]
@@ -58,6 +63,7 @@ def pack_batches(batches: Iterator[pa.RecordBatch], settings: Settings) -> Itera
             held, rows, size = [], 0, 0
     if held:
         yield from pack(pa.Table.from_batches(held), settings)
+        settle("packing")
 
 
 def pack(table: pa.Table, settings: Settings) -> Iterator[pa.RecordBatch]:
@@ -152,6 +158,7 @@ def _routed(operations: Operations, settings: Settings) -> Iterator[pa.RecordBat
     picked, buckets = routes(operations, settings)
     if not len(picked):
         return
+    newest = operations.now[picked].max()
     copies = np.zeros(len(picked), np.int64)
     copies[1:] = picked[1:] == picked[:-1]
     order = np.argsort(buckets.astype(np.uint16), kind="stable")
@@ -176,7 +183,8 @@ def _routed(operations: Operations, settings: Settings) -> Iterator[pa.RecordBat
             [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(out)],
         )  # fmt: skip
         flags = pa.array(np.full(len(heads), operations.deltas))
-        yield pa.RecordBatch.from_arrays([pa.array(names), flags, data], schema=PACKETS)
+        times = pa.array(np.full(len(heads), newest), pa.int64()).cast(_TIME)
+        yield pa.RecordBatch.from_arrays([pa.array(names), flags, data, times], schema=PACKETS)
         first = limit
 
 
@@ -202,8 +210,9 @@ def routes(operations: Operations, settings: Settings) -> tuple[Words, Words]:
 
 
 def _packets(buckets: list[int], deltas: bool, data: list[bytes]) -> pa.RecordBatch:
-    flags = [deltas] * len(buckets)
+    count = len(buckets)
     return pa.RecordBatch.from_arrays(
-        [pa.array(buckets, pa.int32()), pa.array(flags), pa.array(data, pa.binary())],
+        [pa.array(buckets, pa.int32()), pa.array([deltas] * count), pa.array(data, pa.binary()),
+         pa.nulls(count, _TIME)],
         schema=PACKETS,
-    )
+    )  # fmt: skip

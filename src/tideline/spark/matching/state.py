@@ -29,13 +29,12 @@ from __future__ import annotations
 import secrets
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from tideline.clock import FOREVER
 from tideline.errors import Conflict, Corruption
@@ -44,13 +43,12 @@ from tideline.kernels import layout as at
 from tideline.spark.matching.answers import ANSWERS, answers_of, conflicts_of, rejected_of
 from tideline.spark.matching.bucket import Bucket, Ran, Words, in_order, rows_of
 from tideline.spark.matching.settings import BAD, Settings
+from tideline.spark.worker import settle
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.stateful_processor import (
-        ExpiredTimerInfo,
         MapState,
         StatefulProcessorHandle,
-        TimerValues,
         ValueState,
     )
 
@@ -90,35 +88,34 @@ class Head(msgspec.Struct):
     """The tokens of the last micro-batches, and `next` as each left it."""
 
 
-class Matcher(StatefulProcessor):
-    """What `transformWithState` calls for each bucket."""
+class Matcher:
+    """The work on one bucket at a time: Spark's state at hand, `processor.py` calls."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(
+        self, settings: Settings, handle: StatefulProcessorHandle, heads: ValueState,
+        segments: MapState,
+    ) -> None:  # fmt: skip
         self.settings = settings
-
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        """Name the state."""
         self.handle = handle
-        self.heads: ValueState = handle.getValueState("head", "data binary")
-        self.segments: MapState = handle.getMapState("segments", "number bigint", "data binary")
+        self.heads = heads
+        self.segments = segments
 
     # ---- rows ------------------------------------------------------------------------------
 
-    def handleInputRows(  # noqa: N802
-        self, key: Any, rows: Iterator[pd.DataFrame], timerValues: TimerValues  # noqa: N803
-    ) -> Iterator[pd.DataFrame]:  # fmt: skip
+    def rows(self, bucket: int, rows: Iterator[pd.DataFrame], now: int) -> Iterator[pd.DataFrame]:
         """Run the packets of one bucket."""
         packets: list[bytes] = []
         deltas = False
         for frame in rows:
             packets.extend(frame["data"])
             deltas = deltas or bool(frame["deltas"].any())
-        if int(key[0]) == BAD:
+        if bucket == BAD:
             for packet in packets:
                 yield to_pandas(rejected_of(packet))
             return
-        for table in self.run(packets, deltas, watermark_us(timerValues)):
+        for table in self.run(packets, deltas, now):
             yield to_pandas(table)
+        settle("matching")
 
     def run(self, packets: list[bytes], deltas: bool, now: int) -> Iterator[pa.Table]:
         """Run packets when the whole stream has come to `now`; yields answers."""
@@ -137,22 +134,19 @@ class Matcher(StatefulProcessor):
             raise
         held.put(head.lineage, head.trail[-1][0], bucket)
 
-    def handleExpiredTimer(  # noqa: N802
-        self, key: Any, timerValues: TimerValues, expiredTimerInfo: ExpiredTimerInfo  # noqa: N803
-    ) -> Iterator[pd.DataFrame]:  # fmt: skip
-        """Clear a bucket in which everything has ended."""
+    def expired(self, timer_ms: int, now: int) -> None:
+        """Clear a bucket in which everything has ended; the timer for `timer_ms` rang."""
         head = self._stored()
         if head is None:
-            return iter(())
-        if head.last <= watermark_us(timerValues):
+            return
+        if head.last <= now:
             self.segments.clear()
             self.heads.clear()
             held.drop(head.lineage)
-        elif head.timer == expiredTimerInfo.getExpiryTimeInMs():  # rows came since it was set
+        elif head.timer == timer_ms:  # rows came since it was set
             head.timer = 0
             self._set_timer(head)
             self.heads.update((msgspec.msgpack.encode(head),))
-        return iter(())
 
     # ---- head and segments -------------------------------------------------------------------
 
@@ -321,12 +315,6 @@ def _crowded() -> bool:
         sum(member.segments_used for member in each.members) * 2 > each.segments
         for each in _budgets.values()
     )
-
-
-def watermark_us(timer_values: TimerValues) -> int:
-    """The time that the whole stream has come to; -FOREVER before anything is known."""
-    milliseconds = timer_values.getCurrentWatermarkInMs()
-    return milliseconds * 1000 if milliseconds > 0 else -FOREVER
 
 
 def to_pandas(table: pa.Table) -> pd.DataFrame:

@@ -16,6 +16,7 @@ from tideline.index.memory import Budget
 from tideline.spark.matching.answers import answers_of, conflicts_of, rejected_of
 from tideline.spark.matching.bucket import Bucket, in_order
 from tideline.spark.matching.settings import BAD, Settings
+from tideline.spark.worker import settle
 
 __all__ = ["run_batches"]
 
@@ -44,3 +45,4 @@ def run_batches(batches: Iterator[pa.RecordBatch], settings: Settings) -> Iterat
                     yield from table.to_batches()
         finally:
             bucket.close()
+    settle("matching")

@@ -76,7 +76,8 @@ class Stages:
         """A frame of the source's rows as a frame of operations."""
         from pyspark.sql import functions as F
 
-        self._problems: list[Column] = []
+        self._problems: list[tuple[str, Column]] = []  # the stage with ": ", the reason
+        self._told = False  # whether the frame has the column `_problem`
         frame, original = self._original(frame)
         frame, problem = parse.parse(self.config, frame, self._fields)
         self._found("parse", problem)
@@ -288,10 +289,8 @@ class Stages:
 
     def _found(self, stage: str, reason: Column | None) -> None:
         """A reason why a row is bad; null for the others. The first found counts."""
-        from pyspark.sql import functions as F
-
         if reason is not None:
-            self._problems.append(F.concat(F.lit(f"{stage}: "), reason))
+            self._problems.append((f"{stage}: ", reason))
 
     def _kept(self, frame: DataFrame, made: dict[str, Column] | None = None) -> DataFrame:
         """Turn the problems so far into a column, at once with columns that are made anew.
@@ -300,9 +299,17 @@ class Stages:
         """
         from pyspark.sql import functions as F
 
-        problem = F.coalesce(*self._problems, F.lit(None).cast("string"))
-        self._problems = [F.col("_problem")]
-        return frame.withColumns({**(made or {}), "_problem": problem})
+        # The stage is put before the reason of a bad row only: texts are costly to make.
+        reasons = [reason for _, reason in self._problems]
+        stages = [F.when(reason.isNotNull(), F.lit(stage)) for stage, reason in self._problems]
+        text = F.lit(None).cast("string")
+        if reasons:
+            reason = F.coalesce(*reasons)
+            text = F.when(reason.isNotNull(), F.concat(F.coalesce(*stages), reason))
+        if self._told:
+            text = F.coalesce(F.col("_problem"), text)
+        self._problems, self._told = [], True
+        return frame.withColumns({**(made or {}), "_problem": text})
 
     def _needed(self, stage: str, column: Column, reason: str, *, always: bool = True) -> None:
         from pyspark.sql import functions as F
@@ -327,13 +334,15 @@ class Stages:
     ) -> Column:
         """A column as a time; what is none is a problem."""
         from pyspark.sql import functions as F
+        from pyspark.sql import types as T
 
         given = F.col(quoted(name))
         with self._at(*path):
             time = given.try_cast("timestamp")
             self._try(frame, time)
-        wrong = F.concat(F.lit(f"{name}: "), shown(given), F.lit(" is not a time"))
-        self._found(stage, F.when(given.isNotNull() & time.isNull(), wrong))
+        if not isinstance(frame.schema[name].dataType, T.TimestampType):
+            wrong = F.concat(F.lit(f"{name}: "), shown(given), F.lit(" is not a time"))
+            self._found(stage, F.when(given.isNotNull() & time.isNull(), wrong))
         if needed:
             self._needed(stage, time, f"{name} is missing")
         return time
