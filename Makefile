@@ -6,16 +6,16 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help install java mingo demo test test-bounds test-long check bench clean
+.PHONY: help install java mingo chromium demo test test-bounds test-long check bench clean
 
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-EXTRAS ?= dev,bench,spark,plot
+EXTRAS ?= dev,bench,spark,plot,server,client
 export PYTHON
 
-# Two processes share the tests; each that meets a test with Spark starts a session of its own.
-PARALLEL := -n 2 --dist worksteal
+# Two processes share the tests, file by file: what a module sets up is set up once.
+PARALLEL := -n 2 --dist loadfile
 
 # The job with numba's bounds checks: a read past an array's end is an error instead of a wrong answer.
 BOUNDS_TESTS := tests/test_channel_contract.py tests/test_apply.py
@@ -31,7 +31,7 @@ $(STAMP): pyproject.toml constraints.txt scripts/venv.sh
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
 	@touch $@
 
-install: $(STAMP) java mingo  ## make .venv with everything in it
+install: $(STAMP) java mingo chromium  ## make .venv with everything in it
 
 java:  ## see to Java 17 or newer for Spark, by apt-get when there is none
 	@bash scripts/java.sh
@@ -39,10 +39,13 @@ java:  ## see to Java 17 or newer for Spark, by apt-get when there is none
 mingo:  ## see to mingo, which the tests compare conditions with; node and npm by apt-get if missing
 	@bash scripts/mingo.sh
 
-demo: $(STAMP) java  ## traffic over New York State through Spark, live; DEMO_S=30 stops by itself
+chromium:  ## see to Chromium for the tests of the page, by apt-get when there is none
+	@bash scripts/chromium.sh
+
+demo: $(STAMP) java  ## server, Spark pipeline and live map in one; DEMO_S=30 stops by itself
 	@$(BIN)/tideline demo
 
-test: $(STAMP) java mingo  ## install, compile the kernels, run the tests and one job with bounds checks
+test: $(STAMP) java mingo chromium  ## install, compile the kernels, run the tests and one job with bounds checks
 	@$(BIN)/tideline warm
 	$(BIN)/python -m pytest -q -m "not long" $(PARALLEL)
 	@$(MAKE) --no-print-directory test-bounds
@@ -51,7 +54,7 @@ test-bounds: $(STAMP)  ## the core tests again with numba's bounds checks on
 	NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest -q $(PARALLEL) \
 	  -m "not long and not spark" $(BOUNDS_TESTS) $(BOUNDS_MACHINE)
 
-test-long: $(STAMP) java mingo  ## all tests with long random runs; takes long
+test-long: $(STAMP) java mingo chromium  ## all tests with long random runs; takes long
 	@$(BIN)/tideline warm
 	HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest -q --timeout 3600
 
@@ -65,6 +68,7 @@ bench: $(STAMP)  ## measure; writes benchmarks/results/
 	$(BIN)/python benchmarks/channel.py
 	$(BIN)/python benchmarks/conditions.py
 	$(BIN)/python benchmarks/spark.py
+	$(BIN)/python benchmarks/page.py
 
 clean:  ## remove what the commands made (keeps .venv)
 	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

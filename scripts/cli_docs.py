@@ -19,8 +19,9 @@ START = "<!-- help: written by scripts/cli_docs.py -->"
 END = "<!-- /help -->"
 COMMANDS = [
     "channel create", "channels", "publish", "subscribe", "find", "subscriptions", "cancel",
-    "resume", "apply", "session", "stats", "check", "drop", "warm", "demo", "pipeline run",
-    "pipeline check", "workload tweets", "workload operations", "heatmap",
+    "resume", "apply", "session", "stats", "check", "drop", "serve", "token create", "token list",
+    "token revoke", "backup", "restore", "warm", "demo", "pipeline run", "pipeline check",
+    "workload tweets", "workload operations", "heatmap",
 ]  # fmt: skip
 
 

@@ -3,12 +3,16 @@
 `open_channel` called again in one test closes what it opened before and opens the same
 folder again: that is how a test reopens. Everything is closed when the test ends.
 
+The layout "http" is a channel of layout "dual" behind a real server in this process, used
+through `tideline.connect`: what holds for the library holds for the client.
+
 Profiles of Hypothesis: `default` repeats the same bounded examples on every run; `long`
 (`HYPOTHESIS_PROFILE=long`, `make test-long`) draws new ones, many more of them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -58,11 +62,12 @@ def open_database(tmp_path: Path, clock: ManualClock) -> Iterator[Callable[..., 
     """`open_database(**options)`: the test's one folder, closing it first if it is open."""
     opened: list[Any] = []
 
-    def factory(folder: str | Path = tmp_path / "data", **options: Any) -> Any:
+    def factory(folder: str | Path = tmp_path / "data", *, over: str = "", **options: Any) -> Any:
         while opened:
             opened.pop().close()
         options.setdefault("clock", clock)
-        opened.append(tideline.open(folder, **options))
+        database = tideline.open(folder, **options)
+        opened.append(Served(database) if over == "http" else database)
         return opened[-1]
 
     yield factory
@@ -82,9 +87,41 @@ def open_channel(open_database: Callable[..., Any]) -> Callable[..., Any]:
         poll_s: float = 1.0,
         **options: Any,
     ) -> Any:
-        database = open_database(**options)
+        database = open_database(over=layout, **options)
+        layout = "dual" if layout == "http" else layout
         return database.channel(
             name, space=tideline.Flat() if space is None else space, layout=layout, poll_s=poll_s
         )
 
     return factory
+
+
+class Served:
+    """A database behind a server of its own, used through a client."""
+
+    def __init__(self, database: Any) -> None:
+        from tideline.server import running
+
+        self._stack = contextlib.ExitStack()
+        self._database = self._stack.enter_context(database)
+        url = self._stack.enter_context(running(database))
+        self._remote = self._stack.enter_context(tideline.connect(url))
+
+    def channel(self, name: str, **options: Any) -> Any:
+        channel = self._remote.channel(name, **options)
+        stored = self._database.channel(name)
+        # What an operator does at the folder, not a client.
+        channel.seal, channel.maintain = stored.seal, stored.maintain
+        return channel
+
+    def close(self) -> None:
+        self._stack.close()
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._remote, name)

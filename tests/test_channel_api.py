@@ -19,8 +19,9 @@ from tideline import Circle, Flat, QuadTree, Topics
 from tideline.errors import Closed, Conflict, InvalidRequest, NotFound
 from tideline.testing import ManualClock
 
-LAYOUTS = ["dual", "two"]
+LAYOUTS = ["dual", "two", "http"]
 ASKING = [*LAYOUTS, "poll"]
+OVER = ["", "http"]  # a folder, a server
 START = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=1_000)
 
 Opener = Callable[..., Any]
@@ -204,10 +205,11 @@ def test_resume_of_what_is_not_there_is_refused(open_channel: Opener, clock: Man
 # Databases and channels ---------------------------------------------------------------
 
 
-def test_a_channel_keeps_its_space_and_layout(open_database: Opener) -> None:
+@pytest.mark.parametrize("over", OVER)
+def test_a_channel_keeps_its_space_and_layout(over: str, open_database: Opener) -> None:
     quad = QuadTree(bounds=(0.0, 0.0, 8.0, 8.0), depth=3)
-    open_database().channel("roads", space=quad, layout="two")
-    db = open_database()
+    open_database(over=over).channel("roads", space=quad, layout="two")
+    db = open_database(over=over)
     again = db.channel("roads", space=quad, layout="two")
     assert (again.name, again.space, again.layout) == ("roads", quad, "two")
     for space, layout in [
@@ -220,8 +222,9 @@ def test_a_channel_keeps_its_space_and_layout(open_database: Opener) -> None:
     assert db.channels() == ["roads"]
 
 
-def test_channels_share_nothing_and_can_be_dropped(open_database: Opener) -> None:
-    db = open_database()
+@pytest.mark.parametrize("over", OVER)
+def test_channels_share_nothing_and_can_be_dropped(over: str, open_database: Opener) -> None:
+    db = open_database(over=over)
     one, two = db.channel("one"), db.channel("two", space=Topics())
     one.publish("a", {}, id="e")
     two.subscribe("a", user="u", id="s", since_s=-10)
@@ -229,14 +232,15 @@ def test_channels_share_nothing_and_can_be_dropped(open_database: Opener) -> Non
     db.drop_channel("one")
     with pytest.raises(NotFound, match="'one'"):
         db.drop_channel("one")
-    db = open_database()
+    db = open_database(over=over)
     assert db.channels() == ["two"]
     assert db.channel("one", layout="two").find("a") == []
     assert [s.id for s in db.channel("two", space=Topics()).subscriptions()] == ["s"]
 
 
-def test_a_closed_database_says_so(open_database: Opener) -> None:
-    with open_database() as db:
+@pytest.mark.parametrize("over", OVER)
+def test_a_closed_database_says_so(over: str, open_database: Opener) -> None:
+    with open_database(over=over) as db:
         channel = db.channel("roads")
         sub = channel.subscribe("a", user="u", id="s")
     for call in (

@@ -19,6 +19,8 @@ import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
 
+from tideline.cli.main import main as command
+
 SOURCE = Path(__file__).resolve().parents[1] / "src"
 NEW_YORK = ["--space", "quadtree", "--bounds", "-79.8,40.4,-71.8,45.1", "--depth", "9"]
 COMMAND = [sys.executable, "-m", "tideline"]
@@ -393,11 +395,17 @@ WRONG: list[tuple[list[str], int, str]] = [
 ]
 
 
-def test_an_error_is_one_line_and_an_exit_code(roads: Run) -> None:
+def test_an_error_is_one_line_and_an_exit_code(
+    roads: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In this process: to start one for each takes a minute, and other tests do that."""
+    monkeypatch.chdir(tmp_path)
     for words, code, kind in WRONG:
-        done = roads(*words)
-        assert (done.code, done.text) == (code, ""), (words, done.error)
-        [line] = done.error.splitlines()
+        with pytest.raises(SystemExit) as ended:
+            command(list(words))
+        said = capsys.readouterr()
+        assert (ended.value.code, said.out) == (code, ""), (words, said.err)
+        [line] = said.err.splitlines()
         assert line.startswith(f"tideline: {kind}: "), words
     assert roads("stats", "data", "roads").lines[0]["events"] == 0
 
@@ -425,16 +433,3 @@ def test_help_needs_nothing(run: Run) -> None:
     assert run("--help").code == 0
     assert run().code == 2
     assert "Usage: tideline" in run("publish", "-h").text
-
-
-# The demo -----------------------------------------------------------------------------
-
-
-@pytest.mark.spark
-def test_the_demo_stops_by_itself_and_sums_up(run: Run) -> None:
-    done = run("demo", "--drivers", "200", DEMO_S="1.5")
-    assert done.code == 0, done.error
-    assert "200 drivers" in done.text
-    assert "told live" in done.text
-    assert " 0 dead" in done.text
-    assert "\x1b[" not in done.text  # TERM=dumb: no colours, no cursor moves

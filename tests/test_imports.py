@@ -1,6 +1,7 @@
 """The layers of the library, proved by walking its imports.
 
     cli server web spark              may import everything below; cli calls spark
+    client                            what tideline.connect gives: the same names, over HTTP
     database
     channel documents live
     index
@@ -45,17 +46,18 @@ MAY_IMPORT: dict[str, set[str]] = {
     "database": LIBRARY,
     "testing": BOTTOM,
     "workload": BOTTOM,
-    "cli": LIBRARY | {"workload", "testing", "spark", ""},
+    "cli": LIBRARY | {"workload", "testing", "spark", "server", ""},
     "server": LIBRARY | {"web", ""},
     "web": LIBRARY | {""},
-    "spark": LIBRARY | {"workload", ""},
+    "client": LIBRARY,
+    "spark": LIBRARY | {"workload", "client", ""},
     "__main__": {"cli"},
-    "": LIBRARY,  # tideline/__init__.py
+    "": LIBRARY | {"client"},  # tideline/__init__.py
 }
 
 # What must not be loaded by `import tideline`: slow to load, or optional.
 LAZY = ["numba", "pyspark", "shapely", "pandas", "matplotlib", "pyarrow.compute", "typer", "rich"]
-LAZY += ["re2"]
+LAZY += ["re2", "starlette", "uvicorn", "websockets"]
 
 
 def modules() -> list[Path]:

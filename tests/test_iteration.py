@@ -16,7 +16,7 @@ import pytest
 
 from tideline.testing import ManualClock
 
-LAYOUTS = ["dual", "two"]
+LAYOUTS = ["dual", "two", "http"]
 GUARD_S = 30.0
 END = object()
 
@@ -148,8 +148,8 @@ def test_what_waits_is_given_before_iteration_ends(
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_closing_the_database_ends_iteration(layout: str, open_database: Opener) -> None:
-    db = open_database()
-    channel = db.channel("roads", layout=layout)
+    db = open_database(over=layout)
+    channel = db.channel("roads", layout="dual" if layout == "http" else layout)
     reader = Reader(channel.subscribe("a", user="u"))
     channel.publish("a", {}, id="e")
     assert reader.get() == "e"

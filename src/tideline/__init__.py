@@ -35,13 +35,14 @@ from tideline.space import Box, Circle, Flat, Grid, QuadTree, Topics
 
 if _typing.TYPE_CHECKING:
     from tideline.channel import Channel, Subscription
+    from tideline.client import connect
     from tideline.database import Database, open
 
 __all__ = [
     "Applied", "Box", "Channel", "ChannelStats", "Circle", "Closed", "Conflict", "Corruption",
     "Database", "Event", "Flat", "Grid", "InvalidRequest", "NotFound", "QuadTree", "Report",
     "Subscriber", "Subscription", "SubscriptionInfo", "TidelineError", "Told", "Topics",
-    "Unavailable", "open",
+    "Unavailable", "connect", "open",
 ]  # fmt: skip
 
 __version__ = "0.1.0"
@@ -51,6 +52,7 @@ _LATE = {
     "Channel": "tideline.channel",
     "Database": "tideline.database",
     "Subscription": "tideline.channel",
+    "connect": "tideline.client",
     "open": "tideline.database",
 }
 

@@ -4,6 +4,7 @@
       LOCK            held while open; names the owner
       MANIFEST        the channels there are
       channels/0001/  one folder a channel (lsm/store.py)
+      TOKENS          who may use a server on it (server/tokens.py), if there are any
 
 A folder has one owner at a time: a second opener gets `Unavailable` naming the first.
 `":memory:"` keeps nothing: no log, and a temporary folder only for what does not fit.
@@ -199,6 +200,51 @@ class Database:
                 components += sum(len(side.tree.readers) for side in engine.sides)
                 size += engine.store.size_bytes + engine.store.log.size_bytes
             return Report(len(self._open), components, size)
+
+    def backup(self, folder: str | os.PathLike[str]) -> None:
+        """Copy the database into a new folder while it is used; opening the copy restores it.
+
+        Each channel is copied as it is at one moment. Where the folder is on the same disk, most
+        files are only linked, which takes no time and no room; copy it elsewhere to be safe from
+        that disk.
+
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as here:
+        ...     with open(f"{here}/data") as db:
+        ...         told = db.channel("news").publish("a", {"n": 1}, id="e1")
+        ...         db.backup(f"{here}/copy")
+        ...     with open(f"{here}/copy") as db:
+        ...         [event.id for event in db.channel("news").find("a")]
+        ['e1']
+        """
+        if self._temporary is not None:
+            raise InvalidRequest("a database in memory cannot be backed up")
+        target = Path(folder)
+        try:
+            target.mkdir(parents=True, exist_ok=True)
+            if any(target.iterdir()):
+                raise InvalidRequest("a backup needs a new folder", folder=str(target))
+        except OSError as error:
+            raise InvalidRequest(
+                "folder cannot be used", folder=str(target), error=str(error)
+            ) from None
+        with self._lock:
+            self._check_open()
+            channels = [(name, self._folders[name], self._open[name]) for name in self._folders]
+            following = self._next
+        copied = {}
+        try:
+            for name, number, channel in channels:
+                with contextlib.suppress(Closed):  # dropped meanwhile
+                    channel._engine.backup(target / "channels" / number)
+                    copied[name] = number
+            with contextlib.suppress(FileNotFoundError):
+                shutil.copy(self.path / "TOKENS", target / "TOKENS")  # of the server, if any
+            document = {"format": FORMAT, "next": following, "channels": copied}
+            Manifest(target / "MANIFEST").save(document)
+        except BaseException:
+            shutil.rmtree(target, ignore_errors=True)
+            raise
 
     def close(self) -> None:
         """Close every channel and let the folder go. Closing twice is allowed."""

@@ -18,7 +18,6 @@ from tideline.kernels import warm
 
 TESTS = Path(__file__).resolve().parents[1]
 SOURCE = TESTS.parent / "src" / "tideline"
-pytestmark = pytest.mark.xdist_group("warm")  # one run of everything.py serves them all
 
 
 def name_of(kernel: Any) -> str:

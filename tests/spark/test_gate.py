@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 import tideline
-from tideline.channel import Channel
+from tideline.channel import Channel, landing
 from tideline.errors import (
     Closed,
     Conflict,
@@ -67,6 +67,7 @@ def client(shared: Any) -> Iterator[GateClient]:
 @pytest.fixture
 def small(monkeypatch: Any) -> None:
     """Slices of a thousand rows, so that few rows make many."""
+    monkeypatch.setattr(landing, "SLICE", 1000)
     monkeypatch.setattr(local, "SLICE", 1000)
 
 

@@ -18,7 +18,8 @@ from tideline.errors import InvalidRequest, TidelineError
 from tideline.spark import share
 from tideline.spark.client import connect
 
-pytestmark = pytest.mark.spark  # needs pyspark, but no session
+# Spark parses the types that a test writes down, and wants a session for it.
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 QUAD = QuadTree(bounds=(-80, 40, -72, 48), depth=9)
 EVENTS = {"id": "string", "place": "string", "at": "timestamp", "body": "string"}

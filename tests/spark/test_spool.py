@@ -9,9 +9,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from tideline.channel import spool as module
+from tideline.channel.spool import Spool, in_order, merged
 from tideline.errors import InvalidRequest, Unavailable
-from tideline.spark import spool as module
-from tideline.spark.spool import Spool, in_order, merged
 
 SCHEMA = pa.schema(
     [("op", pa.string()), ("id", pa.string()), ("at", pa.timestamp("us", "UTC")),

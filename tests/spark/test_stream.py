@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import tideline
-from tideline.channel import Channel
-from tideline.spark import local, share
+from tideline.channel import Channel, landing
+from tideline.spark import share
 from tideline.spark.local import Local
 
 pytestmark = pytest.mark.spark
@@ -198,7 +198,7 @@ def test_a_batch_that_is_run_again_changes_nothing(sink: Sink, tmp_path: Path) -
 
 def test_a_batch_that_landed_in_part_is_completed(sink: Sink, monkeypatch: Any) -> None:
     """The second of three tables fails; the batch is run again, spread over tasks otherwise."""
-    monkeypatch.setattr(local, "SLICE", 1000)
+    monkeypatch.setattr(landing, "SLICE", 1000)
     sink.give(rows(0, 2500, ids=False))
     whole = Channel.apply
     calls: list[int] = []

@@ -24,8 +24,9 @@ def test_any_cut_gives_the_same_rows(cuts: list[int]) -> None:
     assert joined.num_rows == 2 * 340
 
 
-def test_drivers_move_without_jumps_and_stay_in_the_state() -> None:
-    fleet = Fleet(drivers=200, seed=5, hurry=1.0)
+@pytest.mark.parametrize("spread_m", [0.0, 4_000.0])
+def test_drivers_move_without_jumps_and_stay_in_the_state(spread_m: float) -> None:
+    fleet = Fleet(drivers=200, seed=5, hurry=1.0, spread_m=spread_m)
     drivers = np.arange(200)
     before = None
     for second in range(0, 20_000, 20):
@@ -56,7 +57,9 @@ def test_an_empty_stretch_has_no_rows() -> None:
     assert Fleet(drivers=5).operations(1_000, 1_000).num_rows == 0
 
 
-@pytest.mark.parametrize("wrong", [{"drivers": 0}, {"drivers_s": 0.0}, {"incidents_s": -1.0}])
+@pytest.mark.parametrize(
+    "wrong", [{"drivers": 0}, {"drivers_s": 0.0}, {"incidents_s": -1.0}, {"spread_m": 1e6}]
+)
 def test_wrong_settings_are_refused(wrong) -> None:
     with pytest.raises(InvalidRequest):
         Fleet(**wrong)

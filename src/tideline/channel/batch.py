@@ -254,7 +254,7 @@ def _end_cancelled(
         if rows[start] & 0xFF == at.CANCEL:
             handle = channel._handles.pop(int(rows[start + at.R_AT]))
             if handle is not None:
-                handle._end()
+                handle._end("cancelled")
 
 
 def _deliveries(
@@ -267,29 +267,31 @@ def _deliveries(
     if not len(picked):
         return []
     codes = np.unique(answers.sub[picked])
-    records = read_rows(engine.pack(at.SUBS, call.sub_refs[codes]))
+    packed = memoryview(engine.pack(at.SUBS, call.sub_refs[codes]))  # type: ignore[arg-type]
     wanted: dict[int, Subscription] = {}
-    for code, record in zip(codes.tolist(), records, strict=True):
-        handle = channel._handles.get(record.seq)
+    at_word = 0
+    for code in codes.tolist():  # of a record only its seq is looked at
+        handle = channel._handles.get(packed[at_word + at.R_SEQ])
+        at_word += packed[at_word] >> 32
         if handle is not None:
             wanted[code] = handle
     if not wanted:
         return []
     chosen = picked[np.isin(answers.sub[picked], np.fromiter(wanted, np.int64))]
+    codes = np.unique(answers.event[chosen])
+    refs = call.event_refs[codes]
+    in_row = (refs >= at.IN_ROW) & (refs < at.ON_DISK)
     events: dict[int, Event] = {}
-    found = []
-    for k in chosen.tolist():
-        code = int(answers.event[k])
-        if code not in events:
-            ref = int(call.event_refs[code])
-            if at.IN_ROW <= ref < at.ON_DISK:
-                start = int(starts[ref - at.IN_ROW])
-                row = read_rows(call.rows[start : start + (int(call.rows[start]) >> 32)])[0]
-            else:
-                row = channel._record(at.EVENTS, ref)
+    for code, ref in zip(codes[in_row].tolist(), refs[in_row].tolist(), strict=True):
+        start = int(starts[ref - at.IN_ROW])
+        [row] = read_rows(call.rows[start : start + (int(call.rows[start]) >> 32)])
+        events[code] = channel._event(row)
+    if not in_row.all():
+        stored = read_rows(engine.pack(at.EVENTS, refs[~in_row]))
+        for code, row in zip(codes[~in_row].tolist(), stored, strict=True):
             events[code] = channel._event(row)
-        found.append((wanted[int(answers.sub[k])], events[code]))
-    return found
+    pairs = zip(answers.sub[chosen].tolist(), answers.event[chosen].tolist(), strict=True)
+    return [(wanted[sub], events[event]) for sub, event in pairs]
 
 
 def answers_table(

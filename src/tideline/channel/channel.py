@@ -9,9 +9,10 @@ Layout `poll` stores no subscriptions: see channel/poll.py.
 
 from __future__ import annotations
 
+import hashlib
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -31,9 +32,11 @@ from tideline.channel.checks import (
 )
 from tideline.channel.codec import Row, read_rows, write_row
 from tideline.channel.engine import Engine
+from tideline.channel.found import Found
 from tideline.channel.journal import journal, text_of
 from tideline.channel.notes import check_once, listed_note
 from tideline.channel.poll import Poller
+from tideline.channel.prolong import prolong
 from tideline.channel.scan import scan
 from tideline.channel.subscription import Handles, Subscription
 from tideline.clock import FOREVER, Clock, span_us, to_us
@@ -73,6 +76,15 @@ class Channel:
         self._clocked = False  # whether the last write was at the clock's time
         self._closed = False
 
+    @property
+    def identity(self) -> str:
+        """32 hex digits that tell this channel's store from any other, over restarts.
+
+        A digest of the seeds its hashes are made with: those are nobody else's to know.
+        """
+        seeds = ",".join(str(seed) for seed in self._engine.facts["seeds"])
+        return hashlib.sha256(seeds.encode()).hexdigest()[:32]
+
     # ---- publish ---------------------------------------------------------------------------
 
     def publish(
@@ -96,21 +108,23 @@ class Channel:
         encoded = self.space.encode(place)
         text = encode_body(body)
         ident = self._new_id() if id is None else check_text(id, "id")
-        now = self.clock.now()
-        at_us = now if at is None else check_time(to_us(at, "at"), "at")
-        if ttl_s is not None:
-            if until is not None:
-                raise InvalidRequest("give ttl_s or until, not both", ttl_s=ttl_s, until=until)
-            until_us = at_us + span_us(ttl_s, "ttl_s")
-        else:
-            until_us = FOREVER if until is None else to_us(until, "until")
-        if until_us <= at_us:
-            raise InvalidRequest(
-                "an event must stay valid after it happens", ttl_s=ttl_s, until=until
-            )
         engine = self._engine
         with engine.lock:
-            earlier: list[Event] = []
+            # Read under the lock, so that times rise in the order of arrival: an event that comes
+            # after a subscription was seen to have expired cannot answer it any more.
+            now = self.clock.now()
+            at_us = now if at is None else check_time(to_us(at, "at"), "at")
+            if ttl_s is not None:
+                if until is not None:
+                    raise InvalidRequest("give ttl_s or until, not both", ttl_s=ttl_s, until=until)
+                until_us = at_us + span_us(ttl_s, "ttl_s")
+            else:
+                until_us = FOREVER if until is None else to_us(until, "until")
+            if until_us <= at_us:
+                raise InvalidRequest(
+                    "an event must stay valid after it happens", ttl_s=ttl_s, until=until
+                )
+            earlier: Sequence[Event] = ()
             if related:
                 earlier = self._find(
                     encoded, -FOREVER, FOREVER, engine.now(now), flags=words_at.R_SAME
@@ -133,7 +147,7 @@ class Channel:
             load = self._tell(result, event) if result >> 16 else None
         if engine.store.sync:
             engine.store.log.sync(position)
-        return Told(event, load, earlier)
+        return Told(event, load, list(earlier))
 
     def _tell(self, result: int, event: Event) -> Callable[[], list[Subscriber]] | None:
         """Deliver a published event to open handles; returns how to list whom it answered."""
@@ -271,10 +285,10 @@ class Channel:
             engine.store.log.sync(position)
         return handle
 
-    def _past(self, result: int) -> Callable[[], list[Event]] | None:
+    def _past(self, result: int) -> Callable[[], Sequence[Event]] | None:
         """The events a window has just found, decoded when somebody looks."""
         packed = self._packed(result, words_at.EVENTS)
-        return (lambda: self._events(packed)) if packed else None
+        return (lambda: Found(packed, self._event, FOREVER)) if packed else None
 
     def _repeated_subscription(
         self, place: Place, owner: bytes, condition: Condition, unseen: bool,
@@ -292,10 +306,11 @@ class Channel:
         if not same:
             raise Conflict("a subscription with this id exists with other content", id=row.id)
         handle = self._handle(row, None)
+        handle.duplicate = True
         old = self._handles.get(row.seq)
         self._handles.add(handle)
         if old is not None:  # the retry takes over; the old one keeps what nobody took yet
-            old._end()
+            old._end("replaced")
         return handle
 
     def cancel(self, id: str) -> None:
@@ -315,22 +330,64 @@ class Channel:
                 raise NotFound("no such subscription", id=id)
             handle = self._handles.pop(int(self._buffer_word(words_at.R_AT)))
         if handle is not None:
-            handle._end()
+            handle._end("cancelled")
         if engine.store.sync:
             engine.store.log.sync(position)
+
+    def prolong(
+        self, id: str, *, until_s: float | None = None, until: datetime | None = None
+    ) -> SubscriptionInfo:
+        """Move the end of a subscription's window, later or earlier; its handle goes on.
+
+        What an earlier end would have left out and the new one does not is delivered. Among its
+        user's subscriptions it counts as made now.
+
+        >>> import tideline
+        >>> from tideline.testing import ManualClock
+        >>> clock = ManualClock(100)
+        >>> db = tideline.open(":memory:", clock=clock)
+        >>> roads = db.channel("roads")
+        >>> sub = roads.subscribe("I-87", user="ann", id="s1", until_s=60)
+        >>> clock.advance(50)
+        >>> info = roads.prolong("s1", until_s=60)
+        >>> clock.advance(50)
+        >>> told = roads.publish("I-87", {"lanes": 2}, ttl_s=600)
+        >>> [event.body for event in sub.take()], sub.until == info.until
+        ([{'lanes': 2}], True)
+        >>> db.close()
+        """
+        ident = check_text(id, "id")
+        if (until_s is None) == (until is None):
+            raise InvalidRequest("give until_s or until", until_s=until_s, until=until)
+        if self._poller is not None:
+            raise NotFound("layout 'poll' stores no subscriptions", id=id)
+        engine = self._engine
+        with engine.lock:
+            self._check_open()
+            clock_now = self.clock.now()
+            if until is not None:
+                until_us = check_time(to_us(until, "until"), "until")
+            else:
+                assert until_s is not None
+                until_us = clock_now + span_us(until_s, "until_s")
+            info, position = prolong(self, ident, engine.now(clock_now), until_us)
+            self._clocked = True
+        if engine.store.sync and position is not None:
+            engine.store.log.sync(position)
+        return info
 
     def _cancel_handle(self, handle: Subscription) -> None:
         if self._poller is not None:
             self._poller.stop(handle)
-            handle._end()
+            handle._end("cancelled")
             return
         if handle.expired:
-            handle._end()
+            handle._end("expired")
             return
         try:
             self.cancel(handle.id)
         except NotFound:
-            handle._end()
+            handle._end("cancelled")
 
     # ---- asking -------------------------------------------------------------------------------
 
@@ -353,17 +410,19 @@ class Channel:
         since_us, until_us = window(now, since_s, since, until_s, until, earliest=True)
         with self._engine.lock:
             self._check_open()
-            events = self._find(
+            found = self._find(
                 encoded, since_us, until_us, self._engine.now(now), condition=condition
             )
+        events = list(found)
         events.sort(key=lambda event: (event.at_us, event.seq), reverse=True)
         return events if limit is None else events[:limit]
 
     def _find(
         self, place: Place, since_us: int, until_us: int, now: int, *, flags: int = 0,
-        condition: Condition | None = None, after: int = -1, user: str = "", seq: int = 0,
-    ) -> list[Event]:  # fmt: skip
-        """Ask without storing (the lock is held); in order of arrival."""
+        condition: Condition | None = None, after: int = -1, before: int = FOREVER,
+        user: str = "", seq: int = 0,
+    ) -> Sequence[Event]:  # fmt: skip
+        """Ask without storing (the lock is held) for what arrived in (after, before), in order."""
         engine = self._engine
         if condition:
             flags |= words_at.R_COND
@@ -381,7 +440,8 @@ class Channel:
             answers = Answers(engine, _ONE, 0, 1)
             holds = holding(engine, answers, _ONE, now, condition or parse(None))
             codes = answers.event[holds]
-        return self._events(engine.pack(words_at.EVENTS, engine.call.event_refs[codes]))
+        packed = engine.pack(words_at.EVENTS, engine.call.event_refs[codes])
+        return Found(packed, self._event, before)
 
     def subscriptions(self, user: str | None = None) -> list[SubscriptionInfo]:
         """The live subscriptions, of one user or of all, in order of arrival."""
@@ -390,18 +450,45 @@ class Channel:
             self._check_open()
             rows = self._list_subscriptions()
         return [
-            SubscriptionInfo(
-                row.id,
-                row.user,
-                self.space.decode(*row.place),
-                row.first,
-                row.until,
-                parse_text(row.text, delta=True).document or None,
-                bool(row.flags & words_at.R_UNSEEN),
-            )
+            self._info(row)
             for row in sorted(rows, key=lambda row: row.seq)
             if owner is None or row.user == user
         ]
+
+    def subscription(self, id: str) -> SubscriptionInfo:
+        """One live subscription; `NotFound` if there is none with this id (any more).
+
+        >>> import tideline
+        >>> with tideline.open(":memory:") as db:
+        ...     sub = db.channel("roads").subscribe("I-87", user="ann", id="s1", until_s=60)
+        ...     db.channel("roads").subscription("s1").user
+        'ann'
+        """
+        ident = check_text(id, "id")
+        if self._poller is not None:
+            raise NotFound("layout 'poll' stores no subscriptions", id=id)
+        with self._engine.lock:
+            self._check_open()
+            return self._info(self._stored(ident, self._engine.now(self.clock.now())))
+
+    def _stored(self, ident: bytes, now: int) -> Row:
+        """The record of a live subscription (the lock is held)."""
+        write_row(self._rows(), words_at.CANCEL, 0, 0, now, 0, 0, Place(b""), ident, b"", b"")
+        ref = int(kernel.lookup(self._engine.address, now))
+        if ref == 0:
+            raise NotFound("no such subscription", id=ident.decode())
+        return self._record(words_at.SUBS, ref)
+
+    def _info(self, row: Row) -> SubscriptionInfo:
+        return SubscriptionInfo(
+            row.id,
+            row.user,
+            self.space.decode(*row.place),
+            row.first,
+            row.until,
+            parse_text(row.text, delta=True).document or None,
+            bool(row.flags & words_at.R_UNSEEN),
+        )
 
     def _list_subscriptions(self) -> list[Row]:
         engine = self._engine
@@ -427,23 +514,32 @@ class Channel:
         with engine.lock:
             self._check_open()
             now = engine.now(self.clock.now())
-            write_row(self._rows(), words_at.CANCEL, 0, 0, now, 0, 0, Place(b""), ident, b"", b"")
-            ref = int(kernel.lookup(engine.address, now))
-            if ref == 0:
-                raise NotFound("no such subscription", id=id)
-            row = self._record(words_at.SUBS, ref)
-            unseen = bool(row.flags & words_at.R_UNSEEN)
-            missed = self._find(
-                row.place, row.first, row.until, now, after=seen,
-                condition=parse_text(row.text, delta=True),
-                flags=words_at.R_UNSEEN if unseen else 0, user=row.user, seq=row.seq,
-            )  # fmt: skip
+            row = self._stored(ident, now)
+            missed = self._missed(row, now, seen)
             old = self._handles.get(row.seq)
             handle = self._handle(row, lambda: missed)
             self._handles.add(handle)
         if old is not None:
-            old._end()
+            old._end("replaced")
         return handle
+
+    def _missed(self, row: Row, now: int, after: int) -> Sequence[Event]:
+        """What a stored subscription was answered with after a token (the lock is held)."""
+        condition = parse_text(row.text, delta=True)
+        unseen = bool(row.flags & words_at.R_UNSEEN)
+        # One that was prolonged has had several records: each speaks for the events of its time.
+        seqs = self._engine.lineage.of(row.seq) if unseen else [row.seq]
+        parts: list[Sequence[Event]] = []
+        for seq, following in zip(seqs, [*seqs[1:], FOREVER], strict=True):
+            if after < following - 1:
+                found = self._find(
+                    row.place, row.first, row.until, now, after=after, before=following,
+                    condition=condition, flags=words_at.R_UNSEEN if unseen else 0, user=row.user,
+                    seq=seq,
+                )  # fmt: skip
+                parts.append(found)
+                after = max(after, following - 1)
+        return parts[0] if len(parts) == 1 else [event for part in parts for event in part]
 
     # ---- batches ---------------------------------------------------------------------------------
 
@@ -474,6 +570,23 @@ class Channel:
                 raise InvalidRequest("layout 'poll' does not take once", once=once)
             return self._poller.apply(table)
         return batch.apply(self, table, checked)
+
+    def landed(self, writer: str, number: int) -> int | None:
+        """How many rows of a writer's batch have landed by `apply`; None when it is done with.
+
+        >>> import pyarrow as pa
+        >>> import tideline
+        >>> with tideline.open(":memory:") as db:
+        ...     news = db.channel("news")
+        ...     none = {"op": [], "at": pa.array([], pa.timestamp("us", "UTC")), "place": []}
+        ...     applied = news.apply(pa.table(none), once=("loader", 7))
+        ...     news.landed("loader", 7), news.landed("loader", 8)
+        (None, 0)
+        """
+        checked = check_once((writer, number))
+        with self._engine.lock:
+            self._check_open()
+            return self._engine.writers.landed(*checked)
 
     # ---- tables --------------------------------------------------------------------------------
 
@@ -604,10 +717,7 @@ class Channel:
             row.id, self.space.decode(*row.place), row.first, row.until, row.seq, raw=row.text
         )
 
-    def _events(self, packed: Any) -> list[Event]:
-        return [self._event(row) for row in sorted(read_rows(packed), key=lambda row: row.seq)]
-
-    def _handle(self, row: Row, past: Callable[[], list[Event]] | None) -> Subscription:
+    def _handle(self, row: Row, past: Callable[[], Sequence[Event]] | None) -> Subscription:
         condition = parse_text(row.text, delta=True)
         return Subscription(
             self, id=row.id, user=row.user, place=self.space.decode(*row.place),

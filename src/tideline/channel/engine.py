@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tideline.channel.codec import Row, read_rows, write_row
-from tideline.channel.notes import Mark, Writers
+from tideline.channel.notes import N_PROLONGED, Lineage, Mark, Writers
 from tideline.clock import FOREVER
 from tideline.errors import Closed, TidelineError, Unavailable
 from tideline.index.memory import Budget, Memory, WindowFacts
@@ -33,6 +33,7 @@ from tideline.index.sealed import PostingsKind, SealedReader
 from tideline.kernels import export, ghosts
 from tideline.kernels import layout as at
 from tideline.kernels import rows as kernel
+from tideline.lsm.backup import begin_copy
 from tideline.lsm.frames import HEADER_BYTES
 from tideline.lsm.log import Position
 from tideline.lsm.policy import Window
@@ -213,6 +214,7 @@ class Engine:
         # How long the log is kept to be read, by the channel's time; 0 for not at all.
         self.journal_us = int(self.facts.get("journal_us", 0))
         self.writers = Writers(self.facts.get("writers", []))
+        self.lineage = Lineage(self.facts.get("lineage", []))
         self._ends: dict[int, int] = dict(self.facts.get("log_ends", []))  # by log segment: time
         self._heavy_log = max(4 * segment_bytes, 2 * budget.size_bytes)
         self._since_check = 0
@@ -694,6 +696,7 @@ class Engine:
             "next_seq": int(self.state[at.C_NEXT_SEQ]),
             "answers": self.answers,
             "writers": self.writers.to_json(),
+            "lineage": self.lineage.to_json(self.newest),
             "log_ends": list(self._ends.items()),
         }
 
@@ -728,7 +731,8 @@ class Engine:
             if status == at.NEED_READER:
                 start = int(self.state[at.C_POS])
                 limit = start + (int(rows[start]) >> 32)
-                self.writers.read(read_rows(rows[start:limit])[0])
+                note = read_rows(rows[start:limit])[0]
+                (self.lineage if note.flags & N_PROLONGED else self.writers).read(note)
                 self.state[at.C_POS] = limit
             else:
                 self._serve(status)
@@ -797,6 +801,15 @@ class Engine:
         self.worker.check()
         with self.lock:  # nothing is appended or deleted while the files are read
             self.store.check()
+
+    def backup(self, target: Path) -> None:
+        """Copy everything as it is now into a new folder, while writers go on."""
+        with self.lock:
+            if self._closed:
+                raise Closed("the database was closed")
+            first = self._first_log()
+            finish = begin_copy(self.store, target, self._facts(), first, self._kept_log(first))
+        finish()
 
     def close(self) -> None:
         """Finish background work, save the manifest, let go of the files."""

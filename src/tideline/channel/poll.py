@@ -74,7 +74,7 @@ class Poller:
     ) -> Subscription:  # fmt: skip
         channel = self._channel
         self._made += 1
-        past = channel._find(encoded, since_us, until_us, now, condition=condition)
+        past = list(channel._find(encoded, since_us, until_us, now, condition=condition))
         handle = Subscription(
             channel, id=ident, user=user, place=place, since_us=since_us, until_us=until_us,
             where=condition.document or None, unseen=False, seq=self._made, past=lambda: past,
@@ -109,10 +109,11 @@ class Poller:
             if time_us > handle.until_us:
                 # The last poll falls on the end of the window.
                 time_us = handle.until_us
-            events = self._channel._find(
+            found_now = self._channel._find(
                 asking.place, handle.since_us, handle.until_us, time_us,
                 condition=asking.condition, after=asking.after,
             )  # fmt: skip
+            events = list(found_now)
             asking.after = int(self._channel._engine.state[at.C_NEXT_SEQ]) - 1
             asking.next_us += self._every
             if events:
@@ -203,5 +204,5 @@ class Poller:
     def close(self) -> None:
         """The channel closes: nobody asks any more."""
         for asking in self._asking.values():
-            asking.handle._end()
+            asking.handle._end("closed")
         self._asking.clear()

@@ -16,7 +16,7 @@ import asyncio
 import threading
 import weakref
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["Handles", "Subscription"]
 
 _MAKING = threading.Lock()
+_Follower = tuple[Callable[[Sequence[Event], str], None], Callable[[str], None] | None]
 
 
 class Subscription:
@@ -36,14 +37,15 @@ class Subscription:
 
     # Slots and few, cheap assignments: making this is a good part of what `subscribe` costs.
     __slots__ = (
-        "__weakref__", "_arrived", "_channel", "_condition", "_ended", "_load", "_past",
-        "_waiters", "id", "place", "seq", "since_us", "unseen", "until_us", "user", "where",
+        "__weakref__", "_arrived", "_channel", "_condition", "_ended", "_follower", "_load",
+        "_past", "_waiters", "duplicate", "id", "place", "seq", "since_us", "unseen", "until_us",
+        "user", "where",
     )  # fmt: skip
 
     def __init__(
         self, channel: Channel, id: str, user: str, place: Any, since_us: int, until_us: int,
         where: dict[str, Any] | None, unseen: bool, seq: int,
-        past: Callable[[], list[Event]] | None,
+        past: Callable[[], Sequence[Event]] | None,
     ) -> None:  # fmt: skip
         self.id = id
         self.user = user
@@ -59,7 +61,9 @@ class Subscription:
         self._arrived: deque[Event] = deque()
         # Made when somebody first waits: most subscriptions are never waited for.
         self._condition: threading.Condition | None = None
-        self._ended = False
+        self.duplicate = False
+        self._ended = ""  # why, once it has
+        self._follower: _Follower | None = None
         self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] | None = None
 
     @property
@@ -77,13 +81,13 @@ class Subscription:
         """What had already happened when the subscription was made, in order of arrival."""
         if self._past is None:
             assert self._load is not None
-            self._past, self._load = self._load(), None
+            self._past, self._load = list(self._load()), None
         return self._past
 
     @property
     def expired(self) -> bool:
         """Whether nothing new can come: expired, cancelled or closed."""
-        return self._ended or self._channel._now() >= self.until_us
+        return self._over()
 
     def take(self) -> list[Event]:
         """What arrived since the last take, without waiting."""
@@ -105,10 +109,10 @@ class Subscription:
     async def __aiter__(self) -> AsyncIterator[Event]:
         loop = asyncio.get_running_loop()
         while True:
-            self._channel._poll(self)
+            self._look()
             with self._changed:
                 event = self._arrived.popleft() if self._arrived else None
-                done = event is None and self.expired
+                done = event is None and self._over()
                 if event is None and not done:
                     waiter: asyncio.Future[None] = loop.create_future()
                     self._waiters = [*(self._waiters or ()), (loop, waiter)]
@@ -117,28 +121,40 @@ class Subscription:
                 continue
             if done:
                 return
-            # Wake up for an event, and by the clock at the end of the window or the next poll.
-            timer = threading.Thread(target=self._watch, daemon=True)
-            timer.start()
+            self._alarm()
             await waiter
 
     def _next(self) -> Event | None:
         while True:
-            self._channel._poll(self)
+            self._look()
             with self._changed:
                 if self._arrived:
                     return self._arrived.popleft()
-                if self.expired:
+                if self._over():
                     return None
                 self._wait()
+
+    # What iteration asks of where the events come from; a client's handle answers otherwise.
+
+    def _look(self) -> None:
+        """Fetch what does not come by itself."""
+        self._channel._poll(self)
+
+    def _over(self) -> bool:
+        """Whether nothing new can come."""
+        return bool(self._ended) or self._channel._now() >= self.until_us
 
     def _wait(self) -> None:
         """Wait (the condition is held) for an event, the end, or the next poll."""
         self._channel.clock.wait(self._changed, self._channel._wake_at(self))
 
+    def _alarm(self) -> None:
+        """Wake async readers by the clock, too: at the end of the window or the next poll."""
+        threading.Thread(target=self._watch, daemon=True).start()
+
     def _watch(self) -> None:
         with self._changed:
-            if not self._arrived and not self.expired:
+            if not self._arrived and not self._over():
                 self._wait()
             self._wake()
 
@@ -152,13 +168,59 @@ class Subscription:
                     self._condition = threading.Condition(threading.Lock())
         return self._condition
 
+    def follow(
+        self, deliver: Callable[[Sequence[Event], str], None],
+        ended: Callable[[str], None] | None = None,
+    ) -> None:  # fmt: skip
+        """Have answers handed to a function from now on, instead of to `take` and iteration.
+
+        `deliver(events, kind)` gets the past ones first ("past"), once and even if there are none,
+        decoded as it looks at them; then the live ones ("live") in order, in the thread of whoever
+        publishes and while the channel waits: it must be quick, must not raise and must not call
+        the channel. `ended(reason)` is told once when the subscription was "cancelled", "replaced"
+        by a retry or resume elsewhere, or "closed"; that it expired, the clock tells.
+
+        >>> import tideline
+        >>> with tideline.open(":memory:") as db:
+        ...     roads = db.channel("roads")
+        ...     sub = roads.subscribe("I-87", user="ann", until_s=60)
+        ...     sub.follow(lambda events, kind: print(kind, [event.body for event in events]))
+        ...     told = roads.publish("I-87", {"lanes": 2}, ttl_s=60)
+        past []
+        live [{'lanes': 2}]
+        """
+        deliver(self._load() if self._load is not None else self.past, "past")
+        with self._channel._engine.lock:
+            waiting = list(self._arrived)
+            self._arrived.clear()
+            if waiting:
+                deliver(waiting, "live")
+            self._follower = (deliver, ended)
+        if self._ended:
+            self._tell_end()
+
+    def unfollow(self) -> None:
+        """Stop: what comes later waits for `take` again."""
+        self._follower = None
+
     def _deliver(self, events: list[Event]) -> None:
+        follower = self._follower
+        if follower is not None:
+            follower[0](events, "live")
+            return
         self._arrived.extend(events)
         self._notify()
 
-    def _end(self) -> None:
-        self._ended = True
+    def _end(self, reason: str) -> None:
+        self._ended = reason
         self._notify()
+        self._tell_end()
+
+    def _tell_end(self) -> None:
+        with _MAKING:  # whoever gets the follower tells it, nobody else
+            follower, self._follower = self._follower, None
+        if follower is not None and follower[1] is not None:
+            follower[1](self._ended)
 
     def _notify(self) -> None:
         if self._condition is not None:
@@ -217,10 +279,15 @@ class Handles:
         ref = self._held.pop(seq, None)
         return None if ref is None else ref()
 
+    def let_go(self, handle: Subscription) -> None:
+        """Stop feeding a handle, whoever still holds it; it stays stored, and may be resumed."""
+        if self.get(handle.seq) is handle:
+            self._held.pop(handle.seq, None)
+
     def end(self) -> None:
         """End all of them."""
         for ref in list(self._held.values()):
             handle = ref()
             if handle is not None:
-                handle._end()
+                handle._end("closed")
         self._held.clear()

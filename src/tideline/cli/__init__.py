@@ -8,6 +8,7 @@
     verbs.py     publish, subscribe, find, subscriptions, cancel, resume, apply
     session.py   many operations through one pipe
     batch.py     files of operations as Arrow tables
+    serve.py     a server; token.py, its tokens; backup.py, copies
     warm.py      compiling the kernels, visibly
     demo.py      drivers over New York State
 

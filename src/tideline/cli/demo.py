@@ -1,79 +1,128 @@
-"""`tideline demo`: traffic over New York State, through the Spark pipeline into a channel.
+"""`tideline demo`: traffic over New York State through Spark into a server, live on a page.
 
-    format `traffic` -> pipeline on Spark -> channel `roads` -> answers
+    format `traffic` -> pipeline on Spark -> channel `roads` <- server <- page, desks, terminal
 
 Drivers, as they move, ask about the circle around them: what happened there in the last ten
-minutes that they were not told yet, and what happens in the next minute. Incidents appear
+minutes that they were not told yet, and what happens until they ask again. Incidents appear
 beside the roads. Spark reads both as a stream, cleans, deduplicates and places the rows; the
-store matches them. Everything is real: the database has its log on, in a temporary folder.
+store matches them. Desks in some towns are clients of the server and hear of all around them
+over its WebSocket. Everything is real: the database has its log on, in a temporary folder.
 
-On a terminal a live table; otherwise (a pipe, TERM=dumb) a plain line a second.
+The terminal shows the page's figures: a live table, or (a pipe, TERM=dumb) a plain line a second.
+Everything is one process with Spark's below it; when it ends, all of it does.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
+import sys
 import tempfile
 import threading
 import time
-from collections import deque
+import webbrowser
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console, Group
+from rich.console import Console
 from rich.live import Live
-from rich.table import Table
 
 import tideline
 from tideline.cli.warm import warm_up
-from tideline.errors import InvalidRequest
-from tideline.space import QuadTree
-from tideline.workload.newyork import BOUNDS
+from tideline.errors import InvalidRequest, TidelineError, Unavailable
+from tideline.space import Circle, QuadTree
+from tideline.workload.newyork import BOUNDS, CITIES
 
 if TYPE_CHECKING:
-    from tideline.model import Applied
-    from tideline.spark.pipeline import Batch
+    from tideline.cli.story import Story
 
 __all__ = ["run_demo"]
 
 _EVERY_S = 0.5  # how often Spark looks for what has happened
+_ASK_S = 5.0  # every driver asks so often, and about twice as long ahead
 _JOURNAL_S = 60.0
-_SETTLE_S = 5.0
+_SPREAD_M = 3_000.0
+_DESKS = ("New York", "Albany", "Syracuse", "Buffalo", "Binghamton")
+_DESK_M = 110_000.0
+_PORTS = 20  # tried from the first one on
 
 
 def run_demo(
-    *, seconds: float | None, drivers: int, incidents_s: float, radius_m: float, seed: int
-) -> None:
+    *, seconds: float | None, drivers: int, incidents_s: float, radius_m: float, seed: int,
+    port: int, browser: bool,
+) -> None:  # fmt: skip
     """Run until `seconds` are over or Ctrl-C, then print a summary."""
     from tideline.workload.fleet import Fleet
 
     if seconds is not None and not 0 < seconds < math.inf:
         raise InvalidRequest("seconds must be over 0", seconds=seconds)
-    # Every driver asks every ten seconds. Made here to refuse wrong numbers before Spark starts.
-    asking_s = drivers / 10
-    Fleet(drivers=drivers, incidents_s=incidents_s, drivers_s=asking_s, radius_m=radius_m)
+    options: dict[str, Any] = {
+        "drivers": drivers, "drivers_s": drivers / _ASK_S, "incidents_s": incidents_s,
+        "radius_m": radius_m, "ahead_s": 2 * _ASK_S, "spread_m": _SPREAD_M, "seed": seed,
+    }  # fmt: skip
+    Fleet(**options)  # refuses wrong numbers before Spark starts
     console = Console()
     warm_up(quiet=True)
-    with (
-        tempfile.TemporaryDirectory(prefix="tideline-demo-") as folder,
-        tideline.open(Path(folder) / "data") as database,
-    ):
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="tideline-demo-"))
+        database = stack.enter_context(tideline.open(Path(folder) / "data"))
         space = QuadTree(bounds=BOUNDS, depth=9)
         roads = database.channel("roads", space=space, journal_s=_JOURNAL_S)
-        story = Story(roads, drivers)
-        options = {"drivers": drivers, "drivers_s": asking_s, "incidents_s": incidents_s,
-                   "radius_m": radius_m, "seed": seed}  # fmt: skip
-        _stream(database, folder, options, story, console, seconds)
-        print(story.summary(), flush=True)
+        url = _serve(stack, database, port)
+        story = _story(stack, roads, drivers, url)
+        _stream(database, folder, options, story, console, seconds, url if browser else None)
+        summary = story.summary()
+    print(summary, flush=True)
+
+
+def _serve(stack: contextlib.ExitStack, database: Any, port: int) -> str:
+    """The server, at the port or the next one that is free."""
+    try:
+        from tideline.server import running
+    except ModuleNotFoundError as error:
+        raise Unavailable(
+            "the demo needs more packages: pip install 'tideline[server]'", missing=error.name
+        ) from None
+    for number in range(port, port + _PORTS) if port else [0]:
+        try:
+            url = stack.enter_context(running(database, port=number))
+        except Unavailable:
+            if number in (0, port + _PORTS - 1):
+                raise
+            continue
+        if number != port:
+            print(f"Port {port} is in use; {number} is free.", flush=True)
+        print(f"The live map is at {url}", flush=True)
+        return url
+    raise AssertionError("unreachable")
+
+
+def _story(stack: contextlib.ExitStack, roads: Any, drivers: int, url: str) -> Story:
+    """Those who listen to the server: the desks, and the terminal's figures."""
+    from tideline.cli.figures import Figures
+    from tideline.cli.story import Story
+
+    figures = stack.enter_context(Figures(url, "roads"))
+    remote = stack.enter_context(tideline.connect(url))
+    for town in _DESKS:
+        around = Circle(CITIES[town][:2], radius_m=_DESK_M)
+        asked = remote.channel("roads").subscribe(around, user=f"desk {town}")
+        threading.Thread(target=_listen, args=(asked,), daemon=True).start()
+    return Story(roads, drivers, figures, url)
+
+
+def _listen(asked: Any) -> None:
+    """Read what is delivered, until the connection is closed."""
+    with contextlib.suppress(TidelineError):
+        for _ in asked:
+            pass
 
 
 def _stream(
     database: Any, folder: str, options: dict[str, Any], story: Story, console: Console,
-    seconds: float | None,
+    seconds: float | None, page: str | None,
 ) -> None:  # fmt: skip
     """The pipeline, from the format `traffic` into the channel, until told to stop."""
     from tideline.spark import session
@@ -88,11 +137,17 @@ def _stream(
         """Shows the story; stops the pipeline when its time is over."""
 
         shown = 0.0
+        opened = page is None
 
         def tick(self) -> None:
-            if story.started and seconds is not None and story.elapsed_s >= seconds:
+            if not story.started:
+                return
+            if not self.opened:  # there is something to see from now on
+                self.opened = True
+                _open_browser(str(page))
+            if seconds is not None and story.elapsed_s >= seconds:
                 pipeline.stop()
-            if time.perf_counter() - self.shown < (0.25 if pretty else 1.0) or not story.started:
+            if time.perf_counter() - self.shown < (0.25 if pretty else 1.0):
                 return
             self.shown = time.perf_counter()
             if pretty:
@@ -117,6 +172,16 @@ def _stream(
                 spark.stop()
 
 
+def _open_browser(url: str) -> None:
+    """Show the page where there is a screen and a browser; otherwise do nothing."""
+    if sys.platform.startswith("linux") and not (
+        os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    ):
+        return
+    with contextlib.suppress(webbrowser.Error, OSError):
+        webbrowser.open(url)
+
+
 def _config(folder: str, options: dict[str, Any]) -> dict[str, Any]:
     """The pipeline, as a TOML file would say it."""
     return {
@@ -138,166 +203,6 @@ def _config(folder: str, options: dict[str, Any]) -> dict[str, Any]:
         "store": {"channel": "roads"},
         "run": {"checkpoint": str(Path(folder) / "checkpoint"), "every_s": _EVERY_S},
     }  # fmt: skip
-
-
-class Story:
-    """What has happened so far. Batches come from one thread, looks from another."""
-
-    def __init__(self, roads: Any, drivers: int) -> None:
-        self._roads = roads
-        self._drivers = drivers
-        self._lock = threading.Lock()
-        self._position = roads.position()
-        self._begun = 0.0
-        self._batches: deque[tuple[float, Batch]] = deque(maxlen=4_000)
-        self.operations = self.answers = self.past = self.live = 0
-        self.started = False
-        # when, incident, the first driver told, how many were
-        self._recent: deque[tuple[str, dict[str, Any], str, int]] = deque(maxlen=8)
-
-    @property
-    def elapsed_s(self) -> float:
-        return time.perf_counter() - self._begun if self.started else 0.0
-
-    def batch(self, batch: Batch, applied: Applied) -> None:
-        """A batch is in the store."""
-        kinds = applied.answers["kind"].to_pylist()
-        told: dict[str, list[str]] = {}
-        for event, user, kind in zip(
-            applied.answers["event"].to_pylist(), applied.answers["user"].to_pylist(), kinds,
-            strict=True,
-        ):  # fmt: skip
-            if kind == "live":
-                told.setdefault(event, []).append(user)
-        events, position = self._roads.journal("events", after=self._position)
-        with self._lock:
-            if not self.started:
-                self.started, self._begun = True, time.perf_counter()
-            self._position = position
-            self._batches.append((time.perf_counter(), batch))
-            self.operations += batch.stored
-            self.answers += len(kinds)
-            self.live += kinds.count("live")
-            self.past += kinds.count("past")
-            for event in events.slice(max(0, len(events) - 8)).to_pylist():
-                users = told.get(event["id"], [])
-                body = json.loads(event["body"])
-                when = f"{event['at']:%H:%M:%S}"
-                self._recent.append((when, body, users[0] if users else "", len(users)))
-
-    def _last(self, seconds: float) -> list[Batch]:
-        horizon = time.perf_counter() - seconds
-        with self._lock:
-            return [batch for when, batch in self._batches if when >= horizon]
-
-    def _facts(self) -> dict[str, str]:
-        last = self._last(5.0)
-        took = min(5.0, max(self.elapsed_s, 0.5))
-        stats = self._roads.stats()
-        return {
-            "operations/s": f"{sum(batch.stored for batch in last) / took:,.0f}",
-            "answers/s": f"{sum(batch.answers for batch in last) / took:,.0f}",
-            "happened to stored p50 / p99": _latency(last),
-            "a batch: Spark / store": _parts(last),
-            "live incidents": f"{stats.events:,}",
-            "live subscriptions": f"{stats.subscriptions:,}",
-            "memory": _size(stats.bytes_memory),
-            "disk": _size(stats.bytes_disk + stats.bytes_log),
-        }
-
-    def table(self, width: int) -> Group:
-        """All of it, for a terminal."""
-        facts = list(self._facts().items())
-        numbers = Table.grid(padding=(0, 3))
-        for (left, one), (right, other) in zip(facts[:4], facts[4:], strict=True):
-            numbers.add_row(left, one, right, other)
-        for column in (1, 3):
-            numbers.columns[column].justify = "right"
-        recent = Table(title="last incidents", title_justify="left", expand=False)
-        # Fixed widths: the table must neither jump about nor lose its right edge.
-        widths = {"when": 8, "what": 11, "where": 0, "who was told": 26}
-        widths["where"] = min(46, max(10, width - sum(widths.values()) - 3 * len(widths) - 1))
-        for name, chars in widths.items():
-            recent.add_column(name, no_wrap=True, width=chars)
-        with self._lock:
-            rows = list(self._recent)
-        for when, body, user, told in reversed(rows):
-            who = f"{user} and {told - 1:,} more" if told > 1 else user or "nobody near"
-            recent.add_row(when, body["kind"], f"{body['road']} near {body['near']}", who)
-        return Group(
-            f"New York State, {self.elapsed_s:.0f} s, {self._drivers:,} drivers",
-            numbers, recent, "Ctrl-C ends the demo.",
-        )  # fmt: skip
-
-    def line(self) -> str:
-        """The same in a line."""
-        facts = self._facts()
-        last = ""
-        with self._lock:
-            if self._recent:
-                _, body, _, told = self._recent[-1]
-                last = f" | {body['kind']} near {body['near']}: " + (
-                    f"{told:,} told" if told else "nobody near"
-                )
-        return (
-            f"{self.elapsed_s:5.1f} s | {facts['operations/s']} operations/s,"
-            f" {facts['answers/s']} answers/s"
-            f" | happened to stored {facts['happened to stored p50 / p99']}"
-            f" | live {facts['live incidents']} incidents,"
-            f" {facts['live subscriptions']} subscriptions{last}"
-        )
-
-    def summary(self) -> str:
-        """What it came to."""
-        with self._lock:
-            batches = [batch for _, batch in self._batches]
-            # The first batches catch up with what happened while Spark started.
-            settled = [b for when, b in self._batches if when >= self._begun + _SETTLE_S]
-        counts = {
-            name: sum(batch.counts[name] for batch in batches)
-            for name in ("read", "stored", "duplicate", "late", "dead")
-        }
-        took = max(self.elapsed_s, 0.001)
-        stats = self._roads.stats()
-        return "\n".join(
-            (
-                "",
-                f"{took:.1f} s, {self._drivers:,} drivers, {len(batches):,} batches through Spark",
-                "  rows: " + ", ".join(f"{count:,} {name}" for name, count in counts.items()),
-                f"  {self.operations / took:,.0f} operations/s",
-                f"  {self.answers:,} answers: {self.past:,} had happened already,"
-                f" {self.live:,} told live ({self.answers / took:,.0f} answers/s)",
-                f"  happened to stored p50 / p99 {_latency(settled or batches)}"
-                + (f", after the first {_SETTLE_S:.0f} s" if settled else ""),
-                f"  a batch: Spark / store       {_parts(settled or batches)}",
-                f"  live at the end: {stats.events:,} incidents,"
-                f" {stats.subscriptions:,} subscriptions",
-                f"  memory {_size(stats.bytes_memory)} of the channel,"
-                f" disk {_size(stats.bytes_disk + stats.bytes_log)}",
-            )
-        )
-
-
-def _latency(batches: list[Batch]) -> str:
-    """Median of the batches' medians, and the largest of their p99."""
-    known = [batch.latency_s for batch in batches if batch.latency_s is not None]
-    if not known:
-        return "-"
-    middle = sorted(median for median, _, _ in known)[len(known) // 2]
-    return f"{middle * 1000:,.0f} / {max(late for _, late, _ in known) * 1000:,.0f} ms"
-
-
-def _parts(batches: list[Batch]) -> str:
-    """Where the time of a batch goes."""
-    if not batches:
-        return "-"
-    spark = sorted(batch.spark_s for batch in batches)[len(batches) // 2]
-    store = sorted(batch.store_s for batch in batches)[len(batches) // 2]
-    return f"{spark * 1000:,.0f} / {store * 1000:,.1f} ms"
-
-
-def _size(size_bytes: float) -> str:
-    return f"{size_bytes / 1e6:,.1f} MB"
 
 
 @contextlib.contextmanager

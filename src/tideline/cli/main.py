@@ -23,7 +23,18 @@ from typing import Annotated
 
 import typer
 
-from tideline.cli import heatmap, manage, pipeline, session, store, verbs, workload
+from tideline.cli import (
+    backup,
+    heatmap,
+    manage,
+    pipeline,
+    serve,
+    session,
+    store,
+    token,
+    verbs,
+    workload,
+)
 from tideline.cli.output import ReaderGone, warn
 from tideline.errors import (
     Closed,
@@ -65,6 +76,9 @@ session.register(app)
 pipeline.register(app)
 workload.register(app)
 heatmap.register(app)
+serve.register(app)
+token.register(app)
+backup.register(app)
 
 
 @app.callback()

@@ -120,20 +120,24 @@ def demo(
         float | None,
         typer.Option(envvar="DEMO_S", help="Stop after so many seconds; otherwise on Ctrl-C."),
     ] = None,
-    drivers: Annotated[int, typer.Option(help="How many drivers.")] = 10_000,
+    drivers: Annotated[int, typer.Option(help="How many drivers.")] = 5_000,
     incidents_s: Annotated[float, typer.Option(help="Incidents a second.")] = 5.0,
-    radius_m: Annotated[float, typer.Option(help="How far ahead a driver looks.")] = 1500.0,
+    radius_m: Annotated[float, typer.Option(help="How far a driver looks.")] = 20_000.0,
     seed: Annotated[int, typer.Option(help="The same seed gives the same story.")] = 7,
+    port: Annotated[int, typer.Option(help="Port of the page, or the next free one.")] = 8080,
+    browser: Annotated[bool, typer.Option(help="Open the page where there is a screen.")] = True,
 ) -> None:
-    """Drivers over New York State, live.
+    """Drivers over New York State, live on a page and in the terminal.
 
-    Incidents appear near the roads, and the drivers near them are told.
+    Incidents appear near the roads, and the drivers near them are told. Spark brings both into
+    a server of its own, which stops with the demo.
     """
     from tideline.cli.demo import run_demo
 
     run_demo(
-        seconds=seconds, drivers=drivers, incidents_s=incidents_s, radius_m=radius_m, seed=seed
-    )
+        seconds=seconds, drivers=drivers, incidents_s=incidents_s, radius_m=radius_m, seed=seed,
+        port=port, browser=browser,
+    )  # fmt: skip
 
 
 def _channel_fields(channel: Any) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from tideline.space import Box, Circle
+from tideline.space.plain import to_plain
 
 __all__ = [
     "ReaderGone",
@@ -147,13 +147,7 @@ def place_fields(place: Any) -> Any:
     >>> place_fields("sports/soccer")
     'sports/soccer'
     """
-    if isinstance(place, Circle):
-        return {"circle": [*place.center, place.radius_m]}
-    if isinstance(place, Box):
-        return {"box": [place.west, place.south, place.east, place.north]}
-    if isinstance(place, tuple):
-        return list(place)
-    return place
+    return to_plain(place)
 
 
 def space_fields(space: Any) -> dict[str, Any]:

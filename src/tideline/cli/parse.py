@@ -14,18 +14,16 @@ Pure functions; every failure is `InvalidRequest` naming the value.
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
 from tideline.errors import InvalidRequest
-from tideline.space import Box, Circle, Flat, Grid, QuadTree, Topics
+from tideline.space import Flat, Grid, QuadTree, Topics
+from tideline.space.plain import from_plain, from_text, parse_numbers
 
 __all__ = ["parse_json", "parse_numbers", "parse_place", "parse_space", "parse_time"]
-
-_POINT = re.compile(r"^\s*[-+]?[\d.]+(e[-+]?\d+)?\s*,", re.IGNORECASE)
 
 
 def parse_place(value: Any, space: Any) -> Any:
@@ -33,51 +31,10 @@ def parse_place(value: Any, space: Any) -> Any:
 
     >>> parse_place("-73.98,40.75", QuadTree(bounds=(-80, 40, -70, 46), depth=4))
     (-73.98, 40.75)
-    >>> parse_place("1,2", Flat())
-    '1,2'
+    >>> parse_place([-73.98, 40.75], Flat())
+    (-73.98, 40.75)
     """
-    if isinstance(value, str):
-        if isinstance(space, (Flat, Topics)):
-            return value
-        if value.startswith("circle:"):
-            lon, lat, radius_m = parse_numbers(
-                value[len("circle:") :], 3, "circle:LON,LAT,RADIUS_M"
-            )
-            return Circle((lon, lat), radius_m=radius_m)
-        if value.startswith("box:"):
-            return Box(*parse_numbers(value[len("box:") :], 4, "box:WEST,SOUTH,EAST,NORTH"))
-        if _POINT.match(value):
-            lon, lat = parse_numbers(value, 2, "LON,LAT")
-            return (lon, lat)
-        return value
-    if isinstance(value, (list, tuple)):
-        lon, lat = _numbers(value, 2, "[lon, lat]")
-        return (lon, lat)
-    if isinstance(value, dict) and len(value) == 1:
-        if "circle" in value:
-            lon, lat, radius_m = _numbers(value["circle"], 3, '{"circle": [lon, lat, radius_m]}')
-            return Circle((lon, lat), radius_m=radius_m)
-        if "box" in value:
-            return Box(*_numbers(value["box"], 4, '{"box": [west, south, east, north]}'))
-    raise InvalidRequest(
-        "place must be text, [lon, lat], a circle or a box; see `tideline publish --help`",
-        place=value,
-    )
-
-
-def parse_numbers(text: str, count: int, form: str) -> tuple[float, ...]:
-    """Numbers between commas.
-
-    >>> parse_numbers("1,2.5", 2, "LON,LAT")
-    (1.0, 2.5)
-    """
-    try:
-        numbers = tuple(float(part) for part in text.split(","))
-    except ValueError:
-        numbers = ()
-    if len(numbers) != count:
-        raise InvalidRequest(f"expected {form}, {count} numbers between commas", given=text)
-    return numbers
+    return from_text(value, space) if isinstance(value, str) else from_plain(value)
 
 
 def parse_time(value: str | float | None, name: str) -> datetime | None:
@@ -152,14 +109,3 @@ def parse_space(
         assert cols is not None
         return Grid(bounds=(west, south, east, north), rows=rows, cols=cols)
     return QuadTree(bounds=(west, south, east, north), depth=9 if depth is None else depth)
-
-
-def _numbers(values: Any, count: int, form: str) -> tuple[float, ...]:
-    """The numbers of a JSON place; what they may be is the space's to say."""
-    if (
-        not isinstance(values, (list, tuple))
-        or len(values) != count
-        or not all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in values)
-    ):
-        raise InvalidRequest(f"expected {form}", given=values)
-    return tuple(float(v) for v in values)

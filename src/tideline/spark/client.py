@@ -3,10 +3,10 @@
     Client          the interface: read, write, stage, follow
     Local           on a database this process has open (local.py)
     GateClient      through the gate of the process that has it open (remote.py)
-    connect(path)   a client for the path that a user gave
+    HttpClient      on a server, by its address (http.py)
+    connect(...)    a client for the folder or the address that a user gave
 
-Readers and writers know this interface and nothing else, so a store behind a network needs
-one more class and no change to them.
+Readers and writers know this interface and nothing else.
 
 Writing in two steps: tasks `stage` their rows in parallel, each gets a token; one `commit`
 then applies all of them, in order of time. Rows that were staged and not committed are
@@ -21,18 +21,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 import pyarrow as pa
+
+from tideline.channel.landing import Landed, Once
+
+if TYPE_CHECKING:
+    from tideline.spark.options import Target
 
 __all__ = ["KINDS", "ORDERS", "Client", "Facts", "Landed", "Once", "Pushed", "connect"]
 
 KINDS = ("events", "subscriptions", "answers")
 ORDERS = ("time", "arrival")
-
-Once = tuple[str, int]
-"""A writer and the number of its batch."""
 
 Pushed = tuple[str, str, Any]
 """A column, a comparison and a value: a test that rows must meet (pushed.py)."""
@@ -45,21 +47,6 @@ class Facts(msgspec.Struct, frozen=True):
     layout: str
     identity: str
     """What tells this channel from every other, of the same name too."""
-
-
-class Landed(msgspec.Struct, frozen=True):
-    """What became of rows that were written."""
-
-    rows: int = 0
-    """Rows given, good and bad."""
-    answers: int = 0
-    rejected: int = 0
-    reasons: list[str] = msgspec.field(default_factory=list)
-    """The first few reasons why rows were rejected."""
-    repeated: int = 0
-    """How many of the rows had landed before."""
-    token: str | None = None
-    """Where the rejected rows are staged, with their reasons, if they were asked for."""
 
 
 class Client(Protocol):
@@ -134,8 +121,15 @@ class Client(Protocol):
         ...
 
 
-def connect(path: str | os.PathLike[str]) -> Client:
-    """A client for a store's folder, which some process has opened and shared."""
+def connect(where: str | os.PathLike[str] | Target) -> Client:
+    """A client for a store's folder, which some process has opened and shared, or for a server."""
+    from tideline.spark.options import Target
+
+    found = where if isinstance(where, Target) else Target(os.fspath(where), "")
+    if found.is_url:
+        from tideline.spark.http import HttpClient
+
+        return HttpClient(found.path, found.token, found.channel)
     from tideline.spark.remote import GateClient
 
-    return GateClient(path)
+    return GateClient(found.path)

@@ -42,11 +42,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
+from tideline.channel.spool import Spool
 from tideline.errors import InvalidRequest, TidelineError, Unavailable
 from tideline.spark import wire
 from tideline.spark.local import Local
 from tideline.spark.remote import FILE, Address
-from tideline.spark.spool import Spool
 
 if TYPE_CHECKING:
     from tideline.database import Database

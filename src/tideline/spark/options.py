@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -27,6 +27,7 @@ _NAMES = {
     "write": ["channel", "op", "space", "rejected", "order", "writer", "number"],
     "stream": ["channel", "op", "space", "rejected", "order"],
 }
+_PLACES = ["url", "token"]  # of everything: a server instead of a folder
 _SPARKS = {"path", "checkpointlocation", "queryname"}  # Spark hands these on
 _ELSEWHERE = {
     "read": "a batch read", "follow": "a streaming read", "write": "a batch write",
@@ -39,12 +40,23 @@ class Target:
     """Which channel of which store."""
 
     path: str
+    """The folder, or the address of a server."""
     channel: str
+    token: str | None = field(default=None, repr=False)
+
+    @property
+    def is_url(self) -> bool:
+        """Whether it is a server.
+
+        >>> Target("http://127.0.0.1:8080", "roads").is_url, Target("./data", "roads").is_url
+        (True, False)
+        """
+        return self.path.startswith(("http://", "https://"))
 
 
 def target(options: Mapping[str, str], doing: str) -> Target:
     """The store and channel; options that are not for what is being done are refused."""
-    known = {name.lower(): name for name in _NAMES[doing]}
+    known = {name.lower(): name for name in [*_NAMES[doing], *_PLACES]}
     for given in options:
         if given.lower() in known or given.lower() in _SPARKS:
             continue
@@ -56,13 +68,28 @@ def target(options: Mapping[str, str], doing: str) -> Target:
             f"there are {', '.join(known.values())}",
             option=given,
         )
-    path, channel = options.get("path"), options.get("channel")
-    if not path:
-        raise InvalidRequest("the store's folder is missing: give it to load() or save()")
+    path, url, channel = options.get("path"), options.get("url"), options.get("channel")
+    if path and url:
+        raise InvalidRequest("give a folder or the option url, not both", path=path, url=url)
+    if not path and not url:
+        raise InvalidRequest(
+            "the store's folder is missing: give it to load() or save(), or give the option url of "
+            "a server"
+        )
     if not channel:
-        raise InvalidRequest("the option channel is missing", path=path)
+        raise InvalidRequest("the option channel is missing", path=path or url)
+    if url:
+        found = Target(url, channel, options.get("token"))
+        if not found.is_url:
+            raise InvalidRequest("the option url must be http://HOST:PORT or https://...", url=url)
+        return found
+    assert path is not None
     if "://" in path:
-        raise InvalidRequest("the path must be the folder of a store", path=path)
+        raise InvalidRequest(
+            "the path must be the folder of a store; a server is given as the option url", path=path
+        )
+    if "token" in options:
+        raise InvalidRequest("the option token goes with url")
     return Target(os.path.abspath(path), channel)
 
 

@@ -58,7 +58,7 @@ class Reader(D.DataSourceReader):
         }
         self._types = {field.name: field.dataType for field in schema}
         self._pushed: list[Pushed] = []
-        client = connect(self._target.path)
+        client = connect(self._target)
         try:
             space = client.describe(self._target.channel).space
         finally:
@@ -74,7 +74,7 @@ class Reader(D.DataSourceReader):
                 self._pushed.append(test)
 
     def read(self, partition: D.InputPartition) -> Iterator[pa.RecordBatch]:
-        client = connect(self._target.path)
+        client = connect(self._target)
         try:
             channel, pushed = self._target.channel, self._pushed
             for batch in client.scan(channel, self._kind, **self._narrow, pushed=pushed):

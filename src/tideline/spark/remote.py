@@ -23,10 +23,10 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from tideline.channel.spool import Spool
 from tideline.errors import NotFound, Unavailable
 from tideline.spark import wire
 from tideline.spark.client import Facts, Landed, Once, Pushed
-from tideline.spark.spool import Spool
 
 __all__ = ["FILE", "Address", "GateClient"]
 

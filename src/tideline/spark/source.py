@@ -37,7 +37,7 @@ class TidelineSource(DataSource):
         streams = {"startingposition", "maxrowsperbatch"} & {name.lower() for name in self.options}
         kind = choice(self.options, "kind", KINDS, "events")
         found = target(self.options, "follow" if streams or kind == "answers" else "read")
-        client = connect(found.path)
+        client = connect(found)
         try:
             return schema_of(kind, client.describe(found.channel).space)
         finally:

@@ -100,7 +100,7 @@ class Follower(D.DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: D.InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Span)
         channel, kind = self._target.channel, self._kind
-        client = connect(self._target.path)
+        client = connect(self._target)
         try:
             for batch in client.journal(channel, kind, partition.after, partition.upto):
                 yield fit(batch, self._schema)
@@ -128,5 +128,5 @@ class Follower(D.DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _store(self) -> Client:
         if self._client is None:
-            self._client = connect(self._target.path)
+            self._client = connect(self._target)
         return self._client

@@ -27,7 +27,8 @@ _SCHEMA = (
     "since timestamp, until timestamp, body string, unseen boolean"
 )
 _NUMBERS = {"drivers": int, "seed": int, "start_us": int, "drivers_s": float,
-            "incidents_s": float, "radius_m": float, "ahead_s": float, "hurry": float}  # fmt: skip
+            "incidents_s": float, "radius_m": float, "ahead_s": float, "hurry": float,
+            "spread_m": float}  # fmt: skip
 
 
 class TrafficSource(D.DataSource):

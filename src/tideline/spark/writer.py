@@ -57,7 +57,7 @@ class _Writing:
         self._rejected = options.get("rejected", "fail")
         space = json_object(options, "space")
         check_written(schema, self._op)
-        client = connect(self._target.path)
+        client = connect(self._target)
         try:
             if space is not None:
                 client.create(self._target.channel, space)
@@ -66,7 +66,7 @@ class _Writing:
             client.close()
 
     def _stage(self, job: str, batches: Iterator[pa.RecordBatch]) -> Staged:
-        client = connect(self._target.path)
+        client = connect(self._target)
         context = TaskContext.get()
         rows = (prepared(batch, self._op) for batch in batches)
         token = client.stage(job, rows, self._order)
@@ -74,7 +74,7 @@ class _Writing:
 
     def _commit(self, job: str, messages: Sequence[Staged | None], once: Once | None) -> None:
         staged = sorted((each for each in messages if each is not None), key=lambda e: e.part)
-        client = connect(self._target.path)
+        client = connect(self._target)
         try:
             self._land(client, job, [each.token for each in staged], once)
         finally:
@@ -139,7 +139,7 @@ class _Writing:
             ) from error
 
     def _abandon(self, job: str, over: bool) -> None:
-        client = connect(self._target.path)
+        client = connect(self._target)
         with contextlib.suppress(TidelineError):  # a store that is gone has nothing staged
             client.discard(job, over)
         client.close()

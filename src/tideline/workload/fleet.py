@@ -21,7 +21,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tideline.errors import InvalidRequest
-from tideline.workload.newyork import NewYork
+from tideline.workload.newyork import BOUNDS, NewYork
 
 __all__ = ["Fleet"]
 
@@ -61,6 +61,8 @@ class Fleet:
     """How long a driver's question stays open."""
     hurry: float = 20.0
     """Drivers are this much faster than real ones, so that something is seen."""
+    spread_m: float = 0.0
+    """Drivers keep to ways beside the roads: about so far off, each its own distance."""
     _routes: tuple[Floats, Floats, Floats, Floats] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -69,6 +71,8 @@ class Fleet:
         for name in ("drivers_s", "incidents_s"):
             if not 0 < getattr(self, name) <= 10_000_000:
                 raise InvalidRequest(f"{name} must be over 0", **{name: getattr(self, name)})
+        if not 0 <= self.spread_m <= 20_000:  # else they leave the map
+            raise InvalidRequest("spread_m must be 0 to 20,000", spread_m=self.spread_m)
         object.__setattr__(self, "_routes", _routes(self.seed))
 
     def places(self, drivers: Numbers, seconds: Floats) -> tuple[Floats, Floats]:
@@ -83,7 +87,16 @@ class Fleet:
         at = metres + np.concatenate(([0.0], np.cumsum(lengths + 1)))[route]
         i = np.clip(np.searchsorted(marks, at, side="right") - 1, 0, len(marks) - 2)
         share = (at - marks[i]) / (marks[i + 1] - marks[i])
-        return lons[i] + (lons[i + 1] - lons[i]) * share, lats[i] + (lats[i + 1] - lats[i]) * share
+        lon = lons[i] + (lons[i + 1] - lons[i]) * share
+        lat = lats[i] + (lats[i + 1] - lats[i]) * share
+        if self.spread_m:
+            angle = 2 * np.pi * _share(drivers, self.seed, 4)
+            north = self.spread_m / 111_195 * _share(drivers, self.seed, 5) * 2
+            lon = lon + north * np.cos(angle) / np.cos(np.radians(lat))
+            lat = lat + north * np.sin(angle)
+            west, south, east, top = BOUNDS
+            lon, lat = np.clip(lon, west, east), np.clip(lat, south, top)
+        return lon, lat
 
     def operations(self, first_us: int, limit_us: int, start_us: int = 0) -> pa.RecordBatch:
         """What happens in [first, limit), counted from row 0, which is at `start_us`."""

@@ -134,12 +134,16 @@ class Pipeline:
     def _channel(self, stack: ExitStack, db: Database | None) -> Channel:
         """The channel to store in, made if it is not there."""
         from tideline.database import open as open_database
-        from tideline.spark.pipeline.check import check_space, space_of
+        from tideline.spark.pipeline.check import space_of
 
         config, store = self.config, self.config.store
         if db is None:
+            if store.url is not None:
+                return self._served(stack)
             if store.folder is None:
-                raise config.wrong(("store",), "[store] needs a folder, or run an open database")
+                raise config.wrong(
+                    ("store",), "[store] needs a folder or a url, or run an open database"
+                )
             db = stack.enter_context(
                 open_database(
                     config.resolve(store.folder), memory_mb=store.memory_mb,
@@ -147,17 +151,43 @@ class Pipeline:
                 )
             )  # fmt: skip
         space = space_of(config)
-        problems = Problems(config.file, config.lines)
         if store.channel not in db.channels():  # look before a channel of the wrong kind is made
-            check_space(config, space or Flat(), problems)
-            problems.check()
+            self._check(space or Flat())
         channel = db.channel(store.channel, space=space, journal_s=store.journal_s)
         if channel.layout == "poll":
             raise InvalidRequest("a channel with layout 'poll' takes no batches once", **{
                 "channel": channel.name})  # fmt: skip
-        check_space(config, channel.space, problems)
-        problems.check()
+        self._check(channel.space)
         return channel
+
+    def _check(self, space: Any) -> None:
+        from tideline.spark.pipeline.check import check_space
+
+        problems = Problems(self.config.file, self.config.lines)
+        check_space(self.config, space, problems)
+        problems.check()
+
+    def _served(self, stack: ExitStack) -> Channel:
+        """The channel of a server, as far as the pipeline needs it."""
+        import os
+
+        from tideline.client import connect
+        from tideline.spark.pipeline.check import space_of
+        from tideline.spark.pipeline.remote import ServedChannel
+
+        store = self.config.store
+        assert store.url is not None
+        token = store.token or os.environ.get("TIDELINE_TOKEN")
+        remote = stack.enter_context(connect(store.url, token=token))
+        found = remote.channel(
+            store.channel, space=space_of(self.config), journal_s=store.journal_s
+        )
+        if found.layout == "poll":
+            raise InvalidRequest("a channel with layout 'poll' takes no batches once", **{
+                "channel": found.name})  # fmt: skip
+        self._check(found.space)
+        channel: Any = ServedChannel(found)
+        return channel  # type: ignore[no-any-return]
 
     def _session(self, spark: SparkSession | None, watch: Watch) -> SparkSession:
         from tideline.spark.session import session

@@ -39,6 +39,12 @@ def check_config(config: Config, problems: Problems) -> None:
         problems.add(("deduplicate", "within_s"), "within_s must be over 0 and at most 1e9")
     if run.every_s is not None and not 0 <= run.every_s <= 86_400:
         problems.add(("run", "every_s"), "every_s must be 0 to 86400 seconds")
+    if config.store.folder is not None and config.store.url is not None:
+        problems.add(("store", "url"), "give folder or url, not both")
+    if config.store.token is not None and config.store.url is None:
+        problems.add(("store", "token"), "token goes with url")
+    if config.store.url is not None and not config.store.url.startswith(("http://", "https://")):
+        problems.add(("store", "url"), "url must be http://HOST:PORT or https://...")
     if config.store.durability not in ("os", "disk"):
         problems.add(("store", "durability"), 'durability must be "os" or "disk"')
     for path, make in ((("store", "space"), space_of), (("condition", "where"), condition_of)):

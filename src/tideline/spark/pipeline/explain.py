@@ -178,6 +178,8 @@ def _condition(config: Config) -> Iterable[str]:
 def _store(config: Config) -> Iterable[str]:
     store, operation = config.store, config.operation
     where = config.resolve(store.folder) if store.folder else "the database that is passed to run"
+    if store.url is not None:
+        where = f"the server at {store.url}"
     space = ""
     if store.space is not None:
         settings = ", ".join(f"{k} {v}" for k, v in store.space.items() if k != "kind")

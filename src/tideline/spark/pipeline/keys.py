@@ -151,6 +151,9 @@ class Store:
 
     folder: str | None = key("text", "the folder of the database; not needed when `run` is given "
                              "an open one", None)  # fmt: skip
+    url: str | None = key("text", "the address of a server, instead of a folder", None)
+    token: str | None = key("text", "the server's token; better in the environment variable "
+                            "`TIDELINE_TOKEN`", None)  # fmt: skip
     channel: str = key("text", "the channel; it is made if it is not there")
     space: Mapping[str, Any] | None = key("table", "the space of a new channel: `kind` (`flat`, "
                                           "`topics`, `grid`, `quadtree`), `bounds`, `depth`, "

@@ -243,7 +243,7 @@ class Runner:
 
 def check_store(channel: Channel, config: Config, state: State) -> None:
     """Whether the channel has had just the batches that the checkpoint says it has."""
-    landed = channel._engine.writers.landed
+    landed = channel.landed
     if landed(config.name, state.queued + 1) != 0:
         if state.fresh:
             state.forget()

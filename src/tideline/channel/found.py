@@ -1,0 +1,67 @@
+"""Events that were found, decoded when somebody looks at them.
+
+What a question finds is copied out of the store under the channel's lock, as packed rows, which is
+quick; making Python objects of them is not, and happens here, without the lock, a piece at a time
+if the caller takes pieces. Immutable; safe from any thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tideline.channel.codec import Row, read_rows
+from tideline.kernels import layout as at
+from tideline.model import Event
+
+__all__ = ["Found"]
+
+
+class Found(Sequence[Event]):
+    """Packed rows of events, in order of arrival, those before `before` only."""
+
+    def __init__(
+        self, packed: NDArray[np.int64] | bytes, event: Callable[[Row], Event], before: int
+    ) -> None:
+        data = packed if isinstance(packed, bytes) else memoryview(packed).cast("B")  # type: ignore[arg-type]
+        words = memoryview(data).cast("q")
+        self._data = memoryview(data)
+        self._event = event
+        rows = []
+        start = 0
+        while start < len(words):
+            seq = words[start + at.R_SEQ]
+            limit = start + (words[start] >> 32)
+            if seq < before:
+                rows.append((seq, start * 8, limit * 8))
+            start = limit
+        rows.sort()
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[Event]:
+        """All of them, decoded in one go."""
+        rows = read_rows(bytes(self._data))
+        if len(rows) != len(self._rows):
+            kept = {seq for seq, _, _ in self._rows}
+            rows = [row for row in rows if row.seq in kept]
+        rows.sort(key=lambda row: row.seq)
+        return map(self._event, rows)
+
+    @overload
+    def __getitem__(self, at: int) -> Event: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Event]: ...
+    def __getitem__(self, at: int | slice) -> Event | list[Event]:
+        if isinstance(at, slice):
+            return [self._decoded(start, limit) for _, start, limit in self._rows[at]]
+        _, start, limit = self._rows[at]
+        return self._decoded(start, limit)
+
+    def _decoded(self, start: int, limit: int) -> Event:
+        return self._event(read_rows(bytes(self._data[start:limit]))[0])

@@ -1,0 +1,175 @@
+"""Staged rows into a channel: checked first, if asked for, then applied as one sequence.
+
+    spool.py   rows of many tasks, put aside under tokens
+    here       tokens -> tables of `SLICE` rows in order -> `Channel.apply`, one after the other
+
+A writer's batch of any size is therefore many calls of `Channel.apply`, numbered so that each is
+at most once:
+
+    number of a call := number of the batch << 20 | which table of it
+
+The tables of a batch that is run again are the same, because the order of its rows is, so the calls
+that landed are skipped one by one.
+
+The channel may be one of this process or of a server: only `apply` and `space` are asked of it.
+Safe from any thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from tideline.channel.checks import BODY_LIMIT_BYTES, ID_LIMIT_BYTES
+from tideline.channel.operations import read_operations
+from tideline.channel.spool import SLICE, Spool, merged
+from tideline.errors import InvalidRequest
+
+__all__ = ["Landed", "Landing", "Once"]
+
+_TABLES_BITS = 20
+_REASONS = 5
+
+Once = tuple[str, int]
+"""A writer and the number of its batch."""
+
+
+class Landed(msgspec.Struct, frozen=True):
+    """What became of rows that were written."""
+
+    rows: int = 0
+    """Rows given, good and bad."""
+    answers: int = 0
+    rejected: int = 0
+    reasons: list[str] = msgspec.field(default_factory=list)
+    """The first few reasons why rows were rejected."""
+    repeated: int = 0
+    """How many of the rows had landed before."""
+    token: str | None = None
+    """Where the rejected rows are staged, with their reasons, if they were asked for."""
+
+
+class Landing:
+    """A channel, and the spool with the rows for it. `go_on` is called before every step."""
+
+    def __init__(
+        self, channel: Any, spool: Spool | None, go_on: Callable[[], None] = lambda: None
+    ) -> None:
+        self._channel = channel
+        self._spool = spool
+        self._go_on = go_on
+
+    def apply(
+        self, tables: Iterable[pa.Table | pa.RecordBatch], once: Once | None = None
+    ) -> Landed:
+        """Run operations in the order given."""
+        batches = (
+            batch
+            for table in tables
+            for batch in (table.to_batches() if isinstance(table, pa.Table) else [table])
+        )
+        return self._land(merged(batches, "arrival", SLICE), once, None)
+
+    def check(self, tokens: Sequence[str], keep: str | None = None) -> Landed:
+        """What is wrong with staged rows, each by itself; `keep` stages the bad ones."""
+        assert self._spool is not None
+        counts = _Counts()
+        space, runs = self._channel.space, self._spool.runs(tokens)
+
+        def bad() -> Iterator[pa.RecordBatch]:
+            for run in runs:  # each row by itself: the order is all one
+                self._go_on()
+                table = pa.Table.from_batches([run])
+                operations = read_operations(
+                    table, space, lambda count: ["?"] * count, id_limit=ID_LIMIT_BYTES,
+                    body_limit=BODY_LIMIT_BYTES,
+                )  # fmt: skip
+                counts.rows += table.num_rows
+                rows = sorted(operations.rejected)
+                yield from counts.reject(table, rows, [operations.rejected[row] for row in rows])
+
+        return self._keep(bad(), counts, keep)
+
+    def commit(
+        self, tokens: Sequence[str], *, once: Once | None = None, order: str = "time",
+        keep: str | None = None,
+    ) -> Landed:  # fmt: skip
+        """Apply staged rows as one sequence; `keep` stages the rejected ones."""
+        assert self._spool is not None
+        slices = merged(self._spool.runs(tokens), order, SLICE)
+        with contextlib.closing(_ahead(slices)) as tables:
+            return self._land(tables, once, keep)
+
+    def _land(self, slices: Iterable[pa.Table], once: Once | None, keep: str | None) -> Landed:
+        counts = _Counts()
+
+        def bad() -> Iterator[pa.RecordBatch]:
+            for i, table in enumerate(slices):
+                self._go_on()
+                if i >> _TABLES_BITS:
+                    raise InvalidRequest("a batch has too many rows", limit=SLICE << _TABLES_BITS)
+                if once is None:
+                    applied = self._channel.apply(table)
+                else:
+                    number = once[1] << _TABLES_BITS | i
+                    applied = self._channel.apply(table, once=(once[0], number))
+                counts.rows += table.num_rows
+                counts.repeated += table.num_rows if applied.repeated else 0
+                counts.answers += applied.answers.num_rows
+                rejected = applied.rejected
+                yield from counts.reject(
+                    table, rejected["row"].to_pylist(), rejected["reason"].to_pylist()
+                )
+
+        return self._keep(bad(), counts, keep)
+
+    def _keep(self, bad: Iterator[pa.RecordBatch], counts: _Counts, keep: str | None) -> Landed:
+        """Run through the rows; stage the bad ones, if asked to."""
+        token = None
+        if keep is None:
+            for _ in bad:
+                pass
+        else:
+            assert self._spool is not None
+            token = self._spool.stage(keep, bad, "arrival")
+        return Landed(
+            counts.rows, counts.answers, counts.rejected, counts.reasons, counts.repeated,
+            token if counts.rejected else None,
+        )  # fmt: skip
+
+
+class _Counts:
+    """What `Landed` tells, while it is being counted."""
+
+    def __init__(self) -> None:
+        self.rows = self.answers = self.rejected = self.repeated = 0
+        self.reasons: list[str] = []
+
+    def reject(
+        self, table: pa.Table, rows: list[int], reasons: list[str]
+    ) -> Iterator[pa.RecordBatch]:
+        """Note rejected rows; gives them with the column `reason`."""
+        if not rows:
+            return
+        self.rejected += len(rows)
+        for reason in reasons:
+            if len(self.reasons) == _REASONS:
+                break
+            if reason not in self.reasons:
+                self.reasons.append(reason)
+        taken = table.take(pa.array(rows, pa.int64()))
+        yield from taken.append_column("reason", pa.array(reasons, pa.string())).to_batches()
+
+
+def _ahead(tables: Iterator[pa.Table]) -> Generator[pa.Table, None, None]:
+    """The same, the next one being made while one is used."""
+    with ThreadPoolExecutor(1) as pool:
+        coming = pool.submit(next, tables, None)
+        while (table := coming.result()) is not None:
+            coming = pool.submit(next, tables, None)
+            yield table

@@ -1,0 +1,127 @@
+"""`tideline backup` and `tideline restore`: copies of a whole database.
+
+A running server owns its folder, so its backup comes over HTTP, as a tar file that is unpacked
+here. What arrives is not trusted: only plain files under names a database has are written.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import re
+import shutil
+import tarfile
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tideline.cli.output import line
+from tideline.cli.store import open_folder
+from tideline.errors import InvalidRequest, NotFound, Unavailable
+
+__all__ = ["register"]
+
+_NAME = re.compile(r"(MANIFEST|TOKENS|channels/\d{4,}/(MANIFEST|c-\d+\.arrow|log-\d+\.log))")
+Target = Annotated[Path, typer.Argument(metavar="TARGET", help="A new folder for the copy.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Hang the commands on the command line."""
+    app.command()(backup)
+    app.command()(restore)
+
+
+def backup(
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="A folder, or the address of a server.")
+    ],
+    target: Target,
+    token: Annotated[
+        str | None,
+        typer.Option(envvar="TIDELINE_TOKEN", help="For a server: a token with scope admin."),
+    ] = None,
+) -> None:
+    """Copy a database, also while a server uses it.
+
+    Twin of Database.backup.
+    """
+    if source.startswith(("http://", "https://")):
+        _fetch(source, target, token)
+    else:
+        with open_folder(Path(source)) as database:
+            database.backup(target)
+    line({"backup": str(target)})
+
+
+def restore(
+    source: Annotated[Path, typer.Argument(metavar="BACKUP", help="The folder of a backup.")],
+    target: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new folder.")],
+) -> None:
+    """Make a database from a backup, and verify it.
+
+    Twin of copying the folder and Database.check.
+    """
+    if not (source / "MANIFEST").is_file():
+        raise NotFound("no backup in this folder", folder=str(source))
+    _new(target)
+    try:
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns("LOCK"), dirs_exist_ok=True)
+        with open_folder(target) as database:
+            report = database.check()
+    except BaseException:
+        shutil.rmtree(target, ignore_errors=True)
+        raise
+    line({"restored": str(target), "channels": report.channels, "bytes": report.bytes_checked})
+
+
+def _new(folder: Path) -> None:
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InvalidRequest("a new folder is needed", folder=str(folder))
+
+
+def _fetch(address: str, target: Path, token: str | None) -> None:
+    """Unpack a server's backup; all of it or nothing."""
+    _new(target)
+    request = urllib.request.Request(address.rstrip("/") + "/v1/backup")
+    if token is not None:
+        request.add_header("Authorization", f"Bearer {token}")
+    partial = target.with_name(target.name + ".partial")
+    if partial.exists():
+        raise InvalidRequest("the rest of a backup that failed is in the way", folder=str(partial))
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            _unpack(answer, partial)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if target.exists():
+            target.rmdir()
+        os.replace(partial, target)
+    except urllib.error.HTTPError as error:
+        text = error.read(10_000).decode(errors="replace")
+        raise InvalidRequest(f"the server refused: {error.code} {text}") from None
+    except (urllib.error.URLError, http.client.HTTPException, tarfile.TarError) as error:
+        raise Unavailable(f"the backup did not arrive whole: {error}") from None
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _unpack(answer: Any, folder: Path) -> None:
+    whole = False
+    with tarfile.open(fileobj=answer, mode="r|") as archive:
+        for member in archive:
+            if not member.isfile() or not _NAME.fullmatch(member.name):
+                raise Unavailable("the backup holds what is not of a database", name=member.name)
+            source = archive.extractfile(member)
+            assert source is not None
+            path = folder / member.name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("xb") as sink:
+                shutil.copyfileobj(source, sink, 1 << 20)
+                if sink.tell() != member.size:
+                    raise Unavailable("the backup did not arrive whole", name=member.name)
+                os.fsync(sink.fileno())
+            whole = whole or member.name == "MANIFEST"
+    if not whole or answer.read(1):
+        raise Unavailable("the backup did not arrive whole")

@@ -1,0 +1,77 @@
+"""`tideline serve`: a database for other programs, over HTTP and WebSocket, with a page.
+
+Twin of tideline.server.serve. Ctrl-C and SIGTERM stop it in good order: running requests are
+answered, open connections get what waits for them, then the database is closed.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tideline.cli.manage import Folder
+from tideline.errors import InvalidRequest
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    """Hang the command on the command line."""
+    app.command()(serve)
+
+
+def serve(
+    folder: Folder,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port; 0 takes a free one.")] = 8080,
+    tls_cert: Annotated[Path | None, typer.Option(help="Certificate file (PEM).")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Key file (PEM).")] = None,
+    origin: Annotated[
+        list[str] | None, typer.Option(help="Pages of this origin may call; may be repeated.")
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None, typer.Option(help="A name the server is called by; may be repeated.")
+    ] = None,
+    rate: Annotated[float, typer.Option(help="Operations a second of one caller.")] = 20_000,
+    connections: Annotated[int, typer.Option(help="Open connections.")] = 2_000,
+    subscriptions: Annotated[int, typer.Option(help="Live subscriptions of a user.")] = 10_000,
+    body_mb: Annotated[float, typer.Option(help="Largest request.")] = 1,
+    batch_mb: Annotated[float, typer.Option(help="Largest batch.")] = 64,
+    log: Annotated[str, typer.Option(help="debug (every request), info, warning.")] = "info",
+) -> None:
+    """Serve a database over HTTP, with a live map.
+
+    Twin of tideline.server.serve. Makes the database if there is none. Off this machine it
+    needs tokens: see `tideline token create`. The log is JSON lines on stderr.
+    """
+    from tideline.cli.store import open_folder
+    from tideline.server import Settings
+    from tideline.server import serve as run
+    from tideline.server.logs import lines_to
+
+    levels = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING}
+    if log not in levels:
+        raise InvalidRequest("--log must be debug, info or warning", log=log)
+    settings = Settings(
+        host=host,
+        port=port,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        origins=tuple(origin or ()),
+        hosts=tuple(allow_host or ()),
+        rate_per_s=rate,
+        connections=connections,
+        subscriptions_per_user=subscriptions,
+        body_bytes=int(body_mb * (1 << 20)),
+        batch_bytes=int(batch_mb * (1 << 20)),
+    )
+    with lines_to(sys.stderr, levels[log]), open_folder(folder, create=True) as database:
+        run(database, settings, started=_say)
+
+
+def _say(url: str) -> None:
+    print(f"tideline: serving at {url}", flush=True)

@@ -1,0 +1,319 @@
+"""A channel on a server: the verbs of `Channel`, over HTTP and the live connection.
+
+    publish, find, apply, scan, journal, ...    one request each (http.py)
+    subscribe, resume                           the live connection (live.py)
+
+Ids that the user does not give are made here, so that a call whose answer got lost can be made
+again without doing anything twice. What then comes back says so: `Told.duplicate`,
+`Applied.repeated`.
+
+Safe from any thread.
+"""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tideline.channel.checks import check_flag, check_text, encode_body
+from tideline.client.http import Http
+from tideline.client.live import Live
+from tideline.client.subscription import RemoteSubscription
+from tideline.client.tables import read_applied, read_table, table_bytes
+from tideline.client.wire import (
+    Answer,
+    WireEvent,
+    WireSubscription,
+    encode,
+    event_of,
+    info_of,
+    place_json,
+    time_text,
+    window_json,
+)
+from tideline.clock import span_us
+from tideline.errors import InvalidRequest
+from tideline.model import Applied, ChannelStats, Event, Subscriber, SubscriptionInfo, Told
+from tideline.space import Space, space_from_spec
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Facts", "RemoteChannel"]
+
+
+class Facts(msgspec.Struct):
+    """A channel, as the server describes it."""
+
+    name: str
+    space: dict[str, Any]
+    layout: str
+    stats: dict[str, int]
+    journal_s: float = 0.0
+    identity: str = ""
+    position: str | None = None
+    earliest: str | None = None
+
+
+class RemoteChannel:
+    """Events and subscriptions side by side, on a server. Made by `Remote.channel`."""
+
+    def __init__(self, http: Http, live: Live, facts: Facts) -> None:
+        self.name = facts.name
+        self.space: Space = space_from_spec(facts.space)
+        self.layout = facts.layout
+        self.identity = facts.identity
+        """What tells this channel from every other, of the same name too."""
+        self._http = http
+        self._live = live
+        self._path = ("v1", "channels", self.name)
+        self._nonce = secrets.token_hex(6)
+        self._made = itertools.count(1)
+
+    # ---- publish and subscribe --------------------------------------------------------------
+
+    def publish(
+        self, place: Any, body: Any, *, id: str | None = None, at: datetime | None = None,
+        ttl_s: float | None = None, until: datetime | None = None, related: bool = False,
+    ) -> Told:  # fmt: skip
+        """Store an event and return whom it answers: `Channel.publish`.
+
+        Made again when the connection breaks; if the first try had landed, the answer is
+        `duplicate` and names nobody.
+        """
+        fields: dict[str, Any] = {
+            "place": place_json(place, self.space),
+            "body": msgspec.Raw(encode_body(body)),
+            "id": self._id(id),
+        }
+        if at is not None:
+            fields["at"] = time_text(at, "at")
+        if ttl_s is not None:
+            span_us(ttl_s, "ttl_s")
+            fields["ttl_s"] = ttl_s
+        if until is not None:
+            fields["until"] = time_text(until, "until")
+        if check_flag(related, "related"):
+            fields["related"] = True
+        answer = self._http.json("POST", *self._path, "events", body=fields, type=Answer)
+        told = answer.subscriptions
+        return Told(
+            event_of(answer.event),
+            (lambda: [Subscriber(one["id"], one["user"]) for one in told]) if told else None,
+            [event_of(event) for event in answer.related],
+            answer.duplicate,
+        )
+
+    def subscribe(
+        self, place: Any, *, user: str, id: str | None = None, since_s: float | None = None,
+        since: datetime | None = None, until_s: float | None = None,
+        until: datetime | None = None, where: dict[str, Any] | None = None, unseen: bool = False,
+    ) -> RemoteSubscription:  # fmt: skip
+        """Store a subscription; its `past` is there at once, what happens later is delivered.
+
+        `Channel.subscribe`; `since_s` and `until_s` count from the server's now. It is delivered
+        through any number of broken connections, each event once.
+        """
+        check_text(user, "user")
+        fields: dict[str, Any] = {
+            "place": place_json(place, self.space), "user": user, "id": self._id(id),
+            **window_json(since_s, since, until_s, until),
+        }  # fmt: skip
+        if where is not None:
+            fields["where"] = where
+        if check_flag(unseen, "unseen"):
+            fields["unseen"] = True
+        return self._live.subscribe(self._handle, self.name, fields)
+
+    def resume(self, id: str, after: str | None = None) -> RemoteSubscription:
+        """A stored subscription given back, with what it missed since `after`: `Channel.resume`."""
+        check_text(id, "id")
+        fields: dict[str, Any] = {"id": id}
+        if after is not None:
+            if not isinstance(after, str):
+                raise InvalidRequest("after must be the token of an event", after=after)
+            fields["after"] = after
+        return self._live.resume(self._handle, self.name, fields)
+
+    def cancel(self, id: str) -> None:
+        """End a subscription; `NotFound` if there is none (any more): `Channel.cancel`."""
+        check_text(id, "id")
+        handle = self._live.handle(self.name, id)
+        self._http.request("DELETE", *self._path, "subscriptions", id)
+        if handle is not None:
+            self._live.sync()  # its end has arrived, as it has in a database
+
+    def prolong(
+        self, id: str, *, until_s: float | None = None, until: datetime | None = None
+    ) -> SubscriptionInfo:
+        """Let a subscription's window end at another time: `Channel.prolong`."""
+        check_text(id, "id")
+        wire = self._http.json(
+            "PATCH", *self._path, "subscriptions", id,
+            body=window_json(until_s=until_s, until=until), type=WireSubscription,
+        )  # fmt: skip
+        info = info_of(wire)
+        handle = self._live.handle(self.name, id)
+        if handle is not None:
+            handle.until_us = info.until_us
+        return info
+
+    # ---- asking -----------------------------------------------------------------------------
+
+    def find(
+        self, place: Any, *, since_s: float | None = None, since: datetime | None = None,
+        until_s: float | None = None, until: datetime | None = None,
+        where: dict[str, Any] | None = None, limit: int | None = None,
+    ) -> list[Event]:  # fmt: skip
+        """The valid events of a window, newest first; stores nothing: `Channel.find`."""
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int)):
+            raise InvalidRequest("limit must be a whole number", limit=limit)
+        if limit is not None and limit < 0:
+            raise InvalidRequest("limit must not be negative", limit=limit)
+        query = {
+            "place": self._place(place), "where": _text(where), "limit": limit,
+            **window_json(since_s, since, until_s, until),
+        }  # fmt: skip
+        found = self._http.json(
+            "GET", *self._path, "events", query=query, type=dict[str, list[WireEvent]]
+        )
+        return [event_of(event) for event in found["events"]]
+
+    def subscriptions(self, user: str | None = None) -> list[SubscriptionInfo]:
+        """The live subscriptions, of one user or of all, in order of arrival."""
+        if user is not None:
+            check_text(user, "user")
+        found = self._http.json(
+            "GET", *self._path, "subscriptions", query={"user": user},
+            type=dict[str, list[WireSubscription]],
+        )  # fmt: skip
+        return [info_of(wire) for wire in found["subscriptions"]]
+
+    def subscription(self, id: str) -> SubscriptionInfo:
+        """One live subscription; `NotFound` if there is none with this id (any more)."""
+        check_text(id, "id")
+        wire = self._http.json("GET", *self._path, "subscriptions", id, type=WireSubscription)
+        return info_of(wire)
+
+    def stats(self) -> ChannelStats:
+        """What the channel holds now and has done since it was made."""
+        return ChannelStats(**self._facts().stats)
+
+    # ---- tables -----------------------------------------------------------------------------
+
+    def apply(self, table: pa.Table, *, once: tuple[str, int] | None = None) -> Applied:
+        """Run a table of operations in order: `Channel.apply`.
+
+        Made again when the connection breaks only with `once`; else `Unavailable` says that it
+        may have landed. The answers of a table whose reply got lost are not told again.
+        """
+        return self._apply(table, once, again=once is not None)
+
+    def _apply(self, table: pa.Table, once: tuple[str, int] | None, *, again: bool) -> Applied:
+        query: dict[str, Any] = {}
+        if once is not None:
+            writer, number = _once(once)
+            query["once"] = f"{writer}:{number}"
+        answer = self._http.request(
+            "POST", *self._path, "apply", query=query, arrow=table_bytes(table), again=again
+        )
+        return read_applied(answer)
+
+    def landed(self, writer: str, number: int) -> int | None:
+        """How many rows of a writer's batch have landed: `Channel.landed`."""
+        writer, number = _once((writer, number))
+        query = {"once": f"{writer}:{number}"}
+        found = self._http.json(
+            "GET", *self._path, "landed", query=query, type=dict[str, int | None]
+        )
+        rows: int | None = found["rows"]
+        return rows
+
+    def scan(
+        self, kind: str, *, place: Any = None, since: datetime | None = None,
+        until: datetime | None = None, where: dict[str, Any] | None = None,
+    ) -> pa.Table:  # fmt: skip
+        """The valid events, or the live subscriptions, as a table: `Channel.scan`."""
+        query = {
+            "kind": kind, "place": None if place is None else self._place(place),
+            "where": _text(where), **window_json(since=since, until=until),
+        }  # fmt: skip
+        return read_table(self._http.request("GET", *self._path, "scan", query=query))
+
+    def journal(
+        self, kind: str, *, after: str | None = None, upto: str | None = None,
+        limit: int = 1_000_000,
+    ) -> tuple[pa.Table, str]:  # fmt: skip
+        """What was written after a position, and the position reached: `Channel.journal`."""
+        query = {"kind": kind, "after": after, "upto": upto, "limit": limit}
+        answer = self._http.request("GET", *self._path, "journal", query=query)
+        return read_table(answer), answer.headers["Tideline-Position"]
+
+    def position(self) -> str:
+        """Where the journal ends now: what is written later comes after it."""
+        return _given(self._facts().position)
+
+    def earliest(self) -> str:
+        """The earliest position that the journal still reaches back to."""
+        return _given(self._facts().earliest)
+
+    # ---- inside -----------------------------------------------------------------------------
+
+    def _facts(self) -> Facts:
+        facts: Facts = self._http.json("GET", *self._path, type=Facts)
+        return facts
+
+    def _handle(self, wire: WireSubscription, past: list[Event]) -> RemoteSubscription:
+        info = info_of(wire)
+        handle = RemoteSubscription(
+            self, self._live, info.id, info.user, info.place, info.since_us, info.until_us,
+            info.where, info.unseen, past,
+        )  # fmt: skip
+        handle.duplicate = wire.duplicate
+        return handle
+
+    def _place(self, place: Any) -> str:
+        """A place in a query: a text as it is, others as JSON."""
+        if isinstance(place, str):
+            self.space.encode(place)  # "[" begins JSON there: what is no place must not get so far
+            return place
+        return encode(place_json(place, self.space)).decode()
+
+    def _id(self, id: str | None) -> str:
+        if id is None:
+            return f"{self._nonce}-{next(self._made):x}"
+        check_text(id, "id")
+        return id
+
+    def _check_open(self) -> None:
+        self._http.check_open()
+
+    def __repr__(self) -> str:
+        return f"RemoteChannel(name={self.name!r}, url={self._http.url!r})"
+
+
+def _text(value: Any) -> str | None:
+    """JSON as text for a query; none when there is none."""
+    return None if value is None else encode(value).decode()
+
+
+def _once(once: Any) -> tuple[str, int]:
+    if (
+        not (isinstance(once, tuple) and len(once) == 2)
+        or not isinstance(once[0], str)
+        or isinstance(once[1], bool)
+        or not isinstance(once[1], int)
+        or once[1] < 0
+    ):
+        raise InvalidRequest("once must be a writer and a whole number from 0 on", once=once)
+    return once
+
+
+def _given(position: str | None) -> str:
+    if position is None:
+        raise InvalidRequest("layout 'poll' keeps no journal")
+    return position

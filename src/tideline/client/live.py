@@ -1,0 +1,386 @@
+"""The live connection: one WebSocket that carries every subscription of a client.
+
+    caller --call--> socket ----------------> server
+    handle <--deliver-- reader (a thread) <-- server
+
+Each subscription on it is a `Feed` with a number, its tag; the server puts the tag on all it
+says about the subscription, in order: subscribed, past events, past_done, live events, ended.
+
+When the connection breaks, the reader makes a new one, again and again with growing waits,
+and resumes every feed after the last event it received. So a handle gets each event once and
+in order, through any number of breaks, while its window lasts and the event is valid:
+
+1. `Feed.after` is the token of the last event handed to the handle; only the reader writes it.
+2. A tag means one feed of one connection: a new connection has new tags, so that nothing the
+   old one said can be taken for the new.
+3. A feed whose handle nobody holds is released, not resumed.
+
+A call that waits for its reply when the connection breaks is made again: none of them does
+anything twice (a subscription has an id, made here if the user gave none).
+
+Threads: any may call. `_lock` guards the tables and is never held while sending or waiting;
+`feeding` is held by the reader while it hands out one frame.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import threading
+import time
+import weakref
+from collections import deque
+from typing import Any
+
+import msgspec
+from websockets.exceptions import ConnectionClosed, WebSocketException
+from websockets.sync.client import ClientConnection
+from websockets.sync.client import connect as open_socket
+
+from tideline.client.feeds import Again, Call, Feed, Lost, Make, refusal
+from tideline.client.http import Http, waits
+from tideline.client.subscription import RemoteSubscription
+from tideline.client.wire import (
+    Message,
+    encode,
+    error_of,
+    event_of,
+    time_us,
+)
+from tideline.errors import Closed, NotFound, TidelineError, Unavailable
+
+__all__ = ["Live"]
+
+_BEAT_S = 10.0  # a silent server is asked for a sign of life this often
+_log = logging.getLogger("tideline.client")
+# It calls some broken connections its own errors; all of them are lost connections here.
+_quiet = logging.getLogger("tideline.client.websocket")
+_quiet.setLevel(logging.CRITICAL + 1)
+_decode = msgspec.json.Decoder(Message).decode
+
+
+class Live:
+    """The live connection of a client; it is made when it is first needed."""
+
+    def __init__(self, http: Http) -> None:
+        self._http = http
+        self._uri = "ws" + http.url.removeprefix("http") + "/v1/live?lines=1"
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self.feeding = threading.RLock()
+        self._tags = itertools.count(1)
+        self._feeds: dict[int, Feed] = {}
+        self._named: dict[tuple[str, str], Feed] = {}
+        self._calls: dict[int, Call] = {}
+        self._gone: deque[Feed] = deque()  # their handles were let go
+        self._socket: ClientConnection | None = None
+        self._thread: threading.Thread | None = None
+        self._error: Exception | None = None  # why there is no connection
+        self._closed = False
+        self._stop = threading.Event()
+
+    # ---- calls ------------------------------------------------------------------------------
+
+    def subscribe(self, make: Make, channel: str, fields: dict[str, Any]) -> RemoteSubscription:
+        """Store a subscription and follow it; `fields` hold its id."""
+        limit = self._limit()
+        for tried in itertools.count():
+            try:
+                handle = self._open(make, "subscribe", channel, fields, limit)
+            except Lost:
+                continue
+            if tried and handle.duplicate:
+                # It landed before the connection broke, and what it was answered with was lost.
+                return self.resume(make, channel, {"id": fields["id"]})
+            return handle
+        raise AssertionError
+
+    def resume(self, make: Make, channel: str, fields: dict[str, Any]) -> RemoteSubscription:
+        """Follow a stored subscription."""
+        limit = self._limit()
+        while True:
+            with contextlib.suppress(Lost):
+                return self._open(make, "resume", channel, fields, limit)
+
+    def cancel(self, handle: RemoteSubscription) -> None:
+        """End a subscription; what was sent before the end has arrived when this returns."""
+        limit = self._limit()
+        while not handle._ended:
+            socket = self._connected(limit)
+            feed: Feed = handle._feed
+            with self._lock:
+                if self._feeds.get(feed.tag) is not feed:
+                    continue  # it has just ended
+                call = feed.call = feed.call or Call()
+            with contextlib.suppress(Lost):
+                try:
+                    self._exchange(socket, call, {"do": "cancel", "tag": feed.tag}, limit)
+                except NotFound:
+                    handle._end("cancelled")
+
+    def sync(self) -> int:
+        """Wait until all that was sent so far has been handed out; the server's time."""
+        limit = self._limit()
+        while True:
+            socket = self._connected(limit)
+            tag, call = next(self._tags), Call()
+            with self._lock:
+                self._calls[tag] = call
+            try:
+                with contextlib.suppress(Lost):
+                    return int(self._exchange(socket, call, {"do": "sync", "tag": tag}, limit))
+            finally:
+                with self._lock:
+                    self._calls.pop(tag, None)
+
+    def handle(self, channel: str, id: str) -> RemoteSubscription | None:
+        """The handle of a subscription, if somebody here holds it."""
+        with self._lock:
+            feed = self._named.get((channel, id))
+        return None if feed is None else feed.handle()
+
+    def close(self) -> None:
+        """End every handle and the connection; closing twice is allowed."""
+        with self._lock:
+            self._closed = True
+            self._stop.set()
+            socket, thread = self._socket, self._thread
+            self._changed.notify_all()
+        if socket is not None:
+            socket.close()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    # ---- inside a call ----------------------------------------------------------------------
+
+    def _open(
+        self, make: Make, do: str, channel: str, fields: dict[str, Any], limit: float
+    ) -> RemoteSubscription:
+        socket = self._connected(limit)
+        call = Call(make)
+        feed = Feed(channel, fields["id"], fields.get("after"), call)
+        with self._lock:
+            feed.tag = next(self._tags)
+            self._feeds[feed.tag] = feed
+        message = {"do": do, "tag": feed.tag, "channel": channel, **fields}
+        try:
+            handle: RemoteSubscription = self._exchange(socket, call, message, limit)
+        except BaseException:
+            self._forget(feed)
+            raise
+        return handle
+
+    def _exchange(
+        self, socket: ClientConnection, call: Call, message: dict[str, Any], limit: float
+    ) -> Any:
+        """Send a message and wait for what it is replied with."""
+        text = encode(message)
+        try:
+            socket.send(text, text=True)
+        except (ConnectionClosed, OSError):
+            raise Lost from None
+        if not call.done.wait(max(limit - time.monotonic(), 0.001)):
+            raise Unavailable("the server does not answer", url=self._http.url)
+        if call.error is not None:
+            raise call.error
+        return call.result
+
+    def _limit(self) -> float:
+        return time.monotonic() + self._http.timeout_s
+
+    def _connected(self, limit: float) -> ClientConnection:
+        """The connection, once there is one."""
+        with self._lock:
+            if self._thread is None and not self._closed:
+                self._error = None
+                self._thread = threading.Thread(target=self._run, name="tideline-live", daemon=True)
+                self._thread.start()
+            while True:
+                if self._closed:
+                    raise Closed("the connection to the server was closed", url=self._http.url)
+                if self._socket is not None:
+                    return self._socket
+                if self._thread is None:  # it was refused
+                    assert self._error is not None
+                    raise self._error
+                if not self._changed.wait(limit - time.monotonic()):
+                    raise Unavailable(
+                        "the server cannot be reached", url=self._http.url, error=str(self._error)
+                    )
+
+    # ---- the reader -------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        """Keep a connection, until closed or refused."""
+        spans = waits()
+        while not self._stop.is_set():
+            error: Exception
+            try:
+                with open_socket(
+                    self._uri, additional_headers=self._http.headers, ssl=self._http.tls,
+                    compression=None, open_timeout=10, close_timeout=1, max_size=None,
+                    max_queue=None, ping_interval=_BEAT_S, ping_timeout=_BEAT_S, proxy=None,
+                    logger=_quiet,
+                ) as socket:  # fmt: skip
+                    self._begin(socket)
+                    for frame in socket:
+                        self._receive(socket, frame)
+                        spans = waits()
+                raise socket.protocol.close_exc
+            except (WebSocketException, OSError, Again) as found:
+                error = found
+            except Exception as found:  # a mistake in here must not leave anybody waiting
+                _log.exception("the live connection failed: %s", self._http.url)
+                error = found
+            refused = refusal(error)
+            self._lost(refused or error)
+            if refused is not None:
+                self._end_all("refused", refused)
+                return
+            if not self._stop.is_set():
+                _log.info("connection lost, trying again: %s (%s)", self._http.url, error)
+                self._stop.wait(next(spans))
+        self._end_all("closed", None)
+
+    def _begin(self, socket: ClientConnection) -> None:
+        """A new connection: resume every feed that somebody holds, then let callers in."""
+        with self._lock:
+            held = [feed for feed in self._feeds.values() if feed.handle() is not None]
+            self._feeds = {}
+            for feed in held:
+                feed.tag = next(self._tags)
+                feed.resuming = True
+                self._feeds[feed.tag] = feed
+        for feed in held:
+            message = {"do": "resume", "tag": feed.tag, "channel": feed.channel, "id": feed.id}
+            if feed.after is not None:
+                message["after"] = feed.after
+            socket.send(encode(message), text=True)
+        with self._lock:
+            if self._closed:
+                raise Again
+            self._socket = socket
+            self._changed.notify_all()
+
+    def _lost(self, error: Exception) -> None:
+        """No connection any more: whoever waits for a reply must ask again."""
+        with self._lock:
+            self._socket = None
+            self._error = error
+            calls = list(self._calls.values())
+            for feed in list(self._feeds.values()):
+                if feed.call is not None:
+                    calls.append(feed.call)
+                    feed.call = None
+            self._calls.clear()
+            self._changed.notify_all()
+        for call in calls:
+            call.finish(error=Lost())
+
+    def _end_all(self, reason: str, error: TidelineError | None) -> None:
+        with self._lock:
+            self._thread = None
+            self._error = error
+            feeds = list(self._feeds.values())
+            self._feeds.clear()
+            self._named.clear()
+            self._changed.notify_all()
+        for feed in feeds:
+            handle = feed.handle()
+            if handle is not None:
+                handle._fail(reason, error)
+
+    def _receive(self, socket: ClientConnection, frame: str | bytes) -> None:
+        """A frame: messages, one a line."""
+        data = frame.encode() if isinstance(frame, str) else frame
+        with self.feeding:
+            for line in data.split(b"\n"):
+                if line:
+                    try:
+                        message = _decode(line)
+                    except msgspec.MsgspecError as error:
+                        raise Again(f"not a message of a Tideline server: {error}") from None
+                    if message.tag is not None:
+                        self._handle(message, message.tag)
+        while self._gone:
+            feed = self._gone.popleft()
+            if self._forget(feed):
+                socket.send(encode({"do": "release", "tag": feed.tag}), text=True)
+
+    def _handle(self, message: Message, tag: int) -> None:
+        feed = self._feeds.get(tag)
+        if feed is None:
+            call = self._calls.get(tag)
+            if call is not None and message.error is not None:
+                call.finish(error=error_of(message.error.kind, message.error.message))
+            elif call is not None:
+                call.finish(time_us(message.synced))
+        elif message.event is not None:
+            event = event_of(message.event)
+            if feed.call is not None and feed.call.make is not None:
+                feed.call.past.append(event)
+            else:
+                handle = feed.handle()
+                if handle is None:
+                    return  # let go: it will be released
+                handle._deliver([event])
+            # What a prolonged window finds may be older than what came before.
+            if feed.after is None or event.token > feed.after:
+                feed.after = event.token
+        elif message.past_done:
+            self._opened(feed)
+        elif message.subscribed is not None:
+            if feed.call is not None:
+                feed.call.subscribed = message.subscribed
+        elif message.ended is not None:
+            self._ended(feed, message.ended)
+        elif message.error is not None:
+            self._failed(feed, error_of(message.error.kind, message.error.message))
+
+    def _opened(self, feed: Feed) -> None:
+        """All past events of a feed are there: its caller gets the handle."""
+        call = feed.call
+        feed.resuming = False
+        if call is None or call.make is None:
+            return  # resumed after a break
+        assert call.subscribed is not None
+        handle = call.make(call.subscribed, call.past)
+        handle._feed = feed
+        feed.handle = weakref.ref(handle, lambda _: self._gone.append(feed))
+        feed.call = None
+        with self._lock:
+            self._named[feed.channel, feed.id] = feed
+        call.finish(handle)
+
+    def _ended(self, feed: Feed, reason: str) -> None:
+        if reason == "closed":
+            raise Again("the server closed the channel")  # it may open it again
+        self._forget(feed)
+        handle, call = feed.handle(), feed.call
+        if handle is not None:
+            handle._end(reason)
+        if call is not None:
+            call.finish()
+
+    def _failed(self, feed: Feed, error: TidelineError) -> None:
+        """The server refused something about a feed."""
+        call, handle = feed.call, feed.handle()
+        if feed.resuming and isinstance(error, Unavailable):
+            raise Again(str(error))  # it cannot be resumed now
+        if feed.resuming or (call is not None and call.make is not None):
+            self._forget(feed)
+        if feed.resuming and handle is not None:
+            # Not found: it expired or was cancelled while there was no connection.
+            gone = isinstance(error, NotFound)
+            handle._fail("expired" if gone else "refused", None if gone else error)
+        if call is not None:
+            feed.call = None
+            call.finish(error=error)
+
+    def _forget(self, feed: Feed) -> bool:
+        """Take a feed off the tables; whether it was there."""
+        with self._lock:
+            if self._named.get((feed.channel, feed.id)) is feed:
+                del self._named[feed.channel, feed.id]
+            return self._feeds.pop(feed.tag, None) is not None

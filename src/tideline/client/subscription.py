@@ -1,0 +1,107 @@
+"""A subscription as the user of a client holds it.
+
+The same object as in a database (channel/subscription.py), fed by the live connection's reader
+(live.py) instead of by the channel. What is different:
+
+- it ends when the server says so: the server's clock counts;
+- `take` and `expired` ask the server, one round trip, so that what was published before the
+  call is there, as it is in a database;
+- iteration raises when the server refuses to go on: a token that was revoked, say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tideline.channel.subscription import Subscription
+from tideline.clock import FOREVER
+from tideline.errors import TidelineError
+from tideline.model import Event
+
+if TYPE_CHECKING:
+    from tideline.client.channel import RemoteChannel
+    from tideline.client.live import Live
+
+__all__ = ["RemoteSubscription"]
+
+
+class RemoteSubscription(Subscription):
+    """A stored question, its past answers, and the stream of its live ones."""
+
+    __slots__ = ("_error", "_feed", "_live")
+
+    def __init__(
+        self, channel: RemoteChannel, live: Live, id: str, user: str, place: Any, since_us: int,
+        until_us: int, where: dict[str, Any] | None, unseen: bool, past: list[Event],
+    ) -> None:  # fmt: skip
+        owner: Any = channel  # only what is replaced below asks it for anything else
+        super().__init__(owner, id, user, place, since_us, until_us, where, unseen, 0, None)
+        self._past = past
+        self._live = live
+        self._feed: Any = None
+        self._error: TidelineError | None = None
+
+    @property
+    def expired(self) -> bool:
+        """Whether nothing new can come: expired, cancelled or closed."""
+        if self._ended or self.until_us >= FOREVER:
+            return bool(self._ended)
+        return self._live.sync() >= self.until_us or bool(self._ended)
+
+    def take(self) -> list[Event]:
+        """What arrived since the last take, without waiting for more.
+
+        Asks the server first: what it had answered before this call is there. `Unavailable`
+        when it cannot be reached in time; nothing is lost by that, ask again.
+        """
+        self._channel._check_open()
+        if not self._ended:
+            self._live.sync()
+        with self._live.feeding:
+            events = [self._arrived.popleft() for _ in range(len(self._arrived))]
+        if not events and self._error is not None:
+            raise self._error
+        return events
+
+    def cancel(self) -> None:
+        """End the subscription. Cancelling one that has ended is allowed."""
+        self._live.cancel(self)
+
+    def follow(
+        self, deliver: Callable[[Sequence[Event], str], None],
+        ended: Callable[[str], None] | None = None,
+    ) -> None:  # fmt: skip
+        """Have answers handed to a function from now on, instead of to `take` and iteration.
+
+        As in a database; here it is called by the thread that reads the live connection, so
+        it must not call the client, and all subscriptions wait while it runs.
+        """
+        if self.past:
+            deliver(self.past, "past")
+        with self._live.feeding:
+            waiting = [self._arrived.popleft() for _ in range(len(self._arrived))]
+            if waiting:
+                deliver(waiting, "live")
+            self._follower = (deliver, ended)
+        if self._ended:
+            self._tell_end()
+
+    def _look(self) -> None:
+        """Everything comes by itself."""
+
+    def _over(self) -> bool:
+        if self._error is not None:
+            raise self._error
+        return bool(self._ended)
+
+    def _wait(self) -> None:
+        self._changed.wait()
+
+    def _alarm(self) -> None:
+        """The end comes from the server, no clock is watched."""
+
+    def _fail(self, reason: str, error: TidelineError | None) -> None:
+        """End, and raise the error to whoever asks for more."""
+        self._error = error
+        self._end(reason)

@@ -1,0 +1,126 @@
+"""Who calls, and what they may do.
+
+    scope      allows
+    read       channels, find, scan, journal, watch, metrics
+    publish    publish, apply
+    subscribe  subscribe, cancel, prolong, streams
+    admin      all of these; making and dropping channels, backup
+
+A token's scopes are `scope` (every channel) or `scope:channel`. A token may be bound to a user: its
+subscriptions are that user's, and it sees, follows and cancels no others. Without any token in the
+database folder everybody may do everything: a server then listens on this machine only (run.py).
+Where tokens were asked for once, they are until the server ends: revoking the last opens nothing.
+
+Everything here is on the event loop.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from tideline.errors import NotFound
+from tideline.server.refusals import Refused
+from tideline.server.tokens import SCOPES, Token, Tokens
+
+__all__ = ["Access", "Caller"]
+
+_LOOK_EVERY_S = 1.0
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Whoever sent a request."""
+
+    name: str
+    """For the log: the token's id, or the address."""
+    key: str
+    """Whose limits it counts against."""
+    token: Token | None = None
+    """None: there are no tokens, everything is allowed."""
+
+    @property
+    def user(self) -> str | None:
+        """The only user it may act for; None: any."""
+        return None if self.token is None else self.token.user
+
+    def may(self, scope: str, channel: str | None) -> bool:
+        """Whether a scope (or "any") is granted, for one channel or (None) for all."""
+        if self.token is None:
+            return True
+        scopes = SCOPES if scope == "any" else (scope,)
+        return any(self.token.allows(each, channel) for each in scopes)
+
+    def need(self, scope: str, channel: str | None) -> None:
+        """Refuse unless it is."""
+        if not self.may(scope, channel):
+            raise Refused(403, "Forbidden", f"the token lacks the scope {scope!r} here")
+
+    def acting_for(self, user: str | None) -> str:
+        """The user a new subscription is for."""
+        own = self.user
+        if own is None:
+            if user is None:
+                raise Refused(400, "InvalidRequest", "user is missing")
+            return user
+        if user is not None and user != own:
+            raise Refused(403, "Forbidden", "the token is bound to another user")
+        return own
+
+    def check_own(self, user: str, id: str) -> None:
+        """Refuse what belongs to somebody else, as if it were not there."""
+        if self.user is not None and self.user != user:
+            raise NotFound("no such subscription", id=id)
+
+
+class Access:
+    """The tokens of a database folder, looked at again when they change."""
+
+    def __init__(self, folder: Path, *, always: bool) -> None:
+        self._required = always
+        self._store = Tokens(folder)
+        self._tokens: dict[str, Token] = {}
+        self._stamp: object = None
+        self._looked = -_LOOK_EVERY_S
+
+    @property
+    def required(self) -> bool:
+        """Whether a token is needed."""
+        self._look()
+        return self._required
+
+    def caller(self, text: str | None, address: str) -> Caller:
+        """Who shows this token (or none) from this address."""
+        if not self.required:
+            return Caller(address, address)
+        if text is None:
+            raise Refused(
+                401, "Unauthorized", "a token is needed: Authorization: Bearer ...",
+                www_authenticate="Bearer",
+            )  # fmt: skip
+        token = self._store.match(text, self._tokens)
+        if token is None:
+            raise Refused(
+                401, "Unauthorized", "the token is not known here, or was revoked",
+                www_authenticate="Bearer",
+            )  # fmt: skip
+        return Caller(token.id, token.id, token)
+
+    def still_valid(self, caller: Caller) -> bool:
+        """Whether a caller's token is still there."""
+        self._look()
+        if caller.token is None:
+            return not self._required
+        return self._tokens.get(caller.token.id) == caller.token
+
+    def _look(self) -> None:
+        now = time.monotonic()
+        if now - self._looked < _LOOK_EVERY_S:
+            return
+        self._looked = now
+        stamp = self._store.stamp()
+        if stamp != self._stamp:
+            self._tokens = {token.id: token for token in self._store.load()}
+            self._stamp = stamp
+            self._required = self._required or bool(self._tokens)

@@ -1,0 +1,304 @@
+"""The routes of channels, events and subscriptions: each parses, calls one method, answers."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Annotated, Any
+
+import msgspec
+
+from tideline.errors import Closed, InvalidRequest, TidelineError
+from tideline.server.ops import ANY, Call, Op, Reply
+from tideline.server.refusals import error_body, refusal
+from tideline.server.shapes import (
+    EventOut,
+    Id,
+    Published,
+    PublishIn,
+    Seconds,
+    SubscribeIn,
+    SubscriptionOut,
+    Time,
+    channel_out,
+    encode,
+    event_out,
+    parse_time,
+    subscription_out,
+    told_json,
+    told_out,
+)
+from tideline.space import space_from_spec
+from tideline.space.plain import from_plain, from_text
+
+__all__ = ["OPS", "place_of", "where_of"]
+
+
+class ChannelIn(msgspec.Struct, forbid_unknown_fields=True):
+    """A channel to make, or settings it must have."""
+
+    space: dict[str, Any] | None = None
+    layout: str | None = None
+    poll_s: float | None = None
+    journal_s: float | None = None
+
+
+class ChannelOut(msgspec.Struct):
+    """A channel: what it is, what it holds, where its journal stands."""
+
+    name: str
+    space: dict[str, Any]
+    layout: str
+    journal_s: float
+    identity: str
+    position: str | None
+    earliest: str | None
+    stats: dict[str, int]
+
+
+class EventsIn(msgspec.Struct, forbid_unknown_fields=True):
+    """Many events; each is stored or refused by itself."""
+
+    events: list[PublishIn]
+
+
+_Result = Annotated[
+    Any,
+    msgspec.Meta(
+        extra_json_schema={
+            "anyOf": [
+                {"$ref": "#/components/schemas/Published"},
+                {"$ref": "#/components/schemas/Error"},
+            ]
+        }
+    ),
+]
+
+
+class Results(msgspec.Struct):
+    """What came of many events, in their order: an answer or an error each."""
+
+    results: list[_Result]
+
+
+class Found(msgspec.Struct):
+    """Events, newest first."""
+
+    events: list[EventOut]
+
+
+class FindQuery(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """What to find."""
+
+    place: Annotated[
+        str,
+        msgspec.Meta(description="A key; LON,LAT; circle:LON,LAT,RADIUS_M; box:W,S,E,N; or JSON."),
+    ]
+    since_s: Seconds | None = None
+    since: Time | None = None
+    until_s: Seconds | None = None
+    until: Time | None = None
+    where: Annotated[str, msgspec.Meta(description="A condition, as JSON.")] | None = None
+    limit: Annotated[int, msgspec.Meta(ge=0)] | None = None
+
+
+class UserQuery(msgspec.Struct, forbid_unknown_fields=True):
+    """Whose subscriptions."""
+
+    user: Id | None = None
+
+
+class SubscribedOut(SubscriptionOut):
+    """A subscription, what it found in the past, and the token to go on from."""
+
+    past: list[EventOut]
+    token: str
+    duplicate: bool
+
+
+class Listed(msgspec.Struct):
+    """Stored subscriptions, in order of arrival."""
+
+    subscriptions: list[SubscriptionOut]
+
+
+class ProlongIn(msgspec.Struct, forbid_unknown_fields=True):
+    """Where a window ends from now on."""
+
+    until_s: Seconds | None = None
+    until: Time | None = None
+
+
+def place_of(text: str, space: Any) -> Any:
+    """A place from a query: text, or JSON in a space of shapes."""
+    if space.spec()["kind"] in ("grid", "quadtree") and text[:1] in ("[", "{"):
+        return from_plain(_json(text, "place"))
+    return from_text(text, space)
+
+
+def where_of(text: str | None) -> Any:
+    """A condition from a query."""
+    return None if text is None else _json(text, "where")
+
+
+def _json(text: str, name: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise InvalidRequest(f"{name} must be JSON: {error}", **{name: text}) from None
+
+
+# ---- channels ------------------------------------------------------------------------------
+
+
+def _describe(channel: Any) -> dict[str, Any]:
+    return channel_out(channel, stats=channel.stats())
+
+
+async def list_channels(call: Call) -> list[dict[str, Any]]:
+    hub = call.hub
+    found = [c for name, c in sorted(hub.db._open.items()) if call.caller.may(ANY, name)]
+
+    def run() -> list[dict[str, Any]]:
+        described = []
+        for channel in found:
+            with contextlib.suppress(Closed):  # dropped meanwhile
+                described.append(_describe(channel))
+        return described
+
+    return await hub.in_thread(run)
+
+
+async def get_channel(call: Call) -> dict[str, Any]:
+    return await call.hub.in_thread(_describe, call.channel)
+
+
+async def put_channel(call: Call) -> Reply:
+    db, name, body = call.hub.db, call.names["channel"], call.body or ChannelIn()
+    options: dict[str, Any] = {"layout": body.layout, "journal_s": body.journal_s}
+    if body.space is not None:
+        options["space"] = space_from_spec(body.space)
+    if body.poll_s is not None:
+        options["poll_s"] = body.poll_s
+
+    def put() -> Reply:
+        new = name not in db.channels()
+        channel = db.channel(name, **options)
+        return Reply(_describe(channel), status=201 if new else 200)
+
+    return await call.hub.in_thread(put)
+
+
+async def drop_channel(call: Call) -> Reply:
+    await call.hub.in_thread(call.hub.db.drop_channel, call.names["channel"])
+    return Reply({"dropped": call.names["channel"]})
+
+
+# ---- events --------------------------------------------------------------------------------
+
+
+async def publish(call: Call) -> Any:
+    if isinstance(call.body, EventsIn):
+        call.hub.limits.spend(call.caller, len(call.body.events) / 100)
+        return await call.hub.in_thread(_publish_many, call.channel, call.body, call.caller.user)
+    told = await call.hub.write(call.body.call, call.channel)
+    event = call.hub.wires(call.channel, "live").text_of(told.event)
+    return Reply(data=told_json(told, event, call.caller.user) + b"\n")
+
+
+def _publish_many(channel: Any, body: EventsIn, user: str | None) -> dict[str, Any]:
+    results: list[Any] = []
+    for event in body.events:
+        try:
+            results.append(told_out(event.call(channel), user))
+        except TidelineError as error:
+            told = refusal(error)
+            assert told is not None
+            results.append(error_body(told))
+    return {"results": results}
+
+
+async def find(call: Call) -> dict[str, Any]:
+    query, channel = call.query, call.channel
+
+    def run() -> list[EventOut]:
+        found = channel.find(
+            place_of(query.place, channel.space), since_s=query.since_s,
+            since=parse_time(query.since, "since"), until_s=query.until_s,
+            until=parse_time(query.until, "until"), where=where_of(query.where),
+            limit=query.limit,
+        )  # fmt: skip
+        return [event_out(event) for event in found]
+
+    return {"events": await call.hub.in_thread(run)}
+
+
+# ---- subscriptions -------------------------------------------------------------------------
+
+
+async def subscribe(call: Call) -> Reply:
+    user = call.caller.acting_for(call.body.user)
+    handle = await call.hub.subscribe(call.body, call.channel, user)
+
+    def reply() -> Reply:
+        document = {
+            **msgspec.structs.asdict(subscription_out(handle)),
+            "past": [event_out(event) for event in handle.past],
+            "token": f"{handle.seq:018d}",
+            "duplicate": handle.duplicate,
+        }
+        return Reply(data=encode(document) + b"\n", status=200 if handle.duplicate else 201)
+
+    return reply() if handle._load is None else await call.hub.in_thread(reply)
+
+
+async def list_subscriptions(call: Call) -> dict[str, Any]:
+    user = call.query.user
+    if call.caller.user is not None:
+        user = call.caller.acting_for(user)
+    found = await call.hub.in_thread(call.channel.subscriptions, user)
+    return {"subscriptions": [subscription_out(info) for info in found]}
+
+
+async def get_subscription(call: Call) -> SubscriptionOut:
+    info = call.channel.subscription(call.names["id"])
+    call.caller.check_own(info.user, info.id)
+    return subscription_out(info)
+
+
+async def cancel(call: Call) -> Reply:
+    id = call.names["id"]
+    await call.hub.cancel(call.channel, id, call.caller)
+    return Reply({"cancelled": id})
+
+
+async def prolong(call: Call) -> SubscriptionOut:
+    info = await call.hub.prolong(call.channel, call.names["id"], call.caller, call.body)
+    return subscription_out(info)
+
+
+_C = "/v1/channels/{channel}"
+
+OPS = [
+    Op("GET", "/v1/channels", "The channels the token has a scope for.", list_channels, scope=ANY,
+       gives=list[ChannelOut]),
+    Op("PUT", _C, "Make a channel, or check that it is as given.", put_channel, scope="admin",
+       takes=(ChannelIn | None,), gives=ChannelOut, statuses=(200, 201), refuses=(409,)),
+    Op("GET", _C, "What a channel is and holds.", get_channel, scope=ANY, gives=ChannelOut),
+    Op("DELETE", _C, "Drop a channel with everything in it.", drop_channel, scope="admin",
+       gives=dict[str, str]),
+    Op("POST", f"{_C}/events", "Publish an event, or many.", publish, scope="publish",
+       takes=(PublishIn, EventsIn), gives=(Published, Results), refuses=(409,), large=True),
+    Op("GET", f"{_C}/events", "Find valid events, newest first.", find, scope="read",
+       query=FindQuery, gives=Found),
+    Op("POST", f"{_C}/subscriptions", "Store a subscription; answers with its past.", subscribe,
+       scope="subscribe", takes=(SubscribeIn,), gives=SubscribedOut, statuses=(200, 201),
+       refuses=(409,)),
+    Op("GET", f"{_C}/subscriptions", "The stored subscriptions.", list_subscriptions,
+       scope="subscribe", query=UserQuery, gives=Listed),
+    Op("GET", f"{_C}/subscriptions/{{id}}", "One subscription.", get_subscription,
+       scope="subscribe", gives=SubscriptionOut),
+    Op("DELETE", f"{_C}/subscriptions/{{id}}", "End a subscription.", cancel, scope="subscribe",
+       gives=dict[str, str]),
+    Op("PATCH", f"{_C}/subscriptions/{{id}}", "Move the end of a window.", prolong,
+       scope="subscribe", takes=(ProlongIn,), gives=SubscriptionOut),
+]  # fmt: skip

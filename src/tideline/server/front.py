@@ -1,0 +1,234 @@
+"""The way of a request from the socket to its handler, and back.
+
+    host, origin -> route -> token -> scope -> rate -> query, body -> handler -> answer
+                 `-> refusal: status and {"error": {kind, message}}
+
+Every answer leaves through here, so every refusal looks the same, and every request is counted and
+logged once. Nothing is stored before all checks have passed.
+
+Everything here is on the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import Any
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from tideline.errors import InvalidRequest
+from tideline.server.access import Caller
+from tideline.server.hub import Hub
+from tideline.server.logs import log
+from tideline.server.ops import ARROW, STREAM, Call, Op, Reply
+from tideline.server.refusals import Refused, error_body, refusal
+from tideline.server.shapes import encode
+
+__all__ = ["SLASH", "Path", "address_of", "header_of", "query_of", "refusal_reply", "token_of"]
+
+SLASH = "\udc2f"  # stands for an escaped slash in a path; no text from outside can hold it
+_ALWAYS = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
+
+
+def header_of(scope: Any, name: bytes) -> str | None:
+    """A header of a request."""
+    for key, value in scope["headers"]:
+        if key == name:
+            return str(value, "latin-1")
+    return None
+
+
+def address_of(scope: Any) -> str:
+    """Where a request comes from."""
+    client = scope.get("client")
+    return client[0] if client else "local"
+
+
+def token_of(scope: Any, query: dict[str, str]) -> str | None:
+    """The token a request shows: in its header, or as ?token= where browsers can set no header."""
+    header = header_of(scope, b"authorization")
+    if header is not None:
+        kind, _, text = header.partition(" ")
+        if kind.lower() != "bearer":
+            raise Refused(401, "Unauthorized", "Authorization must be: Bearer TOKEN")
+        return text.strip()
+    return query.get("token")
+
+
+class Path:
+    """One path of the server as an ASGI application: picks the method's `Op` and runs it."""
+
+    def __init__(self, hub: Hub, path: str, ops: list[Op]) -> None:
+        self._hub = hub
+        self._path = path
+        self._ops = {op.method: op for op in ops}
+        self._decoders = {
+            op.method: [msgspec.json.Decoder(kind) for kind in op.takes]
+            for op in ops
+            if op.takes and op.takes != ARROW
+        }
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        started = time.perf_counter()
+        method = scope["method"]
+        scope["tideline.caller"] = address_of(scope)
+        status = 500
+        try:
+            op = self._ops.get(method)
+            if op is None:
+                raise Refused(
+                    405, "NotAllowed", f"{method} is not possible here",
+                    allow=", ".join(self._ops),
+                )  # fmt: skip
+            call = await self._checked(op, scope, receive)
+            answer = await op.handler(call)
+            if isinstance(answer, Reply) or not callable(answer):
+                reply = answer if isinstance(answer, Reply) else Reply(answer)
+                status = reply.status
+                await self._send(send, reply)
+            else:
+                status = 200
+                await answer(scope, receive, send)
+        except asyncio.CancelledError:
+            status = 499
+            raise
+        except OSError:
+            status = 499  # the client went away
+        except Exception as error:
+            told = refusal(error)
+            if told is None:
+                log("bug", level=logging.ERROR, error=error, method=method, path=self._path)
+                told = Refused(500, "Bug", "this is a bug of the server: tell the operator")
+            status = told.status
+            reply = Reply(error_body(told), status, headers=told.headers)
+            try:
+                await self._send(send, reply)
+            except (OSError, RuntimeError):
+                status = 499  # it had begun to answer, or the client went away
+        finally:
+            self._hub.metrics.requests[method, self._path, status] += 1
+            level = logging.DEBUG if status < 400 else logging.INFO
+            if status >= 500:
+                level = logging.WARNING
+            took = time.perf_counter() - started
+            path = scope["path"].replace(SLASH, "%2F")
+            log(
+                "request", level=level, method=method, path=path, status=status,
+                caller=scope["tideline.caller"], ms=round(took * 1000, 3),
+            )  # fmt: skip
+
+    async def _checked(self, op: Op, scope: Any, receive: Any) -> Call:
+        """The request as its handler sees it, or a refusal."""
+        hub = self._hub
+        query = query_of(scope)
+        names = {
+            name: text.replace(SLASH, "/") for name, text in scope.get("path_params", {}).items()
+        }
+        caller = Caller(address_of(scope), address_of(scope))
+        channel = None
+        if op.scope is not None:
+            shown = token_of(scope, query if op.gives == STREAM else {})
+            caller = hub.access.caller(shown, address_of(scope))
+            scope["tideline.caller"] = caller.name
+            name = names.get("channel")
+            if name is not None or op.path != "/v1/channels":
+                caller.need(op.scope, name)
+            hub.limits.spend(caller)
+            if name is not None and op.method != "PUT":
+                channel = hub.channel(name)
+        if op.gives == STREAM:
+            query.pop("token", None)
+        call = Call(hub, op, scope, caller, channel, names)
+        if op.query is not None:
+            try:
+                call.query = msgspec.convert(query, op.query, strict=False)
+            except msgspec.ValidationError as error:
+                raise InvalidRequest(f"wrong query: {error}") from None
+            for name in query:  # a query has no null: a number may not be given so
+                if getattr(call.query, name) is None:
+                    raise InvalidRequest(f"wrong query: {name} is no value of its kind")
+        elif query:
+            raise InvalidRequest("this takes no query", given=sorted(query))
+        if op.takes:
+            most = hub.settings.batch_bytes if op.large else hub.settings.body_bytes
+            data = await _body_of(scope, receive, most, hub.settings.read_timeout_s)
+            call.body = data if op.takes == ARROW else self._decode(op, data)
+        return call
+
+    def _decode(self, op: Op, data: bytes) -> Any:
+        """The body as the first of the documents it may be."""
+        reasons = []
+        for decoder in self._decoders[op.method]:
+            try:
+                return decoder.decode(data or b"null")
+            except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+                reasons.append(str(error))
+        # What it was meant to be is the one in which something is wrong further inside.
+        reason = max(reasons, key=lambda text: text.count("$"))
+        raise InvalidRequest(f"the body is not what is taken here: {reason}")
+
+    async def _send(self, send: Any, reply: Reply) -> None:
+        content = reply.content
+        headers = [
+            (b"content-type", reply.media.encode()),
+            (b"content-length", b"%d" % len(content)),
+            *_ALWAYS,
+            *((name.lower().encode(), value.encode()) for name, value in reply.headers.items()),
+        ]
+        await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+        await send({"type": "http.response.body", "body": content})
+
+
+def query_of(scope: Any) -> dict[str, str]:
+    text = scope["query_string"]
+    if not text:
+        return {}
+    try:
+        pairs = parse_qsl(text.decode("ascii"), keep_blank_values=True, errors="strict")
+    except (UnicodeError, ValueError):
+        raise InvalidRequest("the query is not valid text") from None
+    query = dict(pairs)
+    if len(query) != len(pairs):
+        raise InvalidRequest("a parameter of the query is given twice")
+    return query
+
+
+async def _body_of(scope: Any, receive: Any, most: int, timeout_s: float) -> bytes:
+    """The body of a request, never more than is taken here."""
+    too_large = Refused(413, "TooLarge", f"the body is over {most} bytes")
+    length = header_of(scope, b"content-length")
+    if length is not None and length.isdigit() and int(length) > most:
+        raise too_large
+    parts: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(timeout_s):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise OSError("the client went away")
+                part = message.get("body", b"")
+                size += len(part)
+                if size > most:
+                    raise too_large
+                if part:
+                    parts.append(part)
+                if not message.get("more_body", False):
+                    return parts[0] if len(parts) == 1 else b"".join(parts)
+    except TimeoutError:
+        raise Refused(408, "TooSlow", f"the body did not arrive within {timeout_s:g} s") from None
+
+
+def refusal_reply(refused: Refused) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+    """A refusal as status, headers and body, for what does not pass through a `Path`."""
+    body = encode(error_body(refused))
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", b"%d" % len(body)),
+        *_ALWAYS,
+        *((name.lower().encode(), value.encode()) for name, value in refused.headers.items()),
+    ]
+    return refused.status, headers, body

@@ -1,0 +1,200 @@
+"""What all connections of a server share: the database, its clock's alarm, who is connected.
+
+Everything here lives on the server's event loop, except where a docstring says otherwise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import weakref
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol, TypeVar
+
+from tideline.errors import NotFound
+from tideline.server.access import Access
+from tideline.server.alarm import Alarm
+from tideline.server.limits import Limits
+from tideline.server.logs import log
+from tideline.server.metrics import Metrics
+from tideline.server.outbox import Wires
+from tideline.server.quotas import Quotas
+from tideline.server.settings import Settings, is_loopback
+from tideline.server.shapes import parse_time
+
+__all__ = ["Connection", "Hub"]
+
+T = TypeVar("T")
+_WORKERS = 4
+
+
+class Connection(Protocol):
+    """What the hub asks of an open WebSocket or event stream."""
+
+    caller: Any
+
+    def beat(self, now_us: int) -> None:
+        """Send a heartbeat."""
+        ...
+
+    def hang_up(self, code: int, reason: str) -> None:
+        """Send what is waiting, then close."""
+        ...
+
+    @property
+    def waiting(self) -> int:
+        """Messages that wait to be sent."""
+        ...
+
+
+class Hub:
+    """The shared state of one running server."""
+
+    def __init__(self, db: Any, settings: Settings) -> None:
+        self.db = db
+        self.settings = settings
+        self.access = Access(db.path, always=not is_loopback(settings.host))
+        self.limits = Limits(settings)
+        self.metrics = Metrics()
+        self.connections: set[Connection] = set()
+        self.stopping = False
+        self._wires: weakref.WeakKeyDictionary[Any, dict[str, Wires]] = weakref.WeakKeyDictionary()
+        self.watches: dict[Any, Any] = {}  # by channel, see watch.py
+        self._quotas: weakref.WeakKeyDictionary[Any, Quotas] = weakref.WeakKeyDictionary()
+        self._alarm: Alarm | None = None
+        self._beating: asyncio.Task[None] | None = None
+        self._workers: ThreadPoolExecutor | None = None
+        self.waits_for_disk = db._durability == "disk"
+
+    # ---- the start and the end -------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Begin, on the loop that serves."""
+        loop = asyncio.get_running_loop()
+        self._alarm = Alarm(self.db.clock, loop)
+        self._workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="tideline-server")
+        most = self.settings.subscriptions_per_user
+        for channel in list(self.db._open.values()):
+            self._quotas[channel] = await self.in_thread(Quotas.load, channel, most)
+        self._beating = loop.create_task(self._beat())
+
+    async def stop(self) -> None:
+        """End: whoever is connected gets what waits for them, then a close."""
+        self.stopping = True
+        for connection in list(self.connections):
+            connection.hang_up(1012, "the server stops: reconnect and resume")
+        limit = time.monotonic() + self.settings.stop_s
+        while self.connections and time.monotonic() < limit:
+            await asyncio.sleep(0.01)
+
+    async def close(self) -> None:
+        """Let go of threads and timers, after the last request."""
+        if self._beating is not None:
+            self._beating.cancel()
+            self._beating = None
+        if self._alarm is not None:
+            await asyncio.to_thread(self._alarm.stop)
+            self._alarm = None
+        if self._workers is not None:
+            await asyncio.to_thread(self._workers.shutdown)
+            self._workers = None
+
+    @property
+    def alarm(self) -> Alarm:
+        """The clock's alarm."""
+        assert self._alarm is not None, "the server has not started"
+        return self._alarm
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(self.settings.beat_s)
+            now = self.db.clock.now()
+            self.limits.forget()
+            for channel in [channel for channel in self.watches if channel._closed]:
+                del self.watches[channel]
+            for connection in list(self.connections):
+                if self.access.still_valid(connection.caller):
+                    connection.beat(now)
+                else:
+                    log("revoked", caller=connection.caller.name)
+                    connection.hang_up(4401, "the token was revoked")
+
+    # ---- the database ------------------------------------------------------------------------
+
+    def channel(self, name: str) -> Any:
+        """A channel that is there."""
+        # Without the database's own lock, which making or dropping another one holds for a while.
+        found = self.db._open.get(name)
+        if found is None:
+            raise NotFound("no such channel", name=name)
+        return found
+
+    def wires(self, channel: Any, kind: str) -> Wires:
+        """The last event of a channel as a message of a kind of connection."""
+        found = self._wires.get(channel)
+        if found is None:
+            found = self._wires[channel] = {
+                "live": Wires(live_message),
+                "stream": Wires(stream_message),
+            }
+        return found[kind]
+
+    async def subscribe(self, request: Any, channel: Any, user: str) -> Any:
+        """Make a subscription; its handle."""
+        quotas = self._quotas_of(channel)
+        quotas.check(user, self.db.clock.now())
+        handle = await self.write(request.call, channel, user)
+        if not handle.duplicate and channel.layout != "poll":
+            quotas.add(user, handle.until_us)
+        return handle
+
+    async def cancel(self, channel: Any, id: str, caller: Any) -> None:
+        """End a stored subscription of the caller's."""
+        info = channel.subscription(id)
+        caller.check_own(info.user, id)
+        await self.write(channel.cancel, id)
+        self._quotas_of(channel).remove(info.user, info.until_us)
+
+    async def prolong(self, channel: Any, id: str, caller: Any, asked: Any) -> Any:
+        """Move the end of a stored subscription of the caller's."""
+        before = channel.subscription(id)
+        caller.check_own(before.user, id)
+        until = parse_time(asked.until, "until")
+        info = await self.write(lambda: channel.prolong(id, until_s=asked.until_s, until=until))
+        self._quotas_of(channel).remove(info.user, before.until_us)
+        self._quotas_of(channel).add(info.user, info.until_us)
+        return info
+
+    def _quotas_of(self, channel: Any) -> Quotas:
+        found = self._quotas.get(channel)
+        if found is None:  # made since the start
+            found = self._quotas[channel] = Quotas(self.settings.subscriptions_per_user)
+        return found
+
+    def resume(self, channel: Any, id: str, after: str | None, caller: Any) -> Any:
+        """The handle of a stored subscription, with what came after a token."""
+        if caller.user is not None:
+            caller.check_own(channel.subscription(id).user, id)
+        return channel.resume(id, after)
+
+    async def in_thread(self, call: Callable[..., T], *arguments: Any) -> T:
+        """Run what takes long beside the loop."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._workers, call, *arguments)
+
+    async def write(self, call: Callable[..., T], *arguments: Any) -> T:
+        """Run one short write: right here, unless it waits for the disk."""
+        if self.waits_for_disk:
+            return await self.in_thread(call, *arguments)
+        return call(*arguments)
+
+
+def live_message(text: bytes, kind: bytes, token: bytes) -> bytes:
+    """An answer on a WebSocket, without its beginning `{"tag":1,"event":`."""
+    return b'%b,"kind":"%b","token":"%b"}' % (text, kind, token)
+
+
+def stream_message(text: bytes, kind: bytes, token: bytes) -> bytes:
+    """An answer in an event stream; its id is the token, so that browsers resume by themselves."""
+    return b"id: %b\nevent: %b\ndata: %b\n\n" % (token, kind, text)

@@ -1,0 +1,64 @@
+"""Limits on callers: operations a second, open connections.
+
+A caller is a token, or an address where there are no tokens. Rates are token buckets that hold one
+second's worth. Everything here is on the event loop.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import Any
+
+from tideline.server.refusals import Refused
+from tideline.server.settings import Settings
+
+__all__ = ["Limits"]
+
+
+class Limits:
+    """What each caller has used."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._left: dict[str, tuple[float, float]] = {}  # by caller: what is left, and when it was
+        self._open: Counter[str] = Counter()
+
+    def spend(self, caller: Any, operations: float = 1.0) -> None:
+        """Count operations of a caller; refuses when there were too many within a second."""
+        rate = self._settings.rate_per_s
+        now = time.monotonic()
+        left, then = self._left.get(caller.key, (rate, now))
+        left = min(rate, left + (now - then) * rate)
+        if left <= 0.0:
+            self._left[caller.key] = (left, now)
+            raise Refused(
+                429, "TooMany", f"more than {rate:g} operations a second: slow down",
+                retry_after="1",
+            )  # fmt: skip
+        # A batch may overdraw: it is let through whole, and what follows waits.
+        self._left[caller.key] = (left - operations, now)
+
+    def connect(self, caller: Any) -> None:
+        """Count a connection; refuses when there are too many."""
+        if self._open.total() >= self._settings.connections:
+            raise Refused(503, "Unavailable", "too many open connections: try later")
+        if self._open[caller.key] >= self._settings.connections_per_caller:
+            raise Refused(429, "TooMany", "too many open connections of this caller")
+        self._open[caller.key] += 1
+
+    def disconnect(self, caller: Any) -> None:
+        """A connection has ended."""
+        self._open[caller.key] -= 1
+        if not self._open[caller.key]:
+            del self._open[caller.key]
+
+    @property
+    def connections(self) -> int:
+        """Open ones."""
+        return self._open.total()
+
+    def forget(self) -> None:
+        """Let go of callers that have been quiet for a while."""
+        limit = time.monotonic() - 60.0
+        self._left = {key: entry for key, entry in self._left.items() if entry[1] > limit}

@@ -1,0 +1,198 @@
+"""WebSocket /v1/live: many subscriptions on one connection, each message tagged.
+
+A request names a `tag` of the client's choosing; what belongs to it carries the same tag. Per tag,
+in this order: subscribed, past events, past_done, live events, ended. docs/reference/http.md shows
+every message; connection.py has what reads and writes.
+
+Everything here is on the event loop, except what streams.py says of delivery.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import msgspec
+
+from tideline.errors import InvalidRequest, NotFound
+from tideline.server.connection import Receive, Send, Socket
+from tideline.server.hub import Hub
+from tideline.server.logs import log
+from tideline.server.refusals import Refused, error_body, refusal
+from tideline.server.requests import (
+    Cancel,
+    Hello,
+    Prolong,
+    Publish,
+    Release,
+    Resume,
+    Subscribe,
+    Sync,
+    read_request,
+)
+from tideline.server.shapes import encode, subscription_out, time_text, told_json
+from tideline.server.streams import Stream
+
+__all__ = ["Live"]
+
+
+class Live(Socket):
+    """One WebSocket with subscriptions on it."""
+
+    def __init__(self, hub: Hub, caller: Any, send: Send, *, lines: bool, socket: Any) -> None:
+        super().__init__(hub, caller, send, lines=lines, socket=socket)
+        self.streams: dict[int | str, Stream] = {}
+        self._resuming: asyncio.Future[None] | None = None
+
+    def stop(self) -> dict[str, str | None]:
+        """Let go of every subscription; returns where to resume, by tag."""
+        streams = list(self.streams.items())  # other threads may end some meanwhile
+        tokens = {str(tag): stream.token for tag, stream in streams}
+        for _, stream in streams:
+            stream.stop()
+        self.streams.clear()
+        return tokens
+
+    async def read(self, receive: Receive) -> None:
+        """Answer requests, one after the other, while the outbox has room."""
+        while True:
+            message = await receive()
+            if message["type"] == "websocket.disconnect":
+                return
+            await self._outbox.room()
+            text = message.get("text")
+            await self._answered(message.get("bytes") or b"" if text is None else text)
+
+    def take(self, data: bytes) -> bool:
+        """Answer a request at once; says whether there is room for another."""
+        answering = self._answered(data)
+        try:
+            answering.send(None)  # nothing in it waits, unless writes wait for the disk
+        except StopIteration:
+            pass
+        else:
+            answering.close()
+            raise RuntimeError("a request waited where nothing may")
+        if self._outbox.has_room:
+            return True
+        self._resuming = asyncio.ensure_future(self._when_room())
+        return False
+
+    async def _when_room(self) -> None:
+        await self._outbox.room()
+        self._socket.go_on()
+
+    async def _answered(self, data: str | bytes) -> None:
+        """Answer one request, whatever it says."""
+        tag: int | str | None = None
+        try:
+            try:
+                request = read_request(data)
+                tag = request.tag
+            finally:
+                self._hub.limits.spend(self.caller)  # what cannot be read costs as well
+            await self._answer(request)
+        except Exception as error:
+            self._refuse(tag if tag is not None else getattr(error, "tag", None), error)
+
+    def _refuse(self, tag: int | str | None, error: Exception) -> None:
+        told = refusal(error)
+        if told is None:
+            log("bug", level=logging.ERROR, error=error, caller=self.caller.name)
+            told = Refused(500, "Bug", "this is a bug of the server: tell the operator")
+        self._reply(tag, **error_body(told))
+
+    def _reply(self, tag: int | str | None, **fields: Any) -> None:
+        self._outbox.reply(encode({"tag": tag, **fields}))
+
+    async def _answer(self, request: Any) -> None:
+        if isinstance(request, Publish):
+            await self._publish(request)
+        elif isinstance(request, Subscribe):
+            await self._subscribe(request)
+        elif isinstance(request, Resume):
+            await self._resume(request)
+        elif isinstance(request, Cancel):
+            await self._cancel(request.tag)
+        elif isinstance(request, Release):
+            stream = self._stream(request.tag)
+            stream.stop()
+            del self.streams[request.tag]
+            self._reply(request.tag, ended="released")
+        elif isinstance(request, Prolong):
+            stream = self._stream(request.tag)
+            await self._hub.prolong(stream.channel, stream.handle.id, self.caller, request)
+            stream.look()
+            self._reply(request.tag, prolonged=subscription_out(stream.handle))
+        elif isinstance(request, Sync):
+            self._hub.alarm.catch_up()
+            self._reply(request.tag, synced=time_text(self._hub.db.clock.now()))
+        else:
+            assert isinstance(request, Hello)  # there are no tokens, or it had one already
+
+    async def _cancel(self, tag: int | str) -> None:
+        stream = self._stream(tag)
+        if stream.channel.layout == "poll":
+            stream.handle.cancel()
+            return
+        try:
+            await self._hub.cancel(stream.channel, stream.handle.id, self.caller)
+        except NotFound:
+            stream.look()  # it has just expired, and says so
+
+    async def _publish(self, request: Publish) -> None:
+        self.caller.need("publish", request.channel)
+        channel = self._hub.channel(request.channel)
+        told = await self._hub.write(request.call, channel)
+        event = self._hub.wires(channel, "live").text_of(told.event)
+        self._outbox.reply(
+            b'{"tag":%b,"told":%b}'
+            % (encode(request.tag), told_json(told, event, self.caller.user))
+        )
+
+    async def _subscribe(self, request: Subscribe) -> None:
+        self.caller.need("subscribe", request.channel)
+        channel = self._hub.channel(request.channel)
+        self._check_tag(request.tag)
+        user = self.caller.acting_for(request.user)
+        handle = await self._hub.subscribe(request, channel, user)
+        self._follow(request.tag, channel, handle, None)
+
+    async def _resume(self, request: Resume) -> None:
+        self.caller.need("subscribe", request.channel)
+        channel = self._hub.channel(request.channel)
+        self._check_tag(request.tag)
+        handle = self._hub.resume(channel, request.id, request.after, self.caller)
+        self._follow(request.tag, channel, handle, request.after)
+
+    def _check_tag(self, tag: int | str) -> None:
+        if tag in self.streams:
+            raise InvalidRequest("the tag is in use on this connection", tag=tag)
+        if len(self.streams) >= self._hub.settings.subscriptions_per_connection:
+            raise Refused(429, "TooMany", "too many subscriptions on this connection: open another")
+
+    def _stream(self, tag: int | str) -> Stream:
+        found = self.streams.get(tag)
+        if found is None:
+            raise InvalidRequest("no subscription with this tag on this connection", tag=tag)
+        return found
+
+    def _follow(self, tag: int | str, channel: Any, handle: Any, after: str | None) -> None:
+        hub = self._hub
+        stream = Stream(
+            channel, handle, self._outbox, hub.wires(channel, "live"), hub.alarm,
+            prefix=b'{"tag":%b,"event":' % encode(tag), token=after,
+            on_end=lambda stream, reason: self._ended(tag, stream, reason),
+        )  # fmt: skip
+        self.streams[tag] = stream
+        self._reply(
+            tag, subscribed={**msgspec.structs.asdict(subscription_out(handle)),
+                             "duplicate": handle.duplicate},
+        )  # fmt: skip
+        stream.start()
+
+    def _ended(self, tag: int | str, stream: Stream, reason: str) -> None:
+        """A stream has ended (any thread)."""
+        if self.streams.pop(tag, None) is stream:
+            self._reply(tag, ended=reason)

@@ -1,0 +1,108 @@
+"""The routes of an operator: is it well, what does it do, a copy of everything.
+
+    GET /healthz       nobody needs a token; says nothing but whether it works
+    GET /metrics       Prometheus text
+    GET /v1/backup     a tar file of the database as it is now, while it is used; the scope admin
+
+A backup is made beside the channels, mostly of links, and removed when it has been sent; if the
+server is killed meanwhile, the next start removes it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tarfile
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from tideline.errors import InvalidRequest
+from tideline.server.ops import Call, Op, Reply
+
+__all__ = ["OPS", "TAR"]
+
+TAR = "application/x-tar"
+TEXT = "text/plain; version=0.0.4; charset=utf-8"
+_PIECE = 1 << 20
+
+
+async def health(call: Call) -> Reply:
+    hub = call.hub
+    logs = [channel._engine.store.log for channel in list(hub.db._open.values())]
+    well = not (hub.stopping or hub.db._closed)
+    well = well and all(getattr(log, "_refusal", None) is None for log in logs)
+    return Reply({"ok": well}, status=200 if well else 503)
+
+
+async def metrics(call: Call) -> Reply:
+    text = await call.hub.in_thread(call.hub.metrics.render, call.hub)
+    return Reply(data=text.encode(), media=TEXT)
+
+
+async def backup(call: Call) -> Any:
+    db = call.hub.db
+    if db._temporary is not None:
+        raise InvalidRequest("a database in memory cannot be backed up")
+
+    def make() -> _Tar:
+        (db.path / "channels").mkdir(exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix="backup-", dir=db.path / "channels"))
+        try:
+            db.backup(folder / "copy")
+            return _Tar(call.hub, folder)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+
+    return await call.hub.in_thread(make)
+
+
+class _Tar:
+    """A folder as a tar file, sent as the socket takes it; the folder is removed then."""
+
+    def __init__(self, hub: Any, folder: Path) -> None:
+        self._hub = hub
+        self._folder = folder
+        root = folder / "copy"
+        self._files = [
+            (path, path.relative_to(root).as_posix(), path.stat().st_size)
+            # The manifest last: a copy that broke off has none.
+            for path in sorted(root.rglob("*"), key=lambda path: (path.parent == root, path))
+            if path.is_file()
+        ]
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        size = sum(512 + (length + 511) // 512 * 512 for _, _, length in self._files) + 1024
+        headers = [
+            (b"content-type", TAR.encode()),
+            (b"content-length", b"%d" % size),
+            (b"cache-control", b"no-store"),
+        ]
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            for path, name, length in self._files:
+                info = tarfile.TarInfo(name)
+                info.size = length
+                await _send(send, info.tobuf(tarfile.USTAR_FORMAT))
+                with path.open("rb") as file:
+                    while piece := await self._hub.in_thread(file.read, _PIECE):
+                        await _send(send, piece)
+                await _send(send, bytes(-length % 512))
+            await send({"type": "http.response.body", "body": bytes(1024)})
+        finally:
+            await self._hub.in_thread(shutil.rmtree, self._folder, True)
+
+
+async def _send(send: Any, data: bytes) -> None:
+    if data:
+        await send({"type": "http.response.body", "body": data, "more_body": True})
+
+
+OPS = [
+    Op("GET", "/healthz", "Whether the server works.", health, gives=dict[str, bool],
+       refuses=(503,)),
+    Op("GET", "/metrics", "What the server does, for Prometheus.", metrics, scope="read",
+       gives="text/plain"),
+    Op("GET", "/v1/backup", "A copy of the whole database, as a tar file.", backup, scope="admin",
+       gives=TAR),
+]  # fmt: skip

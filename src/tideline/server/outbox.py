@@ -1,0 +1,225 @@
+"""What waits to be sent on one connection, and no more than that connection may make wait.
+
+    publisher's thread --add--> outbox --take--> the connection's writer --> socket --sent-->
+
+`add` is called under a channel's lock: it appends, and wakes the loop once per nap, not once per
+message. Little that finds the writer at rest is sent without it (`drain`): waking a task costs more
+than sending. When more than `most_bytes` would wait, the outbox overflows: it drops what it holds
+and takes no more. The writer then tells the reader where to resume, and hangs up. Nobody else
+notices.
+
+Two things never overflow it. What a new subscription finds in the past is kept as events, and the
+writer encodes it piece by piece as the socket takes it: a long past is not a slow reader. And the
+answer to a request is always taken, but requests are read only while there is `room`.
+
+Threads: `add`, `add_past`, `reply` and `close` from any; the rest on the connection's loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tideline.model import Event
+from tideline.server.shapes import event_json
+
+__all__ = ["Outbox", "Wire", "Wires"]
+
+_MOST_PASTS = 8
+
+
+class Wire:
+    """One message, encoded once however many connections send it."""
+
+    __slots__ = ("data", "made", "token")
+
+    def __init__(self, data: bytes, token: str | None = None, made: float = 0.0) -> None:
+        self.data = data
+        self.token = token
+        self.made = made
+
+
+class Wires:
+    """The last event of a channel as a message: its many subscribers share the bytes.
+
+    An event is delivered to all of them under the channel's lock, one after the other, so one is
+    all there is to remember.
+    """
+
+    __slots__ = ("_last", "_wrap")
+
+    def __init__(self, wrap: Callable[[bytes, bytes, bytes], bytes]) -> None:
+        self._wrap = wrap
+        # One reference, so that whoever reads it without the lock sees parts that belong together.
+        self._last: tuple[Event | None, bytes, Wire] = (None, b"", Wire(b""))
+
+    def of(self, event: Event) -> Wire:
+        """The message of a live event (the channel's lock is held)."""
+        last, _, wire = self._last
+        if event is not last:
+            token = event.token
+            text = event_json(event)
+            wire = Wire(self._wrap(text, b"live", token.encode()), token, time.perf_counter())
+            self._last = (event, text, wire)
+        return wire
+
+    def text_of(self, event: Event) -> bytes:
+        """An event as JSON (any thread): most often the last one."""
+        last, text, _ = self._last
+        return text if last is event else event_json(event)
+
+
+class Outbox:
+    """A bounded queue from publishers to one connection's writer."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, most_bytes: int) -> None:
+        self.most_bytes = most_bytes
+        self.size_bytes = 0
+        """What waits, and what the writer has taken and not yet sent."""
+        self.overflowed = False
+        self.closed = False
+        self._loop = loop
+        self._thread = threading.get_ident()
+        self._items: deque[tuple[Any, Any, int]] = deque()
+        self._pasts = 0
+        self._lock = threading.Lock()
+        self._awake = asyncio.Event()
+        self._spilled = asyncio.Event()
+        self._woken = False
+        self._waiting: list[asyncio.Future[None]] = []
+        self.drain: Callable[[], bool] | None = None
+        """Sends the little that waits at once, without the writer; says whether it did."""
+        self._resting = False  # the writer waits for something to do
+        self._soon = False
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def add(self, stream: Any, wire: Wire, size_bytes: int) -> None:
+        """Have a message sent; `stream` is whose. Never waits."""
+        with self._lock:
+            if self.overflowed or self.closed:
+                return
+            if self.size_bytes and self.size_bytes + size_bytes > self.most_bytes:
+                self.overflowed = True
+                self._items.clear()
+                self._woken = False  # it may sleep in its socket: wake whoever watches
+            else:
+                self._items.append((stream, wire, size_bytes))
+                self.size_bytes += size_bytes
+        self._wake()
+
+    def reply(self, data: bytes) -> None:
+        """Have the answer to a request sent."""
+        with self._lock:
+            if self.overflowed or self.closed:
+                return
+            self._items.append((None, Wire(data), len(data)))
+            self.size_bytes += len(data)
+        self._wake()
+
+    def add_past(self, stream: Any, events: Sequence[Event]) -> None:
+        """Have the past of a subscription sent, piece by piece."""
+        with self._lock:
+            if self.overflowed or self.closed:
+                return
+            self._items.append((stream, events, 0))
+            self._pasts += 1
+        self._wake()
+
+    def _wake(self) -> None:
+        # The writer clears `_woken` before it takes: whoever adds later wakes it again.
+        if self._woken:
+            return
+        self._woken = True
+        if threading.get_ident() == self._thread:
+            if self._resting and self.drain is not None and not (self.overflowed or self.closed):
+                if not self._soon:  # what else comes in this turn of the loop goes along
+                    self._soon = True
+                    self._loop.call_soon(self._rise)
+                return
+            self._rise()
+            return
+        try:
+            self._loop.call_soon_threadsafe(self._rise)
+        except RuntimeError:  # the loop is gone, and its connections with it
+            self.closed = True
+
+    def _rise(self) -> None:
+        self._soon = False
+        at_rest = self._resting and not (self.overflowed or self.closed)
+        if not (at_rest and self.drain is not None and self.drain()):
+            self._awake.set()
+        if self.overflowed:
+            self._spilled.set()
+        self._let_in()
+
+    async def spilled(self) -> None:
+        """Wait until it has overflowed."""
+        await self._spilled.wait()
+
+    def close(self) -> None:
+        """Take no more; the writer sends what is there and ends (any thread)."""
+        with self._lock:
+            self.closed = True
+            self._woken = False
+        self._wake()
+
+    async def take(self) -> list[tuple[Any, Any, int]]:
+        """Everything that waits; waits for something. Empty when closed or overflowed."""
+        while True:
+            self._woken = False
+            with self._lock:
+                items = list(self._items)
+                self._items.clear()
+                self._pasts = 0
+            if items or self.overflowed or self.closed:
+                return items
+            self._awake.clear()
+            if not self._woken:
+                self._resting = True
+                try:
+                    await self._awake.wait()
+                finally:
+                    self._resting = False
+
+    def take_now(self, most_bytes: int) -> list[tuple[Any, Any, int]] | None:
+        """What waits, if it is little and messages only."""
+        self._woken = False
+        with self._lock:
+            if self._pasts or self.size_bytes > most_bytes:
+                return None
+            items = list(self._items)
+            self._items.clear()
+        return items
+
+    def sent(self, size_bytes: int) -> None:
+        """The socket has taken so much of what was taken here."""
+        with self._lock:
+            self.size_bytes -= size_bytes
+        self._let_in()
+
+    async def room(self) -> None:
+        """Wait until a good part is free: requests are read only then."""
+        while not self.has_room:
+            waiter = self._loop.create_future()
+            self._waiting.append(waiter)
+            await waiter
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a good part is free."""
+        if self.overflowed or self.closed:
+            return True
+        return self.size_bytes * 2 <= self.most_bytes and self._pasts < _MOST_PASTS
+
+    def _let_in(self) -> None:
+        if self._waiting and self.has_room:
+            waiting, self._waiting = self._waiting, []
+            for waiter in waiting:
+                if not waiter.done():
+                    waiter.set_result(None)

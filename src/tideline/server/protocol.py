@@ -1,0 +1,211 @@
+"""uvicorn's WebSocket, with a short way for what comes often.
+
+    plain messages   whole text or binary frames are framed here, both ways, and handed to whoever
+                     serves the connection at once: no queue, no task switch, no objects
+    everything else  the handshake, pings, closes, fragments and whatever is wrong goes to the
+                     library (websockets), frame by whole frame, so that it always knows its state
+    no lines of it   what uvicorn would log of a request names its query, where a browser's token
+                     may be: front.py and sockets.py log instead
+    last words       one message and a close, put behind what a stuck reader has not read: an
+                     ordinary send waits until the socket takes more, which such a one never does
+
+Invariants: bytes of a frame that is not whole are kept here, at most one frame of them, never more
+than the largest message; the library is never given a part of a frame, unless it was given bytes
+before the handshake was over: then it reads this connection to its end.
+
+Everything here is on the event loop.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
+from uvicorn.protocols.utils import ClientDisconnected
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+try:
+    from websockets.speedups import apply_mask
+except ImportError:  # it was installed without its compiled part
+    from websockets.utils import apply_mask
+
+__all__ = ["LINGER_S", "LiveProtocol", "QuietHttp"]
+
+LINGER_S = 30.0
+_PLAIN = (0x81, 0x82)  # a whole text or binary message
+_CONTROL = 0x08
+
+
+# Warnings and errors only, whatever the program around the server logs.
+_warnings = logging.getLogger("tideline.server.uvicorn")
+_warnings.setLevel(logging.WARNING)
+
+
+class QuietHttp(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
+    """HTTP by uvicorn, without its line for every request."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.access_log = False
+        self.logger = _warnings
+
+
+def _nobody(data: bytes) -> bool:
+    return True
+
+
+class LiveProtocol(WebSocketsSansIOProtocol):
+    """A WebSocket that hands itself to the application, as `scope["extensions"]["tideline"]`."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.logger = self.conn.logger = _warnings
+        self.conn.debug = False
+        self._rest = b""
+        self._by_library = False
+        self._fragments = False  # the library holds a part of a message
+        self._take: Callable[[bytes], bool] | None = None
+        self._held = False
+
+    async def run_asgi(self) -> None:
+        """Serve one connection."""
+        self.scope["extensions"]["tideline"] = self  # type: ignore[assignment]
+        await super().run_asgi()
+
+    # ---- reading -----------------------------------------------------------------------------
+
+    def read_with(self, take: Callable[[bytes], bool]) -> None:
+        """Hand each message to a function from now on; it says whether it can take another now.
+
+        When it cannot, nothing is read until `go_on`.
+        """
+        self._take = take
+        ready = True
+        while not self.queue.empty():  # what came before anybody served the connection
+            message = self.queue.get_nowait()
+            if message["type"] != "websocket.receive":
+                self.queue.put_nowait(message)
+                break
+            ready = take(message.get("bytes") or (message.get("text") or "").encode()) and ready
+        if not ready:
+            self._hold()
+        elif self.read_paused:
+            self.transport.resume_reading()
+        self.read_paused = False
+
+    def read_no_more(self) -> None:
+        """Throw away what still comes."""
+        self._take = _nobody
+
+    def go_on(self) -> None:
+        """Read again."""
+        if self._held and not self.transport.is_closing():
+            self._held = False
+            self.data_received(b"")
+            if not self._held:
+                self.transport.resume_reading()
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes from the client."""
+        if self._by_library or not self.handshake_complete:
+            early = self.handshake_initiated or not data.endswith(b"\r\n\r\n")
+            self._by_library = self._by_library or early
+            super().data_received(data)
+            return
+        if self._rest:
+            data = self._rest + data
+        self._rest = data[self._read_frames(data) :]
+
+    def _read_frames(self, data: bytes) -> int:
+        """Read the whole frames in `data`; returns where the rest begins."""
+        start, size = 0, len(data)
+        while size - start >= 2 and not self._held:
+            length = data[start + 1] & 0x7F
+            body = start + 2
+            if length > 125:
+                body += 2 if length == 126 else 8
+                if size < body:
+                    break
+                length = int.from_bytes(data[start + 2 : body], "big")
+            if length > self.config.ws_max_size or not data[start + 1] & 0x80:
+                self._by_library = True  # which says what is wrong with it, and hangs up
+                super().data_received(data[start:])
+                return size
+            body += 4
+            end = body + length
+            if end > size:
+                break
+            if self.close_sent and data[start] in _PLAIN:
+                pass  # nobody listens any more
+            elif data[start] in _PLAIN and not self._fragments:
+                self._message(apply_mask(data[body:end], data[body - 4 : body]))
+            else:
+                if not data[start] & _CONTROL:
+                    self._fragments = not data[start] & 0x80
+                super().data_received(data[start:end])
+            start = end
+        return start
+
+    def _message(self, data: bytes) -> None:
+        if self._take is None:
+            self.frames, self.curr_msg_data_type = [data], "bytes"
+            super().send_receive_event_to_app()
+        elif not self._take(data):
+            self._hold()
+
+    def _hold(self) -> None:
+        self._held = True
+        self.transport.pause_reading()
+
+    def send_receive_event_to_app(self) -> None:
+        """A message that the library has put together."""
+        if self._take is None or self.close_sent:
+            super().send_receive_event_to_app()
+            return
+        data, self.frames = b"".join(self.frames), []
+        self._message(data)
+
+    # ---- writing -----------------------------------------------------------------------------
+
+    async def send(self, message: Any) -> None:
+        """Send one message, as ASGI has it."""
+        await super().send(message)
+        if message["type"] == "websocket.http.response.body" and not message.get("more_body"):
+            self.handshake_complete = True  # a refusal is an answer: uvicorn would log an error
+
+    async def send_text(self, text: bytes) -> None:
+        """Send one text message, when the socket takes more."""
+        if not self.writable.is_set():
+            await self.writable.wait()
+        if self.disconnected or self.close_sent or self.transport.is_closing():
+            raise ClientDisconnected
+        self.write_text(text)
+
+    @property
+    def takes_more(self) -> bool:
+        """Whether a message can be written now."""
+        gone = self.disconnected or self.close_sent or self.transport.is_closing()
+        return self.writable.is_set() and not gone
+
+    def write_text(self, text: bytes) -> None:
+        """Write one text message; `takes_more` has said that it can be."""
+        size = len(text)
+        if size < 126:
+            head = bytes((0x81, size))
+        elif size < 65_536:
+            head = b"\x81\x7e" + size.to_bytes(2, "big")
+        else:
+            head = b"\x81\x7f" + size.to_bytes(8, "big")
+        self.transport.write(head + text)
+
+    def last_words(self, text: str, code: int, reason: str) -> None:
+        """Send a message and a close, now."""
+        if self.close_sent or self.disconnected or self.transport.is_closing():
+            return
+        self.conn.send_text(text.encode())
+        self.conn.send_close(code, reason)
+        self.transport.write(b"".join(self.conn.data_to_send()))
+        self.close_sent = True
+        self.loop.call_later(LINGER_S, self.transport.abort)

@@ -1,0 +1,214 @@
+"""Running a server: in this process until it is stopped, or beside a test.
+
+    serve(db, settings)              until SIGINT or SIGTERM; `tideline serve`
+    with running(db, port=0) as url  in a thread, until the block ends
+
+A stop is graceful: no new connections, open ones get what waits for them and are closed with 1012,
+running requests are answered, then the caller closes the database.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import uvicorn
+
+from tideline.errors import InvalidRequest, Unavailable
+from tideline.server.app import create_app
+from tideline.server.logs import log
+from tideline.server.protocol import LiveProtocol, QuietHttp
+from tideline.server.settings import Settings, is_loopback
+from tideline.server.tokens import Tokens
+
+__all__ = ["running", "serve"]
+
+_BACKLOG = 2048
+_STUCK_MS = 60_000
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, which on a stop lets open connections end well before it closes them."""
+
+    def __init__(self, config: uvicorn.Config, hub: Any) -> None:
+        super().__init__(config)
+        self._hub = hub
+        self.ready = threading.Event()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Stop on a signal, and let the caller close the database afterwards.
+
+        uvicorn would raise the signal again at the end, which for SIGTERM ends the process there.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {
+            number: signal.signal(number, self.handle_exit)
+            for number in (signal.SIGINT, signal.SIGTERM)
+        }
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._loop = asyncio.get_running_loop()
+        self._stopped = asyncio.Event()
+        self.ready.set()
+
+    async def main_loop(self) -> None:
+        counter = 0
+        while not await self.on_tick(counter):
+            counter = (counter + 1) % 864_000
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopped.wait(), 0.1)
+
+    def stop(self) -> None:
+        """Begin to stop (any thread)."""
+        self.should_exit = True
+        self._loop.call_soon_threadsafe(self._stopped.set)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop: what uvicorn does, but connections get what waits for them first."""
+        for server in self.servers:
+            server.close()
+        for sock in sockets or []:
+            sock.close()
+        await self._hub.stop()
+        state = self.server_state
+        for connection in list(state.connections):
+            connection.shutdown()
+        limit = time.monotonic() + self._hub.settings.stop_s
+        while (state.connections or state.tasks) and not self.force_exit:
+            if time.monotonic() > limit:
+                log("stopped late", level=logging.WARNING, connections=len(state.connections))
+                for task in state.tasks:
+                    task.cancel()
+                break
+            await asyncio.sleep(0.002)
+        await self.lifespan.shutdown()
+
+
+def _prepare(db: Any, settings: Settings) -> tuple[_Server, socket.socket, str]:
+    """The server, its socket and its address."""
+    if not is_loopback(settings.host) and not Tokens(db.path).load():
+        raise InvalidRequest(
+            "off this machine a server needs tokens: make one with `tideline token create`",
+            host=settings.host,
+        )
+    if settings.tls_cert is not None and settings.tls_key is not None:
+        for file in (settings.tls_cert, settings.tls_key):
+            if not file.is_file():
+                raise InvalidRequest("no such file", file=str(file))
+    sock = _bind(settings)
+    app = create_app(db, settings)
+    config = uvicorn.Config(
+        app,
+        http=QuietHttp,
+        ws=LiveProtocol,
+        ws_max_size=settings.body_bytes,
+        ws_per_message_deflate=False,
+        ws_ping_interval=20.0,
+        ws_ping_timeout=20.0,
+        log_config=None,
+        server_header=False,
+        proxy_headers=False,
+        lifespan="on",
+        timeout_keep_alive=30,
+        limit_concurrency=settings.connections + 1_000,
+        ssl_certfile=settings.tls_cert,
+        ssl_keyfile=settings.tls_key,
+    )
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    scheme = "https" if settings.tls_cert is not None else "http"
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    return _Server(config, app.hub), sock, f"{scheme}://{host}:{sock.getsockname()[1]}"
+
+
+def _bind(settings: Settings) -> socket.socket:
+    try:
+        family, kind, proto, _, address = socket.getaddrinfo(
+            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        sock = socket.socket(family, kind, proto)
+    except OSError as error:
+        raise InvalidRequest(
+            "host is not an address of this machine", host=settings.host, error=str(error)
+        ) from None
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # who reads nothing for so long is gone
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _STUCK_MS)
+        sock.bind(address)
+        sock.listen(_BACKLOG)
+    except OSError as error:
+        sock.close()
+        raise Unavailable(
+            "the address cannot be used", host=settings.host, port=settings.port,
+            error=error.strerror,
+        ) from None  # fmt: skip
+    sock.set_inheritable(False)
+    return sock
+
+
+def serve(db: Any, settings: Settings, *, started: Any = None) -> None:
+    """Serve until SIGINT or SIGTERM; `started(url)` is called when requests are answered."""
+    server, sock, url = _prepare(db, settings)
+    log("start", url=url, folder=str(db.path), channels=len(db.channels()))
+    if started is not None:
+        watcher = threading.Thread(target=lambda: (server.ready.wait(), started(url)), daemon=True)
+        watcher.start()
+    # What is loaded stays: the collector need not look at it again, and need not look so often.
+    # Open subscriptions are many objects without cycles.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
+    server.run(sockets=[sock])
+    log("stop", url=url)
+
+
+@contextlib.contextmanager
+def running(db: Any, **settings: Any) -> Iterator[str]:
+    """A server in a thread, on a free port unless told otherwise; gives its address.
+
+    >>> import tideline, urllib.request
+    >>> with tideline.open(":memory:") as db, running(db) as url:
+    ...     urllib.request.urlopen(url + "/v1/channels").read()
+    b'[]\\n'
+    """
+    settings.setdefault("port", 0)
+    chosen = Settings(**settings)
+    server, sock, url = _prepare(db, chosen)
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            server.run(sockets=[sock])
+        except BaseException as error:
+            failed.append(error)
+        finally:
+            server.ready.set()
+
+    thread = threading.Thread(target=run, name="tideline-serve")
+    thread.start()
+    server.ready.wait()
+    if failed:
+        thread.join()
+        raise failed[0]
+    try:
+        yield url
+    finally:
+        server.stop()
+        thread.join()

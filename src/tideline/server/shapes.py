@@ -1,0 +1,242 @@
+"""The JSON documents of the interface, both ways: what is read, and what is written.
+
+Requests are checked as they are decoded: unknown fields, wrong types and missing fields are refused
+before anything happens. The same classes make the OpenAPI description (openapi.py).
+
+Times are ISO 8601 text in UTC, always with microseconds, so that texts order as times do; a time
+that never comes is null. Places: space/plain.py.
+
+Pure functions; safe from any thread.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Annotated, Any
+
+import msgspec
+
+from tideline.clock import FOREVER, from_us
+from tideline.errors import InvalidRequest
+from tideline.model import Event, SubscriptionInfo, Told
+from tideline.space.plain import to_plain
+
+__all__ = [
+    "EventOut",
+    "PublishIn",
+    "Published",
+    "SubscribeIn",
+    "SubscriptionOut",
+    "channel_out",
+    "encode",
+    "event_json",
+    "event_out",
+    "parse_time",
+    "subscription_out",
+    "time_text",
+    "told_json",
+    "told_out",
+]
+
+encode = msgspec.json.Encoder().encode
+_LONG_AGO = -250_000_000_000 * 1_000_000
+
+Place = Annotated[
+    Any,
+    msgspec.Meta(
+        description='A key, [lon, lat], {"circle": [lon, lat, radius_m]} or {"box": [w, s, e, n]}.',
+        extra_json_schema={
+            "anyOf": [
+                {"type": "string"},
+                {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2},
+                {"type": "object"},
+            ]
+        },
+    ),
+]
+Time = Annotated[str, msgspec.Meta(description="ISO 8601; without a zone it is UTC.")]
+Id = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
+Seconds = Annotated[float, msgspec.Meta(description="Seconds from now; negative is the past.")]
+
+
+class PublishIn(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """An event to publish."""
+
+    place: Place
+    body: Any
+    id: Id | None = None
+    at: Time | None = None
+    ttl_s: float | None = None
+    until: Time | None = None
+    related: bool = False
+
+    def call(self, channel: Any) -> Told:
+        """`Channel.publish` with these fields."""
+        from tideline.space.plain import from_plain
+
+        told: Told = channel.publish(
+            from_plain(self.place), self.body, id=self.id, at=parse_time(self.at, "at"),
+            ttl_s=self.ttl_s, until=parse_time(self.until, "until"), related=self.related,
+        )  # fmt: skip
+        return told
+
+
+class SubscribeIn(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A subscription to make. `user` may be left out with a token of one user."""
+
+    place: Place
+    user: Id | None = None
+    id: Id | None = None
+    since_s: Seconds | None = None
+    since: Time | None = None
+    until_s: Seconds | None = None
+    until: Time | None = None
+    where: dict[str, Any] | None = None
+    unseen: bool = False
+
+    def call(self, channel: Any, user: str) -> Any:
+        """`Channel.subscribe` with these fields."""
+        from tideline.space.plain import from_plain
+
+        return channel.subscribe(
+            from_plain(self.place), user=user, id=self.id, since_s=self.since_s,
+            since=parse_time(self.since, "since"), until_s=self.until_s,
+            until=parse_time(self.until, "until"), where=self.where, unseen=self.unseen,
+        )  # fmt: skip
+
+
+class EventOut(msgspec.Struct):
+    """An event. `until` is null when it stays valid for ever."""
+
+    id: str
+    place: Place
+    at: Time
+    until: Time | None
+    body: Any
+    token: str
+
+
+class SubscriberOut(msgspec.Struct):
+    """A subscription that was told."""
+
+    id: str
+    user: str
+
+
+class Published(msgspec.Struct):
+    """What came of an event: whom it answers. `related` when that was asked for."""
+
+    event: EventOut
+    subscriptions: list[SubscriberOut]
+    related: list[EventOut]
+    duplicate: bool
+
+
+class SubscriptionOut(msgspec.Struct):
+    """A stored subscription."""
+
+    id: str
+    user: str
+    place: Place
+    since: Time | None
+    until: Time | None
+    where: dict[str, Any] | None
+    unseen: bool
+
+
+def time_text(time_us: int) -> str | None:
+    """Microseconds as text; None for a time that never comes, or that never was.
+
+    >>> time_text(1_700_000_000_000_000)
+    '2023-11-14T22:13:20.000000Z'
+    """
+    if not _LONG_AGO < time_us < FOREVER:
+        return None
+    second, micro = divmod(time_us, 1_000_000)
+    text = _second_text(second)
+    return None if text is None else f"{text}.{micro:06d}Z"
+
+
+@lru_cache(4096)
+def _second_text(second: int) -> str | None:
+    """A second as text: most times that are told lie within few of them."""
+    moment = from_us(second * 1_000_000)
+    return None if moment is None else moment.isoformat(timespec="seconds")[:-6]
+
+
+def parse_time(text: str | None, name: str) -> datetime | None:
+    """ISO 8601 text as a datetime.
+
+    >>> parse_time("2026-01-02T03:04:05Z", "at").isoformat()
+    '2026-01-02T03:04:05+00:00'
+    """
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    except ValueError:
+        raise InvalidRequest(f"{name} must be ISO 8601 text", **{name: text}) from None
+
+
+def event_out(event: Event) -> EventOut:
+    """An event as a document; the body goes out as the text it came in as, but on one line."""
+    raw = event._raw
+    if raw and (b"\n" in raw or b"\r" in raw):
+        raw = msgspec.json.format(raw, indent=-1)  # a line is a message, in streams
+    body: Any = msgspec.Raw(raw) if raw else event.body
+    until = time_text(event.until_us)
+    return EventOut(
+        event.id, to_plain(event.place), time_text(event.at_us) or "", until, body, event.token
+    )
+
+
+def event_json(event: Event) -> bytes:
+    """The same, encoded."""
+    return encode(event_out(event))
+
+
+def told_out(told: Told, user: str | None) -> Published:
+    """What `publish` returned, as one user (None: anyone) may see it."""
+    return Published(
+        event_out(told.event),
+        [SubscriberOut(s.id, s.user) for s in told.subscriptions if user is None or s.user == user],
+        [event_out(event) for event in told.related],
+        told.duplicate,
+    )
+
+
+def told_json(told: Told, event: bytes, user: str | None) -> bytes:
+    """The same, encoded, when the event's own text is at hand."""
+    named = [{"id": s.id, "user": s.user} for s in told.subscriptions if user in (None, s.user)]
+    return b'{"event":%b,"subscriptions":%b,"related":%b,"duplicate":%b}' % (
+        event,
+        encode(named) if named else b"[]",
+        encode([event_out(found) for found in told.related]) if told.related else b"[]",
+        b"true" if told.duplicate else b"false",
+    )
+
+
+def subscription_out(found: SubscriptionInfo | Any) -> SubscriptionOut:
+    """A subscription (a handle or what `Channel.subscriptions` lists) as a document."""
+    return SubscriptionOut(
+        found.id, found.user, to_plain(found.place), time_text(found.since_us),
+        time_text(found.until_us), found.where, found.unseen,
+    )  # fmt: skip
+
+
+def channel_out(channel: Any, *, stats: Any) -> dict[str, Any]:
+    """A channel as a document: what it is, what it holds, where its journal stands."""
+    engine = channel._engine
+    stored = channel.layout != "poll"
+    return {
+        "name": channel.name,
+        "space": channel.space.spec(),
+        "layout": channel.layout,
+        "journal_s": engine.journal_us / 1_000_000,
+        "identity": channel.identity,
+        "position": channel.position() if stored else None,
+        "earliest": channel.earliest() if stored else None,
+        "stats": {name: getattr(stats, name) for name in stats.__dataclass_fields__},
+    }

@@ -1,0 +1,190 @@
+"""Event streams (Server-Sent Events): one stored subscription, for curl and for browsers.
+
+    id: 000000000000000017          the token: a browser sends it back by itself (Last-Event-ID)
+    event: past | live              the same for past_done, ended, slow
+    data: {"id": ..., ...}
+
+The subscription is made by POST; its stream can be left and taken up again as often as one likes
+while its window lasts. A reader that does not keep up is told `slow` if it still listens, and is
+disconnected; it comes back with its last id and misses nothing.
+
+Everything here is on the event loop, except what streams.py says of delivery.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import msgspec
+
+from tideline.model import Event
+from tideline.server.hub import Hub, stream_message
+from tideline.server.logs import log
+from tideline.server.ops import STREAM, Call, Op
+from tideline.server.outbox import Outbox, Wire
+from tideline.server.refusals import Refused
+from tideline.server.shapes import encode, event_json
+from tideline.server.streams import Stream
+
+__all__ = ["OPS"]
+
+_PIECE = 256
+_HEADERS = [
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-store"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+class StreamQuery(msgspec.Struct, forbid_unknown_fields=True):
+    """Where to go on."""
+
+    after: Annotated[
+        str, msgspec.Meta(description="The token of the last event; Last-Event-ID goes first.")
+    ] | (None) = None
+
+
+class EventStream:
+    """One open event stream: an ASGI application that answers one request."""
+
+    def __init__(self, call: Call, handle: Any, after: str | None) -> None:
+        self.caller = call.caller
+        self._hub: Hub = call.hub
+        self._call = call
+        self._outbox = Outbox(asyncio.get_running_loop(), self._hub.settings.outbox_bytes)
+        self._stream = Stream(
+            call.channel, handle, self._outbox, self._hub.wires(call.channel, "stream"),
+            self._hub.alarm, prefix=b"", token=after, on_end=self._ended,
+        )  # fmt: skip
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        hub = self._hub
+        hub.connections.add(self)
+        log("connected", caller=self.caller.name, path=scope["path"])
+        tasks: list[asyncio.Future[None]] = []
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+            self._outbox.reply(b"retry: 1000\n\n")
+            self._stream.start()
+            tasks = [
+                asyncio.ensure_future(self._write(send)),
+                asyncio.ensure_future(_gone(receive)),
+                asyncio.ensure_future(self._outbox.spilled()),
+            ]
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            hub.connections.discard(self)
+            hub.limits.disconnect(self.caller)
+            self._stream.stop()
+            self._outbox.close()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            log("disconnected", caller=self.caller.name, path=scope["path"])
+        if self._outbox.overflowed:
+            await self._tell_slow(send)
+        await send({"type": "http.response.body", "body": b""})
+
+    def beat(self, now_us: int) -> None:
+        """Send a heartbeat: a comment, which readers skip."""
+        self._outbox.reply(b": beat\n\n")
+
+    def hang_up(self, code: int, reason: str) -> None:
+        """Send what is waiting, then close."""
+        self._outbox.close()
+
+    @property
+    def waiting(self) -> int:
+        """Messages that wait to be sent."""
+        return len(self._outbox)
+
+    def _ended(self, stream: Stream, reason: str) -> None:
+        """The subscription has ended (any thread)."""
+        self._outbox.reply(b"event: ended\ndata: %b\n\n" % encode({"reason": reason}))
+        self._outbox.close()
+
+    async def _write(self, send: Any) -> None:
+        outbox, stream, metrics = self._outbox, self._stream, self._hub.metrics
+        while True:
+            items = await outbox.take()
+            if outbox.overflowed or (not items and outbox.closed):
+                return
+            parts: list[bytes] = []
+            wires = []
+            size = 0
+            for _, wire, item_size in items:
+                if type(wire) is not Wire:
+                    if parts:
+                        await _send(send, b"".join(parts))
+                        outbox.sent(size)
+                        parts, size = [], 0
+                    await self._send_past(send, wire)
+                    continue
+                parts.append(wire.data)
+                wires.append(wire)
+                size += item_size
+            if parts:
+                await _send(send, b"".join(parts))
+                outbox.sent(size)
+            now = time.perf_counter()
+            for wire in wires:
+                if wire.token is not None:
+                    stream.sent(wire.token)
+                    metrics.sent(now - wire.made)
+
+    async def _send_past(self, send: Any, events: Sequence[Event]) -> None:
+        for first in range(0, len(events), _PIECE):
+            piece = events[first : first + _PIECE]
+            await _send(
+                send,
+                b"".join(
+                    stream_message(event_json(event), b"past", event.token.encode())
+                    for event in piece
+                ),
+            )
+            self._stream.sent(piece[-1].token)
+        await _send(send, b"event: past_done\ndata: {}\n\n")
+
+    async def _tell_slow(self, send: Any) -> None:
+        self._hub.metrics.slow += 1
+        log("slow", caller=self.caller.name, subscriptions=1)
+        text = encode({"token": self._stream.token})
+        # If its socket takes no more until then, the operating system drops the connection.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._hub.settings.stop_s):
+                await _send(send, b"event: slow\ndata: %b\n\n" % text)
+
+
+async def _send(send: Any, data: bytes) -> None:
+    await send({"type": "http.response.body", "body": data, "more_body": True})
+
+
+async def _gone(receive: Any) -> None:
+    """Wait until the client has gone away."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def stream(call: Call) -> EventStream:
+    after = call.header("last-event-id") or call.query.after
+    if call.hub.stopping:
+        raise Refused(503, "Unavailable", "the server is stopping")
+    call.hub.limits.connect(call.caller)
+    try:
+        handle = call.hub.resume(call.channel, call.names["id"], after, call.caller)
+        return EventStream(call, handle, after)
+    except BaseException:
+        call.hub.limits.disconnect(call.caller)
+        raise
+
+
+OPS = [
+    Op("GET", "/v1/channels/{channel}/subscriptions/{id}/stream",
+       "The answers of a subscription as an event stream.", stream, scope="subscribe",
+       query=StreamQuery, gives=STREAM),
+]  # fmt: skip

@@ -1,0 +1,159 @@
+"""Rows of many programs, put aside on the server and then applied as one: for Spark's tasks.
+
+    POST   staged          rows of one task -> a token        DELETE staged?job=   what it staged
+    POST   staged/check    what is wrong with them            GET    staged/{token}
+    POST   staged/commit   all of them, in order of time, once -> what became of them
+
+Rows lie in the database folder, in a folder of the caller's and the channel's own, so nobody else's
+token leads to them; they are nothing until they are committed, and gone when the server ends.
+channel/spool.py and channel/landing.py do the work, in a thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import shutil
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+import pyarrow as pa
+
+from tideline.channel.landing import Landed, Landing
+from tideline.channel.spool import Spool
+from tideline.errors import Closed, InvalidRequest
+from tideline.server.ops import ARROW, Call, Op
+from tideline.server.refusals import Refused
+from tideline.server.tables import answer, check_operations, read_stream, stream_of
+
+__all__ = ["OPS", "forget_staged"]
+
+Order = Literal["time", "arrival"]
+Job = Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9_-]{1,100}$")]
+
+
+class StageQuery(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Whose rows these are, and whether they are ordered by time."""
+
+    job: Job
+    order: Order = "time"
+
+
+class DiscardQuery(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Whose rows to remove; `over`: also those that come later."""
+
+    job: Job
+    over: bool = False
+
+
+class CheckIn(msgspec.Struct, forbid_unknown_fields=True):
+    """Rows to check; `keep` is the job that the bad ones are staged for."""
+
+    tokens: list[str]
+    keep: Job | None = None
+
+
+class CommitIn(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Rows to apply; `once` is a writer and the number of its batch."""
+
+    tokens: list[str]
+    once: tuple[str, Annotated[int, msgspec.Meta(ge=0, lt=1 << 43)]] | None = None
+    order: Order = "time"
+    keep: Job | None = None
+
+
+def _root(hub: Any) -> Path:
+    return Path(hub.db.path) / "staged"
+
+
+def forget_staged(hub: Any) -> None:
+    """Remove everything, at the start and at the end of a server."""
+    shutil.rmtree(_root(hub), ignore_errors=True)
+
+
+def _spool(call: Call) -> Spool:
+    """The caller's own, for this channel."""
+    whose = f"{call.caller.key}\0{call.channel.identity}"
+    folder = _root(call.hub) / hashlib.sha256(whose.encode()).hexdigest()[:32]
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return Spool(folder)
+
+
+def _landing(call: Call) -> Landing:
+    def go_on() -> None:
+        if call.hub.stopping:
+            raise Closed("the server is stopping")
+
+    if call.channel.layout == "poll":
+        raise InvalidRequest("layout 'poll' takes no staged rows", channel=call.channel.name)
+    return Landing(call.channel, _spool(call), go_on)
+
+
+async def stage(call: Call) -> dict[str, str]:
+    table = await call.hub.in_thread(read_stream, call.body)
+    check_operations(call, table)
+    if "at" not in table.column_names or not pa.types.is_timestamp(table["at"].type):
+        raise InvalidRequest("rows are staged with their time: the column at must be timestamps")
+
+    def run() -> str:
+        used = sum(_size(path) for path in _root(call.hub).glob("*/*"))
+        if used + len(call.body) > call.hub.settings.staged_bytes:
+            raise Refused(429, "TooMany", "too many rows are staged: commit or discard some")
+        try:
+            return _spool(call).stage(call.query.job, table.to_batches(), call.query.order)
+        except pa.ArrowException as error:  # columns that have no order
+            raise InvalidRequest(f"rows cannot be put in order: {error}") from None
+
+    return {"token": await call.hub.in_thread(run)}
+
+
+def _size(path: Path) -> int:
+    with contextlib.suppress(OSError):  # removed meanwhile
+        return path.stat().st_size
+    return 0
+
+
+async def check_staged(call: Call) -> Landed:
+    body, landing = call.body, _landing(call)
+    return await call.hub.in_thread(landing.check, body.tokens, body.keep)
+
+
+async def commit_staged(call: Call) -> Landed:
+    body, landing = call.body, _landing(call)
+
+    def run() -> Landed:
+        return landing.commit(body.tokens, once=body.once, order=body.order, keep=body.keep)
+
+    return await call.hub.in_thread(run)
+
+
+async def fetch_staged(call: Call) -> Any:
+    def run() -> pa.Buffer:
+        return stream_of(pa.Table.from_batches(_spool(call).runs([call.names["token"]])))
+
+    try:
+        return answer(await call.hub.in_thread(run), {})
+    except pa.ArrowInvalid:
+        raise InvalidRequest("nothing is staged under this token") from None
+
+
+async def discard_staged(call: Call) -> dict[str, str]:
+    await call.hub.in_thread(_spool(call).discard, call.query.job, call.query.over)
+    return {"discarded": call.query.job}
+
+
+_C = "/v1/channels/{channel}/staged"
+
+OPS = [
+    Op("POST", _C, "Put rows aside for a later commit.", stage, scope="publish", query=StageQuery,
+       takes=ARROW, gives=dict[str, str], large=True),
+    Op("DELETE", _C, "Remove what a job put aside.", discard_staged, scope="publish",
+       query=DiscardQuery, gives=dict[str, str]),
+    Op("POST", f"{_C}/check", "What is wrong with rows that were put aside.", check_staged,
+       scope="publish", takes=(CheckIn,), gives=Landed),
+    Op("POST", f"{_C}/commit", "Apply rows that were put aside as one sequence.", commit_staged,
+       scope="publish", takes=(CommitIn,), gives=Landed),
+    Op("GET", f"{_C}/{{token}}", "Rows that were put aside.", fetch_staged, scope="publish",
+       gives=ARROW),
+]  # fmt: skip

@@ -1,0 +1,257 @@
+"""The routes whose bodies are Arrow IPC streams: apply, scan, journal.
+
+    apply    in: a stream of operations
+             out: two streams, one after the other: the answers, then the rejected rows;
+             `Tideline-Repeated: true` when a writer's batch had landed before
+    scan     out: one stream
+    journal  out: one stream; `Tideline-Position` is where to go on from
+
+A stream from outside is not trusted: its buffers are checked whole before a kernel reads them, and
+compressed ones are refused, because a small one may hide a large one.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Annotated, Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tideline.errors import InvalidRequest
+from tideline.server.channels import place_of, where_of
+from tideline.server.ops import ARROW, Call, Op, Reply
+from tideline.server.refusals import Refused
+from tideline.server.shapes import Time, parse_time
+
+__all__ = ["OPS", "answer", "check_operations", "read_stream", "stream_of"]
+
+_DICTIONARY, _RECORDS = 2, 3  # kinds of an Arrow message
+_HEADER_TYPE, _HEADER = 1, 2  # fields of a message
+_DATA = 1  # field of a dictionary batch
+_COMPRESSION = 3  # field of a record batch
+_PIECE = 1 << 20
+
+
+class ApplyQuery(msgspec.Struct, forbid_unknown_fields=True):
+    """How to apply."""
+
+    once: Annotated[str, msgspec.Meta(description="writer:number, which makes a retry safe.")] | (
+        None
+    ) = None
+
+
+class LandedQuery(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Which batch of which writer."""
+
+    once: Annotated[str, msgspec.Meta(description="writer:number")]
+
+
+class LandedOut(msgspec.Struct):
+    """How many rows of a batch have landed; null when it is done with."""
+
+    rows: int | None
+
+
+class ScanQuery(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """What to scan."""
+
+    kind: str
+    place: str | None = None
+    since: Time | None = None
+    until: Time | None = None
+    where: str | None = None
+
+
+class JournalQuery(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """What to read of the journal."""
+
+    kind: str
+    after: str | None = None
+    upto: str | None = None
+    limit: Annotated[int, msgspec.Meta(ge=1)] = 1_000_000
+
+
+def read_stream(data: bytes) -> pa.Table:
+    """The table of an Arrow stream from outside, checked."""
+    try:
+        for message in pa.ipc.MessageReader.open_stream(pa.py_buffer(data)):
+            if _is_compressed(message.metadata.to_pybytes()):
+                raise InvalidRequest("the stream is compressed: send it uncompressed")
+        with pa.ipc.open_stream(pa.py_buffer(data)) as stream:
+            table = stream.read_all()
+        table.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError, struct.error, IndexError) as error:
+        raise InvalidRequest(f"the body is not an Arrow stream: {error}") from None
+    if table.num_rows > len(data):  # columns without bytes may claim any number of rows
+        raise InvalidRequest("the stream claims more rows than it holds", rows=table.num_rows)
+    return table
+
+
+def _is_compressed(message: bytes) -> bool:
+    """Whether the buffers of an Arrow message (a flatbuffer) are."""
+    root = int.from_bytes(message[:4], "little")
+    kind = _field(message, root, _HEADER_TYPE)
+    header = _table(message, root, _HEADER)
+    if kind is None or header is None:
+        return False
+    if message[kind] == _DICTIONARY:
+        header = _table(message, header, _DATA)
+    elif message[kind] != _RECORDS:
+        return False
+    return header is not None and _field(message, header, _COMPRESSION) is not None
+
+
+def _field(message: bytes, table: int, number: int) -> int | None:
+    """Where a field of a flatbuffer's table lies."""
+    (back,) = struct.unpack_from("<i", message, table)
+    (size,) = struct.unpack_from("<H", message, table - back)
+    if 4 + 2 * number >= size:
+        return None
+    (offset,) = struct.unpack_from("<H", message, table - back + 4 + 2 * number)
+    return table + int(offset) if offset else None
+
+
+def _table(message: bytes, table: int, number: int) -> int | None:
+    """The table that a field names."""
+    at = _field(message, table, number)
+    if at is None:
+        return None
+    (forward,) = struct.unpack_from("<I", message, at)
+    return at + int(forward)
+
+
+def stream_of(*tables: pa.Table) -> pa.Buffer:
+    """Tables as Arrow streams, one after the other."""
+    sink = pa.BufferOutputStream()
+    for table in tables:
+        with pa.ipc.new_stream(sink, table.schema) as stream:
+            stream.write_table(table)
+    return sink.getvalue()
+
+
+class _Pieces:
+    """A large answer, sent as the socket takes it."""
+
+    def __init__(self, data: pa.Buffer, headers: dict[str, str]) -> None:
+        self._data = data
+        self._headers = headers
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        headers = [
+            (b"content-type", ARROW.encode()),
+            (b"content-length", b"%d" % self._data.size),
+            (b"x-content-type-options", b"nosniff"),
+            (b"cache-control", b"no-store"),
+            *((name.lower().encode(), text.encode()) for name, text in self._headers.items()),
+        ]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        view = memoryview(self._data)
+        for first in range(0, len(view), _PIECE):
+            body = bytes(view[first : first + _PIECE])
+            await send({"type": "http.response.body", "body": body, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+
+def answer(data: pa.Buffer, headers: dict[str, str]) -> Any:
+    """Arrow streams as an answer."""
+    if data.size <= _PIECE:
+        return Reply(data=data.to_pybytes(), media=ARROW, headers=headers)
+    return _Pieces(data, headers)
+
+
+def _own(table: pa.Table, user: str | None) -> pa.Table:
+    """The rows of one user (None: all)."""
+    if user is None or "user" not in table.column_names:
+        return table
+    return table.filter(pc.equal(table["user"].cast(pa.string()), user))
+
+
+async def apply(call: Call) -> Any:
+    once = _once(call.query.once)
+    channel, user = call.channel, call.caller.user
+    table = await call.hub.in_thread(read_stream, call.body)
+    call.hub.limits.spend(call.caller, table.num_rows / 100)
+    check_operations(call, table)
+
+    def run() -> tuple[pa.Buffer, bool]:
+        applied = channel.apply(table, once=once)
+        return stream_of(_own(applied.answers, user), applied.rejected), applied.repeated
+
+    data, repeated = await call.hub.in_thread(run)
+    return answer(data, {"Tideline-Repeated": "true"} if repeated else {})
+
+
+def check_operations(call: Call, table: pa.Table) -> None:
+    """Subscriptions in a table belong to any user: that needs a token that may act for any."""
+    caller, name = call.caller, call.names["channel"]
+    if caller.token is None or "op" not in table.column_names:
+        return
+    try:
+        kinds = set(pc.unique(table["op"].cast(pa.string())).to_pylist())
+    except pa.ArrowException:
+        return  # no texts: `Channel.apply` says so
+    if kinds & {"subscribe", "cancel"}:
+        caller.need("subscribe", name)
+        if caller.user is not None:
+            raise Refused(
+                403, "Forbidden", "a token of one user can only publish with apply: subscribe and"
+                " cancel one by one",
+            )  # fmt: skip
+
+
+def _once(text: str | None) -> tuple[str, int] | None:
+    if text is None:
+        return None
+    writer, colon, number = text.rpartition(":")
+    if not colon or not (number.isascii() and number.isdigit()):
+        raise InvalidRequest("once must be writer:number", once=text)
+    return writer, int(number)
+
+
+async def landed(call: Call) -> LandedOut:
+    once = _once(call.query.once)
+    assert once is not None
+    return LandedOut(call.channel.landed(*once))
+
+
+async def scan(call: Call) -> Any:
+    query, channel, user = call.query, call.channel, call.caller.user
+
+    def run() -> pa.Buffer:
+        table = channel.scan(
+            query.kind, place=None if query.place is None else place_of(query.place, channel.space),
+            since=parse_time(query.since, "since"), until=parse_time(query.until, "until"),
+            where=where_of(query.where),
+        )  # fmt: skip
+        return stream_of(_own(table, user))
+
+    return answer(await call.hub.in_thread(run), {})
+
+
+async def journal(call: Call) -> Any:
+    query, channel, user = call.query, call.channel, call.caller.user
+
+    def run() -> tuple[pa.Buffer, str]:
+        table, position = channel.journal(
+            query.kind, after=query.after, upto=query.upto, limit=query.limit
+        )
+        return stream_of(_own(table, user)), position
+
+    data, position = await call.hub.in_thread(run)
+    return answer(data, {"Tideline-Position": position})
+
+
+_C = "/v1/channels/{channel}"
+
+OPS = [
+    Op("POST", f"{_C}/apply", "Run a table of operations in order.", apply, scope="publish",
+       query=ApplyQuery, takes=ARROW, gives=ARROW, large=True),
+    Op("GET", f"{_C}/landed", "How much of a writer's batch has landed.", landed, scope="publish",
+       query=LandedQuery, gives=LandedOut),
+    Op("GET", f"{_C}/scan", "Everything of one kind, as a table.", scan, scope="read",
+       query=ScanQuery, gives=ARROW),
+    Op("GET", f"{_C}/journal", "What was written after a position, as a table.", journal,
+       scope="read", query=JournalQuery, gives=ARROW),
+]  # fmt: skip

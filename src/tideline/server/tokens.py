@@ -1,0 +1,155 @@
+"""Tokens, in a file of the database folder: what they allow, and a hash of their secret.
+
+    token   := "tl_" id (8 hex digits) "_" secret (43 letters: 256 random bits)
+    TOKENS  := a manifest (lsm/manifest.py) {"tokens": [{id, hash, scopes, user, name, made}]}
+
+The secret is shown once, when the token is made. 256 random bits cannot be guessed, so one SHA-256
+is as good as a slow hash. The file may change while a server runs: it looks again (access.py).
+
+Safe from any thread and process: changes take a lock beside the file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import hmac
+import os
+import re
+import secrets
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from tideline.errors import Corruption, InvalidRequest, NotFound
+from tideline.lsm.manifest import Manifest
+
+__all__ = ["SCOPES", "Token", "Tokens"]
+
+SCOPES = ("read", "publish", "subscribe", "admin")
+_TEXT = re.compile(r"tl_([0-9a-f]{8})_([A-Za-z0-9_-]{43})")
+
+
+class Token(msgspec.Struct, frozen=True):
+    """What a token allows."""
+
+    id: str
+    hash: str
+    scopes: tuple[str, ...]
+    user: str | None
+    name: str
+    made: str
+
+    def allows(self, scope: str, channel: str | None) -> bool:
+        """Whether a scope is granted, for one channel or (None) for all.
+
+        >>> token = Token("1", "", ("read:roads", "publish"), None, "", "")
+        >>> token.allows("read", "roads"), token.allows("read", None), token.allows("publish", "x")
+        (True, False, True)
+        """
+        for granted in self.scopes:
+            kind, _, only = granted.partition(":")
+            if kind in (scope, "admin") and (not only or only == channel):
+                return True
+        return False
+
+
+class Tokens:
+    """The tokens of a database folder.
+
+    >>> import tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> tokens = Tokens(Path(folder.name))
+    >>> text, token = tokens.create(["read"], name="page")
+    >>> tokens.match(text).name, tokens.match(text[:-1] + "~")
+    ('page', None)
+    >>> tokens.revoke(token.id); tokens.load()
+    []
+    >>> folder.cleanup()
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = Path(folder) / "TOKENS"
+
+    def load(self) -> list[Token]:
+        """All of them."""
+        document = Manifest(self._path).load()
+        if document is None:
+            return []
+        try:
+            return msgspec.convert(document["tokens"], list[Token])
+        except (KeyError, msgspec.ValidationError) as error:
+            raise Corruption("the tokens cannot be read", file=self._path) from error
+
+    def stamp(self) -> object:
+        """Changes when the file does."""
+        try:
+            found = os.stat(self._path)
+        except FileNotFoundError:
+            return None
+        return found.st_mtime_ns, found.st_ino, found.st_size
+
+    def create(
+        self, scopes: list[str], *, user: str | None = None, name: str = ""
+    ) -> tuple[str, Token]:
+        """Make a token; returns its text, which nobody can tell again, and what is kept of it."""
+        if not scopes:
+            raise InvalidRequest("a token needs a scope", scopes=scopes)
+        for scope in scopes:
+            kind, colon, channel = scope.partition(":")
+            if kind not in SCOPES or bool(colon) != bool(channel):
+                raise InvalidRequest(
+                    f"a scope is one of {', '.join(SCOPES)}, or one with a channel: read:roads",
+                    scope=scope,
+                )
+        if user is not None and not 0 < len(user.encode("utf-8", "replace")) <= 256:
+            raise InvalidRequest("user must be 1 to 256 bytes", user=user)
+        id, secret = secrets.token_hex(4), secrets.token_urlsafe(32)
+        made = datetime.now(UTC).isoformat(timespec="seconds")
+        token = Token(id, _hash(secret), tuple(scopes), user, name, made)
+        with self._changing():
+            self._save([*self.load(), token])
+        return f"tl_{id}_{secret}", token
+
+    def revoke(self, id: str) -> None:
+        """Forget a token; a running server closes its connections."""
+        with self._changing():
+            known = self.load()
+            left = [token for token in known if token.id != id]
+            if len(left) == len(known):
+                raise NotFound("no such token", id=id)
+            self._save(left)
+
+    def match(self, text: str, known: Mapping[str, Token] | None = None) -> Token | None:
+        """The token of a text; None when there is none."""
+        found = _TEXT.fullmatch(text)
+        if found is None:
+            return None
+        if known is None:
+            known = {token.id: token for token in self.load()}
+        token = known.get(found[1])
+        if token is None or not hmac.compare_digest(token.hash, _hash(found[2])):
+            return None
+        return token
+
+    def _save(self, tokens: list[Token]) -> None:
+        Manifest(self._path).save({"tokens": msgspec.to_builtins(tokens)})
+        os.chmod(self._path, 0o600)
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        if not self._path.parent.is_dir():
+            raise NotFound("no such folder", folder=str(self._path.parent))
+        lock = os.open(self._path.with_name("TOKENS.lock"), os.O_CREAT | os.O_RDWR, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(lock)
+
+
+def _hash(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()

@@ -1,0 +1,193 @@
+"""A `Client` on a server: what Spark's readers and writers do, over HTTP.
+
+    describe, scan, journal    one request each; tests on columns are held against the rows here
+    stage                      rows go to the server in pieces; a token names all of them
+    check, commit              the server does it, beside its store: server/staged.py
+
+So tasks on any machine stage in parallel, and one request of the driver makes their rows one
+sequence, at most once with `once`. A server that was started again in between has nothing staged:
+that is `Unavailable`, and Spark runs the batch again.
+
+Needs the extra `client`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from tideline.channel.landing import Landed, Landing, Once
+from tideline.channel.spool import SLICE
+from tideline.clock import from_us
+from tideline.errors import Unavailable
+from tideline.spark.client import Facts, Pushed
+from tideline.spark.local import _document, place_of
+from tideline.spark.pushed import holding, span_of
+
+if TYPE_CHECKING:
+    from tideline.client.channel import RemoteChannel
+    from tideline.client.remote import Remote
+
+__all__ = ["HttpClient"]
+
+_PIECE_BYTES = 16 << 20  # of a request that stages rows
+_PAGE = 100_000  # rows of the journal that are read at a time
+_LAND_S = 1800.0  # a batch of any size is one request
+
+
+class HttpClient:
+    """A store behind a server; rows are staged for one of its channels. One thread at a time."""
+
+    def __init__(self, url: str, token: str | None = None, channel: str = "") -> None:
+        self._staged = channel
+        self._remote = _remote(url, token, 60.0)
+        self._patient = _remote(url, token, _LAND_S)
+        self._channels: dict[str, RemoteChannel] = {}
+
+    # ---- reading ------------------------------------------------------------------------
+
+    def describe(self, channel: str) -> Facts:
+        # Asked every time: a channel may have been dropped and made again.
+        self._channels.pop(channel, None)
+        found = self._channel(channel)
+        return Facts(found.space.spec(), found.layout, found.identity)
+
+    def create(self, channel: str, space: dict[str, Any]) -> None:
+        from tideline.space import space_from_spec
+
+        self._channels[channel] = self._remote.channel(channel, space=space_from_spec(space))
+
+    def scan(
+        self, channel: str, kind: str, *, place: str | None = None, since: int | None = None,
+        until: int | None = None, where: str | None = None, pushed: Sequence[Pushed] = (),
+    ) -> Iterator[pa.RecordBatch]:  # fmt: skip
+        found = self._channel(channel)
+        if kind == "events":
+            first, limit = span_of(pushed, "at")
+            since = first if since is None else since if first is None else max(since, first)
+            until = limit if until is None else until if limit is None else min(until, limit)
+        table = found.scan(
+            kind,
+            place=None if place is None else place_of(place, found.space),
+            since=None if since is None else from_us(since),
+            until=None if until is None else from_us(until),
+            where=None if where is None else _document(where),
+        )
+        yield from holding(table, pushed).to_batches(max_chunksize=SLICE)
+
+    def position(self, channel: str) -> str:
+        return self._channel(channel).position()
+
+    def earliest(self, channel: str, kind: str) -> str:
+        found = self._channel(channel)
+        end = found.position()
+        found.journal(kind, after=end, upto=end, limit=1)  # refuses a kind that is not kept
+        return found.earliest()
+
+    def reach(self, channel: str, kind: str, after: str, upto: str, limit: int) -> str:
+        _, reached = self._channel(channel).journal(kind, after=after, upto=upto, limit=limit)
+        return reached
+
+    def journal(self, channel: str, kind: str, after: str, upto: str) -> Iterator[pa.RecordBatch]:
+        found = self._channel(channel)
+        while after != upto:
+            table, after = found.journal(kind, after=after, upto=upto, limit=_PAGE)
+            yield from table.to_batches(max_chunksize=SLICE)
+
+    # ---- writing ------------------------------------------------------------------------
+
+    def apply(
+        self, channel: str, tables: Iterable[pa.Table | pa.RecordBatch],
+        once: Once | None = None,
+    ) -> Landed:  # fmt: skip
+        return Landing(self._channel(channel), None).apply(tables, once)
+
+    def stage(self, job: str, batches: Iterable[pa.RecordBatch], order: str = "time") -> str:
+        tokens = [
+            self._call("POST", query={"job": job, "order": order}, arrow=piece)["token"]
+            for piece in _pieces(batches)
+        ]
+        return ",".join(tokens)
+
+    def check(self, channel: str, tokens: Sequence[str], *, keep: str | None = None) -> Landed:
+        body = {"tokens": _each(tokens), "keep": keep}
+        return Landed(**self._call("POST", "check", channel=channel, body=body))
+
+    def commit(
+        self, channel: str, tokens: Sequence[str], *, once: Once | None = None,
+        order: str = "time", keep: str | None = None,
+    ) -> Landed:  # fmt: skip
+        body = {"tokens": _each(tokens), "once": once, "order": order, "keep": keep}
+        again = once is not None
+        return Landed(**self._call("POST", "commit", channel=channel, body=body, again=again))
+
+    def fetch(self, token: str) -> Iterator[pa.RecordBatch]:
+        from tideline.client.tables import read_table
+
+        path = ("v1", "channels", self._staged, "staged", token)
+        yield from read_table(self._remote._http.request("GET", *path)).to_batches()
+
+    def discard(self, job: str, over: bool = False) -> None:
+        self._call("DELETE", query={"job": job, "over": "true" if over else None})
+
+    def close(self) -> None:
+        self._remote.close()
+        self._patient.close()
+
+    # ---- inside -------------------------------------------------------------------------
+
+    def _call(self, method: str, *path: str, channel: str = "", **options: Any) -> dict[str, Any]:
+        asked = self._patient if path else self._remote
+        base = ("v1", "channels", channel or self._staged, "staged")
+        found = asked._http.json(method, *base, *path, **options)
+        assert isinstance(found, dict)
+        return found
+
+    def _channel(self, name: str) -> RemoteChannel:
+        found = self._channels.get(name)
+        if found is None:
+            from tideline.client.channel import Facts as Described
+            from tideline.client.channel import RemoteChannel
+
+            http = self._remote._http
+            # Not `Remote.channel`, which would make one that is not there.
+            facts = http.json("GET", "v1", "channels", name, type=Described)
+            found = self._channels[name] = RemoteChannel(http, self._remote._live, facts)
+        return found
+
+
+def _remote(url: str, token: str | None, timeout_s: float) -> Remote:
+    try:
+        from tideline.client.remote import Remote
+    except ModuleNotFoundError as error:
+        raise Unavailable(
+            "a server is reached with more packages: pip install 'tideline[client]'",
+            missing=error.name,
+        ) from None
+    return Remote(url, token, timeout_s, None)
+
+
+def _each(tokens: Sequence[str]) -> list[str]:
+    """The tokens of the pieces."""
+    return [one for token in tokens for one in token.split(",") if one]
+
+
+def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
+    """Rows as Arrow streams that a server takes in one request."""
+    from tideline.client.tables import table_bytes
+
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        rows = max(1, batch.num_rows * _PIECE_BYTES // max(batch.nbytes, 1))
+        for first in range(0, batch.num_rows, rows):
+            part = batch.slice(first, rows)
+            if held and size + part.nbytes > _PIECE_BYTES:
+                yield table_bytes(pa.Table.from_batches(held))
+                held, size = [], 0
+            held.append(part)
+            size += part.nbytes
+    if held:
+        yield table_bytes(pa.Table.from_batches(held))

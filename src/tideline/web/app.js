@@ -1,0 +1,254 @@
+// Puts the page together: find a channel with a map, open its feed, wire the tools.
+//
+//   feed (/v1/watch)  -->  stage (map), figures          what the whole channel does
+//   live (/v1/live)   -->  mine (cards, answers)         what the reader asked for
+//   inspector         -->  REST and live                 what the reader does
+//
+// Nothing on the page is made up: a place, a count or a time is the server's, or the reader's own.
+
+import { Api, Refused, seconds } from "./api.js";
+import { Chart, short } from "./charts.js";
+import { byId, element, setText } from "./dom.js";
+import { Feed } from "./feed.js";
+import { Hands } from "./hands.js";
+import { Inspector } from "./inspector.js";
+import { Live } from "./live.js";
+import { Mine } from "./mine.js";
+import { coordinates, middle, nearestTown } from "./places.js";
+import { Stage } from "./stage.js";
+
+const BANNER_AFTER_MS = 1500; // a short loss is mended before anybody needs to know
+const KNOWN_EVENTS = 5000; // fetched at the start
+const KNOWN_SUBSCRIPTIONS = 20_000; // the list comes whole, about 200 bytes each
+
+const NEW_YORK = { space: { kind: "quadtree", bounds: [-79.8, 40.4, -71.8, 45.1], depth: 9 }, journal_s: 60 };
+
+const load = async (name) => (await fetch(`/assets/${name}`)).json();
+
+async function start() {
+  const api = new Api(askToken);
+  theme();
+  const [land, roads] = await Promise.all([load("land.json"), load("roads.json")]);
+  const channel = await chooseChannel(api);
+  if (!channel) return;
+  const stage = new Stage(byId("map"), channel.space, land, roads);
+  document.addEventListener("tideline:theme", () => stage.recolour());
+  stage.onFrames = (perSecond, longestMs) => {
+    setText(byId("frames"), `${Math.round(perSecond)} frames/s`);
+    byId("frames").title = `${stage.drivers.count} subscriptions on the map; longest frame of the last second ${Math.round(longestMs)} ms`;
+  };
+
+  let mine;
+  const live = new Live(api, channel.name, {
+    changed: () => mine?.update(),
+    answer: (...answer) => mine.add(...answer),
+    note,
+  });
+  mine = new Mine(live, stage, {
+    cards: byId("mine"), hint: byId("mine-hint"), plug: byId("plug"), list: byId("answers"),
+    count: byId("answers-count"), spoken: byId("spoken"),
+  });
+  const inspector = new Inspector(api, channel.name, stage, live, user(), note);
+  const hands = new Hands(stage, byId("map"), {
+    act: (lon, lat) => inspector.act(lon, lat),
+    circle: (lon, lat, metres) => inspector.subscribe(lon, lat, metres),
+    drawing: (metres) => { byId("radius").value = (metres / 1000).toFixed(1); },
+    point: (lon, lat) => readout(stage, roads, lon, lat),
+  });
+  inspector.onTool = (tool) => hands.use(tool);
+  inspector.use("look");
+  byId("zoom-in").addEventListener("click", () => hands.zoom(1.6));
+  byId("zoom-out").addEventListener("click", () => hands.zoom(1 / 1.6));
+  byId("zoom-fit").addEventListener("click", () => stage.view.fit());
+  byId("map").addEventListener("keydown", ({ key }) => {
+    const tool = { l: "look", p: "publish", s: "subscribe" }[key];
+    if (tool) inspector.use(tool);
+  });
+
+  const feed = new Feed(api, channel.name, stage, {
+    state: connection,
+    second: figures(),
+    sampled: (is) => { byId("sampled").dataset.on = String(is); },
+    refused: note,
+    restarted: () => known(api, channel.name, stage),
+  });
+  byId("banner-retry").addEventListener("click", () => {
+    byId("banner").hidden = true;
+    feed.socket.retry();
+    live.socket.retry();
+  });
+}
+
+/** What is valid and open already, so that the map does not start empty. Where there are very many
+ *  subscriptions, those show that are made from now on. */
+async function known(api, channel, stage) {
+  const path = `/v1/channels/${encodeURIComponent(channel)}`;
+  const place = JSON.stringify({ box: stage.view.bounds });
+  try {
+    const { stats } = await api.get(path);
+    if (stats.subscriptions <= KNOWN_SUBSCRIPTIONS) {
+      const { subscriptions } = await api.get(`${path}/subscriptions`).catch(hideForbidden);
+      subscriptions.sort((a, b) => seconds(a.until) - seconds(b.until) || 0); // a driver's last question last
+      for (const subscription of subscriptions) {
+        const where = middle(subscription.place, stage.cells);
+        if (where) stage.tellSubscription(subscription, where, seconds(subscription.until));
+      }
+    }
+    const { events } = await api.get(`${path}/events`, { place, limit: KNOWN_EVENTS });
+    for (const event of events) {
+      const where = middle(event.place, stage.cells);
+      if (where) stage.tellEvent(event.id, where, seconds(event.until), false);
+    }
+  } catch (error) {
+    note(error.message);
+  }
+}
+
+/** A token that only reads may watch, and not list. */
+function hideForbidden(error) {
+  if (error.status !== 403) throw error;
+  return { subscriptions: [] };
+}
+
+/** The channel of ?channel=, else the first whose space is on a map; without any, an offer to make one. */
+async function chooseChannel(api) {
+  for (;;) {
+    try {
+      const listed = await api.get("/v1/channels");
+      const onMap = listed.filter(({ space }) => space.bounds);
+      const wanted = new URLSearchParams(location.search).get("channel");
+      const chosen = onMap.find(({ name }) => name === wanted) ?? onMap[0];
+      const select = byId("channel");
+      select.replaceChildren(...onMap.map(({ name }) => element("option", name === chosen.name ? { selected: "" } : {}, name)));
+      select.addEventListener("change", () => { location.search = new URLSearchParams({ channel: select.value }); });
+      if (chosen) return chosen;
+      await offer("This server has no channel with a map.", "Make the channel roads over New York State", () =>
+        api.call("PUT", "/v1/channels/roads", NEW_YORK));
+    } catch (error) {
+      if (error.status === 401) {
+        await offer("This server asks for a token.", "Enter a token", async () => { api.declined = false; });
+        continue;
+      }
+      if (error instanceof Refused) note(error.message);
+      else connection("waiting", 2);
+      await new Promise((resolve) => { setTimeout(resolve, 2000); });
+    }
+  }
+}
+
+/** Say what is missing, with a button that mends it; resolves when it has. */
+function offer(text, action, mend) {
+  return new Promise((resolve, reject) => {
+    connection("idle");
+    const button = element("button", {
+      type: "button",
+      class: "main",
+      click: () => mend().then(() => { byId("empty").hidden = true; resolve(); }, reject),
+    }, action);
+    byId("empty").replaceChildren(text, element("br"), button);
+    byId("empty").hidden = false;
+  });
+}
+
+function readout(stage, roads, lon, lat) {
+  const town = nearestTown(lon, lat, roads.towns);
+  const cell = stage.view.holds(lon, lat) ? `cell ${stage.cells.name(lon, lat)}` : "outside the channel's bounds";
+  setText(byId("readout"), `${coordinates(lon, lat)}${town ? `, near ${town}` : ""} · ${cell}`);
+}
+
+function figures() {
+  const charts = {
+    events: new Chart(byId("chart-events"), byId("top-events"), [{ colour: "--orange" }]),
+    subscriptions: new Chart(byId("chart-subscriptions"), byId("top-subscriptions"), [{ colour: "--blue" }]),
+    answers: new Chart(byId("chart-answers"), byId("top-answers"), [{ colour: "--orange" }]),
+    latency: new Chart(byId("chart-latency"), byId("top-latency"), [{ colour: "--blue" }, { colour: "--soft", dashed: true }]),
+  };
+  document.addEventListener("tideline:theme", () => Object.values(charts).forEach((chart) => chart.draw()));
+  return ({ events, subscriptions, answers, totals, latency }) => {
+    for (const [name, value] of Object.entries({ events, subscriptions, answers })) {
+      charts[name].add(value);
+      setText(byId(`rate-${name}`), short(value < 10 ? Math.round(value * 10) / 10 : Math.round(value)));
+    }
+    setText(byId("live-events"), short(totals.live_events));
+    setText(byId("live-subscriptions"), short(totals.live_subscriptions));
+    setText(byId("total-answers"), short(totals.answers));
+    charts.latency.add(latency?.p50 ?? null, latency?.p99 ?? null);
+    if (!latency) return; // nobody was told over a connection in this second: the last figures stay
+    setText(byId("latency-p50"), short(latency.p50));
+    setText(byId("latency-p99"), short(latency.p99));
+  };
+}
+
+let lostTimer = 0;
+
+/** The lamp, and after a while the banner. */
+function connection(state, pause = 0) {
+  const words = { open: "Connected", connecting: "Connecting", waiting: "Reconnecting", idle: "Not connected" };
+  byId("status").dataset.state = state;
+  setText(byId("status-text"), words[state]);
+  if (state === "open") {
+    clearTimeout(lostTimer);
+    lostTimer = 0;
+    byId("banner").hidden = true;
+  } else if (state === "waiting") {
+    lostTimer ||= setTimeout(() => {
+      if (byId("status").dataset.state !== "open") banner(`The server does not answer. Trying again every ${Math.max(pause, 1)} to 8 s.`, true);
+    }, BANNER_AFTER_MS);
+  }
+}
+
+function banner(text, retry) {
+  setText(byId("banner-text"), text);
+  byId("banner-retry").hidden = !retry;
+  byId("banner").hidden = false;
+}
+
+let noteTimer = 0;
+
+/** A short message over the map. */
+function note(text) {
+  banner(text, false);
+  clearTimeout(noteTimer);
+  noteTimer = setTimeout(() => {
+    if (byId("banner-retry").hidden) byId("banner").hidden = true;
+  }, 6000);
+}
+
+/** Ask for a token; resolves to null when the reader has none. */
+function askToken(message) {
+  const dialog = byId("token-dialog");
+  setText(byId("token-error"), message);
+  byId("token").value = "";
+  dialog.showModal();
+  return new Promise((resolve) => {
+    byId("token-cancel").onclick = () => dialog.close("");
+    dialog.onclose = () => resolve(dialog.returnValue === "use" ? byId("token").value.trim() : null);
+    dialog.returnValue = "";
+  });
+}
+
+/** The name under which this tab asks, when the token does not say one. */
+function user() {
+  let name = sessionStorage.getItem("tideline.user");
+  if (!name) {
+    name = `page-${crypto.getRandomValues(new Uint32Array(1))[0].toString(36)}`;
+    sessionStorage.setItem("tideline.user", name);
+  }
+  return name;
+}
+
+function theme() {
+  const button = byId("theme");
+  const show = () => {
+    const dark = document.documentElement.dataset.theme === "dark";
+    button.setAttribute("aria-pressed", String(dark));
+    setText(button, dark ? "Light" : "Dark");
+    button.setAttribute("aria-label", dark ? "Use light colours" : "Use dark colours");
+    button.removeAttribute("aria-pressed");
+  };
+  button.addEventListener("click", () => globalThis.tidelineSwitchTheme());
+  document.addEventListener("tideline:theme", show);
+  show();
+}
+
+start();

@@ -1,0 +1,60 @@
+// What the whole channel does, for the map and the counters: /v1/watch, about ten messages a second,
+// made by the server from the channel's journal. A long list is a sample and says of how many (`of`).
+//
+// Rates are differences of the server's running counts over the server's time, per whole second.
+
+import { seconds } from "./api.js";
+import { middle } from "./places.js";
+import { Socket } from "./socket.js";
+
+const SAMPLED_S = 3; // how long the page says so after a message with a sample
+
+export class Feed {
+  /** on: {state(name, pause), second(figures), sampled(yes), restarted(), refused(reason)} */
+  constructor(api, channel, stage, on) {
+    Object.assign(this, { channel, stage, on });
+    this.sampledAt = -Infinity;
+    this.last = null; // {at, counts} of the last whole second
+    this.socket = new Socket(api, "/v1/watch", { channel }, {
+      opened: () => this.on.restarted(),
+      message: (message) => this.#message(message),
+      state: (state, pause) => this.on.state(state, pause),
+      refused: (reason) => this.on.refused(reason),
+    });
+    this.socket.open();
+  }
+
+  #message(message) {
+    if (message.at === undefined) return; // a beat
+    const { stage } = this;
+    const at = seconds(message.at);
+    stage.setTime(at);
+    for (const subscription of message.subscriptions ?? []) {
+      const place = middle(subscription.place, stage.cells);
+      if (place) stage.tellSubscription(subscription, place, seconds(subscription.until));
+    }
+    for (const event of message.events ?? []) {
+      const place = middle(event.place, stage.cells);
+      if (place) stage.tellEvent(event.id, place, seconds(event.until), true);
+    }
+    for (const { subscription, event, kind } of message.answers ?? []) {
+      stage.tellAnswer(subscription, event, kind === "past");
+    }
+    for (const id of message.cancelled ?? []) stage.tellCancelled(id);
+    if (message.of) this.sampledAt = at;
+    this.on.sampled(at - this.sampledAt < SAMPLED_S);
+    if (message.counts) this.#figures(at, message);
+  }
+
+  #figures(at, { counts, latency_ms }) {
+    if (this.last && at - this.last.at < 1) return;
+    if (this.last && at > this.last.at) {
+      const rate = (name) => Math.max(counts[name] - this.last.counts[name], 0) / (at - this.last.at);
+      this.on.second({
+        events: rate("events"), subscriptions: rate("subscriptions"), answers: rate("answers"),
+        totals: counts, latency: latency_ms,
+      });
+    }
+    this.last = { at, counts };
+  }
+}

@@ -1,0 +1,99 @@
+"""Tokens, as a client meets them: shown on every call, refused with the server's words."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tideline
+from tideline.errors import InvalidRequest, NotFound
+from tideline.server import running
+from tideline.server.tokens import Tokens
+
+GUARD_S = 30.0
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[tuple[Any, str, Tokens]]:
+    """A server that needs tokens, and notices quickly when one is revoked."""
+    with tideline.open(tmp_path / "data") as db:
+        tokens = Tokens(db.path)
+        tokens.create(["admin"], name="the operator's")
+        db.channel("roads")
+        with running(db, beat_s=0.05) as url:
+            yield db, url, tokens
+
+
+@pytest.mark.parametrize("token", [None, "wrong", "tl_00000000_" + "x" * 43])
+def test_without_a_good_token_there_is_no_connection(
+    token: str | None, served: tuple[Any, str, Tokens]
+) -> None:
+    with pytest.raises(InvalidRequest, match="token"):
+        tideline.connect(served[1], token=token)
+
+
+def test_a_token_goes_with_every_call(served: tuple[Any, str, Tokens]) -> None:
+    _, url, tokens = served
+    text, _ = tokens.create(["admin"])
+    with tideline.connect(url, token=text) as remote:
+        channel = remote.channel("roads")
+        sub = channel.subscribe("a", user="u")
+        assert [s.id for s in channel.publish("a", {}, id="e").subscriptions] == [sub.id]
+        assert [event.id for event in sub.take()] == ["e"]
+
+
+def test_a_narrow_token_can_do_what_it_is_for(served: tuple[Any, str, Tokens]) -> None:
+    db, url, tokens = served
+    writing, _ = tokens.create(["publish:roads"])
+    reading, _ = tokens.create(["subscribe:roads"], user="ann")
+    with tideline.connect(url, token=reading) as reader, tideline.connect(url, token=writing) as w:
+        sub = reader.channel("roads").subscribe("a", user="ann", id="s")
+        w.channel("roads").publish("a", {}, id="e")
+        assert [event.id for event in sub.take()] == ["e"]
+        db.channel("roads").subscribe("a", user="bob", id="other")
+        assert [s.id for s in reader.channel("roads").subscriptions()] == ["s"]
+        for call in (
+            lambda: reader.channel("roads").publish("a", {}),
+            lambda: reader.channel("roads").subscribe("a", user="bob"),
+            lambda: w.channel("roads").subscribe("a", user="ann"),
+            lambda: w.channel("others"),
+            lambda: w.drop_channel("roads"),
+        ):
+            with pytest.raises((InvalidRequest, NotFound)):
+                call()
+        with pytest.raises(NotFound, match="other"):
+            reader.channel("roads").cancel("other")
+        with pytest.raises(NotFound, match="other"):
+            reader.channel("roads").resume("other")
+    assert sorted(s.id for s in db.channel("roads").subscriptions()) == ["other", "s"]
+
+
+def test_a_revoked_token_ends_iteration_with_the_reason(served: tuple[Any, str, Tokens]) -> None:
+    _, url, tokens = served
+    text, token = tokens.create(["admin"])
+    with tideline.connect(url, token=text) as remote:
+        channel = remote.channel("roads")
+        sub = channel.subscribe("a", user="u", id="s")
+        ends: list[BaseException | None] = []
+
+        def read() -> None:
+            try:
+                for _ in sub:
+                    pass
+                ends.append(None)
+            except BaseException as error:
+                ends.append(error)
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        tokens.revoke(token.id)
+        reader.join(GUARD_S)
+        assert isinstance(ends[0], InvalidRequest)
+        assert "token" in str(ends[0])
+        for call in (sub.take, lambda: channel.publish("a", {}), lambda: channel.resume("s")):
+            with pytest.raises(InvalidRequest, match="token"):
+                call()
