@@ -5,6 +5,8 @@ Each test reads like a transcript. `run` is one command to its end; `Running` is
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import signal
@@ -19,7 +21,7 @@ import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
 
-from tideline.cli.main import main as command
+from tideline.cli.main import main
 
 SOURCE = Path(__file__).resolve().parents[1] / "src"
 NEW_YORK = ["--space", "quadtree", "--bounds", "-79.8,40.4,-71.8,45.1", "--depth", "9"]
@@ -36,11 +38,9 @@ def environment(**more: str) -> dict[str, str]:
 class Done:
     """A finished command: exit code, JSON lines on stdout, text on stderr."""
 
-    def __init__(self, process: subprocess.CompletedProcess[str]) -> None:
-        self.code = process.returncode
-        self.text = process.stdout
-        self.error = process.stderr
-        assert "Traceback" not in self.error
+    def __init__(self, code: Any, text: str, error: str) -> None:
+        self.code, self.text, self.error = code, text, error
+        assert "Traceback" not in error
 
     @property
     def lines(self) -> list[Any]:
@@ -51,20 +51,31 @@ class Done:
 Run = Callable[..., Done]
 
 
+def stream(text: str = "") -> io.TextIOWrapper:
+    return io.TextIOWrapper(io.BytesIO(text.encode()), encoding="utf-8")
+
+
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
+    """`run(words)`: a command, in this process. Starting one takes a second or two; what only a
+    process of its own can show is asked with `start`."""
+
     def command(*words: str, stdin: str | None = None, **env: str) -> Done:
-        done = subprocess.run(
-            [*COMMAND, *words],
-            cwd=tmp_path,
-            env=environment(**env),
-            input="" if stdin is None else stdin,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
-        return Done(done)
+        out, error = stream(), stream()
+        with (
+            pytest.MonkeyPatch.context() as patch,
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(error),
+            pytest.raises(SystemExit) as ended,
+        ):
+            patch.chdir(tmp_path)
+            patch.delenv("DEMO_S", raising=False)
+            for name, value in env.items():
+                patch.setenv(name, value)
+            patch.setattr(sys, "stdin", stream(stdin or ""))
+            main(list(words))
+        texts = [each.seek(0) or each.read() for each in (out, error)]
+        return Done(ended.value.code, *texts)
 
     return command
 
@@ -396,16 +407,12 @@ WRONG: list[tuple[list[str], int, str]] = [
 
 
 def test_an_error_is_one_line_and_an_exit_code(
-    roads: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    roads: Run,
 ) -> None:
-    """In this process: to start one for each takes a minute, and other tests do that."""
-    monkeypatch.chdir(tmp_path)
     for words, code, kind in WRONG:
-        with pytest.raises(SystemExit) as ended:
-            command(list(words))
-        said = capsys.readouterr()
-        assert (ended.value.code, said.out) == (code, ""), (words, said.err)
-        [line] = said.err.splitlines()
+        done = roads(*words)
+        assert (done.code, done.text) == (code, ""), (words, done.error)
+        [line] = done.error.splitlines()
         assert line.startswith(f"tideline: {kind}: "), words
     assert roads("stats", "data", "roads").lines[0]["events"] == 0
 
