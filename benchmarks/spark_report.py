@@ -98,7 +98,7 @@ def _match(data: Part) -> str:
         f"{data['seconds']:.0f} s, windows of 10 s back and 10 s ahead, {data['files']} "
         f"micro-batches; two tasks unless said otherwise; the median of {data['rounds']} rounds by "
         "turns. A rate is rows of both sides over the time of the whole query, from its start to "
-        "its end, answers written to Parquet; `running` is that of the median micro-batch, which is "
+        "its end, answers in Parquet; `running` is that of the median micro-batch, which is "
         f"what a stream that goes on for hours sees. Goal: {GOAL_MATCH:,} rows/s and 3 times the "
         "join on RocksDB.\n\n"
         + markdown_table(head, rows)
