@@ -147,7 +147,8 @@ def test_a_worker_that_cannot_write_says_why(spark: Any, tmp_path: Path) -> None
     object.__setattr__(parts.workload, "start_us", 10**18)  # found out by the worker
     with pytest.raises(Unavailable, match=r"goes on where it stopped.*year 10000"):
         save(spark, parts)
-    assert not list((tmp_path / "out").glob("*part*"))
+    # No part; the draft of a worker that is still giving up may be there for a moment.
+    assert not list((tmp_path / "out").glob("part-*"))
 
 
 def test_what_spark_reads_is_what_apply_takes(tmp_path: Path, open_channel: Any) -> None:
