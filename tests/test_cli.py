@@ -62,20 +62,23 @@ def run(tmp_path: Path) -> Run:
 
     def command(*words: str, stdin: str | None = None, **env: str) -> Done:
         out, error = stream(), stream()
+        code: Any = None
         with (
             pytest.MonkeyPatch.context() as patch,
             contextlib.redirect_stdout(out),
             contextlib.redirect_stderr(error),
-            pytest.raises(SystemExit) as ended,
         ):
             patch.chdir(tmp_path)
             patch.delenv("DEMO_S", raising=False)
             for name, value in env.items():
                 patch.setenv(name, value)
             patch.setattr(sys, "stdin", stream(stdin or ""))
-            main(list(words))
+            try:
+                main(list(words))
+            except SystemExit as ended:
+                code = ended.code
         texts = [each.seek(0) or each.read() for each in (out, error)]
-        return Done(ended.value.code, *texts)
+        return Done(code, *texts)
 
     return command
 
