@@ -130,8 +130,15 @@ def _summary(lines: list[dict[str, Any]]) -> dict[str, Any]:
         "all_rows_per_s": rates,
         "answers": lines[0]["answers"],
         "right": all(line["right"] for line in lines),
+        # The last micro-batch has no rows, it only tells that time has gone on: it is left out.
         "batch_ms": statistics.median(
-            [b["durationMs"]["triggerExecution"] for line in lines for b in line["batches"]] or [0]
+            [
+                b["durationMs"]["triggerExecution"]
+                for line in lines
+                for b in line["batches"]
+                if b["numInputRows"]
+            ]
+            or [0]
         ),
     }
 

@@ -27,7 +27,7 @@ from tideline.errors import (
     TidelineError,
     Unavailable,
 )
-from tideline.spark import gate, local, share, wire
+from tideline.spark import gate, reading, share, wire
 from tideline.spark.client import connect
 from tideline.spark.remote import GateClient
 
@@ -68,7 +68,7 @@ def client(shared: Any) -> Iterator[GateClient]:
 def small(monkeypatch: Any) -> None:
     """Slices of a thousand rows, so that few rows make many."""
     monkeypatch.setattr(landing, "SLICE", 1000)
-    monkeypatch.setattr(local, "SLICE", 1000)
+    monkeypatch.setattr(reading, "SLICE", 1000)
 
 
 def ids(client: GateClient, **options: Any) -> list[str]:

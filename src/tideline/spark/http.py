@@ -19,12 +19,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tideline.channel.landing import Landed, Landing, Once
-from tideline.channel.spool import SLICE
-from tideline.clock import from_us
 from tideline.errors import Unavailable
-from tideline.spark.client import Facts, Pushed
-from tideline.spark.local import _document, place_of
-from tideline.spark.pushed import holding, span_of
+from tideline.spark.client import Facts
+from tideline.spark.reading import Reading
 
 if TYPE_CHECKING:
     from tideline.client.channel import RemoteChannel
@@ -33,11 +30,10 @@ if TYPE_CHECKING:
 __all__ = ["HttpClient"]
 
 _PIECE_BYTES = 16 << 20  # of a request that stages rows
-_PAGE = 100_000  # rows of the journal that are read at a time
 _LAND_S = 1800.0  # a batch of any size is one request
 
 
-class HttpClient:
+class HttpClient(Reading):
     """A store behind a server; rows are staged for one of its channels. One thread at a time."""
 
     def __init__(self, url: str, token: str | None = None, channel: str = "") -> None:
@@ -58,43 +54,6 @@ class HttpClient:
         from tideline.space import space_from_spec
 
         self._channels[channel] = self._remote.channel(channel, space=space_from_spec(space))
-
-    def scan(
-        self, channel: str, kind: str, *, place: str | None = None, since: int | None = None,
-        until: int | None = None, where: str | None = None, pushed: Sequence[Pushed] = (),
-    ) -> Iterator[pa.RecordBatch]:  # fmt: skip
-        found = self._channel(channel)
-        if kind == "events":
-            first, limit = span_of(pushed, "at")
-            since = first if since is None else since if first is None else max(since, first)
-            until = limit if until is None else until if limit is None else min(until, limit)
-        table = found.scan(
-            kind,
-            place=None if place is None else place_of(place, found.space),
-            since=None if since is None else from_us(since),
-            until=None if until is None else from_us(until),
-            where=None if where is None else _document(where),
-        )
-        yield from holding(table, pushed).to_batches(max_chunksize=SLICE)
-
-    def position(self, channel: str) -> str:
-        return self._channel(channel).position()
-
-    def earliest(self, channel: str, kind: str) -> str:
-        found = self._channel(channel)
-        end = found.position()
-        found.journal(kind, after=end, upto=end, limit=1)  # refuses a kind that is not kept
-        return found.earliest()
-
-    def reach(self, channel: str, kind: str, after: str, upto: str, limit: int) -> str:
-        _, reached = self._channel(channel).journal(kind, after=after, upto=upto, limit=limit)
-        return reached
-
-    def journal(self, channel: str, kind: str, after: str, upto: str) -> Iterator[pa.RecordBatch]:
-        found = self._channel(channel)
-        while after != upto:
-            table, after = found.journal(kind, after=after, upto=upto, limit=_PAGE)
-            yield from table.to_batches(max_chunksize=SLICE)
 
     # ---- writing ------------------------------------------------------------------------
 

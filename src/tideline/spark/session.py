@@ -195,8 +195,8 @@ def _start(
             "spark.driver.memory": memory or (_java_memory or [_memory_text()])[0],
             "spark.local.dir": str(folder / "local"),
             "spark.sql.shuffle.partitions": str(_tasks(master)),
-            # The other one starts a process (readlink, chmod) for every file of a checkpoint:
-            # some thirty a micro-batch, a fifth of its time.
+            # The other one starts processes (readlink, chmod) for every file of a checkpoint:
+            # some thirty a micro-batch. docs/decisions/0025
             "spark.sql.streaming.checkpointFileManagerClass": (
                 "org.apache.spark.sql.execution.streaming.checkpointing"
                 ".FileSystemBasedCheckpointFileManager"

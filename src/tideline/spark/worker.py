@@ -1,8 +1,8 @@
 """What Spark's Python workers need to stay quick.
 
 A worker is a process that runs task after task, and Spark collects its garbage after each.
-That looks at every object there is: some hundred thousand of loaded modules, a tenth of a
-second each time. Once the modules of a kind of work are loaded they never go, so they are
+That looks at every object there is: 130,000 of loaded modules, 35 to 48 ms each time were
+seen. Once the modules of a kind of work are loaded they never go, so they are
 taken out of the collector's sight.
 """
 
