@@ -196,6 +196,8 @@ def _median(lines: list[dict[str, Any]]) -> dict[str, Any]:
 
 # --- single calls ---
 
+SINGLE_FILL = 50_000
+SINGLE_BLOCK = 500
 
 class KernelClock:
     """Times the kernels that a single call runs, by standing in for them."""
@@ -229,7 +231,9 @@ class KernelClock:
 def measure_single(calls: int) -> dict[str, Any]:
     """Latency of `publish` and `subscribe`, one by one, bodies given as dicts.
 
-    First with a clock around the kernels alone, then the same number of calls without.
+    First the channel is filled to what it holds from then on: 50,000 operations are 10 s, the
+    reach of a subscription. Then blocks of calls by turns, with a clock around the kernels alone
+    and without: both see the same channel and the same load of the machine.
     """
     path = common.workload_file("slow_3to1", common.build_limit(None))
     workload = limitfile.read(path)
@@ -253,19 +257,22 @@ def measure_single(calls: int) -> dict[str, Any]:
             channel.subscribe(place, user=user, since_s=-10, until_s=10)
             return "subscribe", time.perf_counter_ns() - begin
 
-        with KernelClock() as kernels:
-            for k in range(calls):
-                kernels.spent_ns = 0
-                kind, _ = call(k)
-                kernel_ns[kind].append(kernels.spent_ns)
-        for k in range(calls, 2 * calls):
-            kind, spent = call(k)
-            spent_ns[kind].append(spent)
+        for k in range(SINGLE_FILL):
+            call(k)
+        for begin in range(SINGLE_FILL, SINGLE_FILL + 2 * calls, 2 * SINGLE_BLOCK):
+            with KernelClock() as kernels:
+                for k in range(begin, begin + SINGLE_BLOCK):
+                    kernels.spent_ns = 0
+                    kind, _ = call(k)
+                    kernel_ns[kind].append(kernels.spent_ns)
+            for k in range(begin + SINGLE_BLOCK, begin + 2 * SINGLE_BLOCK):
+                kind, spent = call(k)
+                spent_ns[kind].append(spent)
         database.close()
     outcome: dict[str, Any] = {}
     for kind in names:
         median, p99 = np.percentile(spent_ns[kind], [50, 99]) / 1000
-        kernel = float(np.median(kernel_ns[kind][calls // 20 :])) / 1000
+        kernel = float(np.median(kernel_ns[kind])) / 1000
         outcome[kind] = {
             "calls": len(spent_ns[kind]), "median_us": median, "p99_us": p99, "kernel_us": kernel,
         }  # fmt: skip

@@ -170,15 +170,15 @@ def test_workers_killed_all_the_time_change_no_answer(files: Files, spark: Any) 
     while True:
         query = files.start(match(*files.streams(), space=QUAD, buckets=4, levels=3))
         try:
-            while not query.awaitTermination(draw.uniform(0.5, 2.0)):
+            # From before the first micro-batch to after several; then it is let go to the end.
+            while not query.awaitTermination(draw.uniform(0.5, 4.0)):
                 there = workers(spark)
-                if there:
+                if there and failures < 12:
                     os.kill(draw.choice(there), signal.SIGKILL)
             break
         except Exception:
             failures += 1
-            assert failures < 60
-    assert failures > 0
+    assert failures > 1
     assert files.answers() == want
 
 

@@ -68,6 +68,30 @@ def test_workers_import_this_tideline_and_share_its_kernels(spark: Any) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.spark
+def test_workers_import_pyspark_as_it_is_installed(spark: Any) -> None:
+    import pyspark
+
+    def where(_: Any) -> Any:
+        import pyspark
+
+        yield pyspark.__file__
+
+    found = spark.sparkContext.parallelize([0], 1).mapPartitions(where).collect()
+    assert found == [pyspark.__file__]  # not out of the zip, where nothing is compiled
+
+
+def test_a_pyspark_that_workers_would_not_find_keeps_its_zip(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    module = importlib.import_module("tideline.spark.session")
+
+    monkeypatch.setattr(module.site, "getsitepackages", lambda: [str(tmp_path)])
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    assert not module._home(tmp_path / "home")
+    assert not (tmp_path / "home").exists()
+
+
 def test_a_process_has_one_session(spark: Any) -> None:
     assert start() is spark
     assert start(master="local[2]", memory="1g") is spark

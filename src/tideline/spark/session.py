@@ -9,7 +9,8 @@ What it sees to, so that nobody has to remember it:
     logs       errors only, on standard error; no progress bar
     state      RocksDB with changelog checkpoints; shuffles of as many parts as there are cores
     data       Arrow between the JVM and Python, times in UTC, filters handed to the source
-    workers    this Python; they import the `tideline` that runs here, and share its kernels
+    workers    this Python; they import the `tideline` that runs here, and share its kernels;
+               they import `pyspark` as it is installed, not out of Spark's zip (`_home`)
     files      in one temporary folder, gone when the process ends; web page off; loopback only
     source     the format `tideline` is registered
 
@@ -27,9 +28,11 @@ from __future__ import annotations
 import atexit
 import contextlib
 import fcntl
+import importlib.util
 import os
 import re
 import shutil
+import site
 import subprocess
 import sys
 import tempfile
@@ -174,7 +177,10 @@ def _start(
     settings = {
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
-        "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",  # what the store takes at once
+        # With a limit of bytes Spark adds up a batch's bytes again at every row. So the limit is of
+        # rows: few enough that bodies as large as they may be still fit. docs/decisions/0033
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "4096",
+        "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
         "spark.sql.python.filterPushdown.enabled": "true",
         "spark.sql.streaming.stateStore.providerClass": (
             "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -274,6 +280,8 @@ def _environment(folder: Path, *, local: bool) -> Iterator[None]:
     chosen = {"PYSPARK_PYTHON": sys.executable}
     if local:
         chosen["SPARK_LOCAL_IP"] = "127.0.0.1"
+        if not {"SPARK_HOME", "PYSPARK_PYTHON"} & os.environ.keys() and _home(folder / "spark"):
+            chosen["SPARK_HOME"] = str(folder / "spark")
     if "SPARK_CONF_DIR" not in os.environ:  # a folder of somebody's own has their log settings
         chosen["SPARK_CONF_DIR"] = str(folder / "conf")
     wanted |= {name: value for name, value in chosen.items() if name not in os.environ}
@@ -287,6 +295,26 @@ def _environment(folder: Path, *, local: bool) -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+
+
+def _home(home: Path) -> bool:
+    """Make a home of Spark without its zip of Python modules; False if workers need that.
+
+    Workers look into the zip first, and modules in a zip are compiled at every start: 0.8 s
+    instead of 0.3 s until `pyspark` is imported, in a process that each query waits for.
+    docs/decisions/0033
+    """
+    spec = importlib.util.find_spec("pyspark")
+    installed = Path(spec.origin).parent if spec is not None and spec.origin else None
+    paths = [*site.getsitepackages(), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    if installed is None or not (installed / "jars").is_dir():
+        return False
+    if str(installed.parent) not in paths:  # a worker would not find it
+        return False
+    home.mkdir()
+    for name in ("bin", "jars", "sbin"):
+        (home / name).symlink_to(installed / name)
+    return True
 
 
 # ---- the temporary folder ---------------------------------------------------------------
