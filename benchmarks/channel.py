@@ -199,6 +199,7 @@ def _median(lines: list[dict[str, Any]]) -> dict[str, Any]:
 SINGLE_FILL = 50_000
 SINGLE_BLOCK = 500
 
+
 class KernelClock:
     """Times the kernels that a single call runs, by standing in for them."""
 
