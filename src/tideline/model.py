@@ -8,7 +8,7 @@ and decodes them when asked: most callers look at few of them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -90,6 +90,34 @@ class Event:
         return f"Event(id={self.id!r}, place={self.place!r}, at={self.at}, body={self.body!r})"
 
 
+class LateEvent(Event):
+    """An event that became an answer after it had arrived: a prolonged window let it in.
+
+    >>> event = Event("e1", "a/1", 1_000_000, 6_000_000, 7, body={"n": 1})
+    >>> late = LateEvent.of(event, 9)
+    >>> late.token, late == event
+    ('000000000000000009.000000000000000007', True)
+    """
+
+    __slots__ = ("found",)
+    found: int
+
+    @classmethod
+    def of(cls, event: Event, found: int) -> LateEvent:
+        """An event, found by the record with a seq."""
+        late = cls(
+            event.id, event.place, event.at_us, event.until_us, event.seq,
+            body=event._body, raw=event._raw,
+        )  # fmt: skip
+        late.found = found
+        return late
+
+    @property
+    def token(self) -> str:
+        """Where a subscriber stands after this event: after what came before it was let in."""
+        return f"{self.found:018d}.{self.seq:018d}"
+
+
 class Subscriber(NamedTuple):
     """Who must be told: a subscription and its user."""
 
@@ -136,6 +164,8 @@ class SubscriptionInfo:
     until_us: int
     where: dict[str, Any] | None
     unseen: bool
+    cursor: str = field(default="", compare=False, repr=False)
+    """Where a list that ends with this one goes on, for `Channel.subscriptions`."""
 
     @property
     def since(self) -> datetime | None:

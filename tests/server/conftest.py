@@ -13,6 +13,7 @@ import pytest
 
 import tideline
 from tideline.server import running
+from tideline.server.tokens import Tokens
 from tideline.testing import ManualClock
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -73,3 +74,26 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., tuple[Any, str]]]:
             return database, stack.enter_context(running(database, **settings))
 
         yield factory
+
+
+@pytest.fixture
+def guarded(serve: Callable[..., Any], tmp_path: Path) -> dict[str, Any]:
+    """A server with tokens: two channels, a token for each role."""
+    (tmp_path / "data").mkdir()
+    tokens = Tokens(tmp_path / "data")
+    made = {
+        name: tokens.create(scopes, user=user)[0]
+        for name, scopes, user in [
+            ("admin", ["admin"], None),
+            ("service", ["read", "publish", "subscribe"], None),
+            ("reader", ["read:roads"], None),
+            ("publisher", ["publish:roads"], None),
+            ("ann", ["read", "publish", "subscribe:roads"], "ann"),
+            ("bob", ["read", "publish", "subscribe:roads"], "bob"),
+            ("owner", ["admin:roads"], None),
+        ]
+    }
+    database, url = serve(beat_s=0.1)
+    for name in ("roads", "news"):
+        database.channel(name, journal_s=600)
+    return {"database": database, "url": url, "tokens": tokens, **made}

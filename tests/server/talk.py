@@ -15,10 +15,13 @@ from types import TracebackType
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from websockets.exceptions import ConnectionClosed
+import pytest
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
 WAIT_S = 30.0
+ROADS = "/v1/channels/roads"
+EVENT = {"place": "a", "body": 1, "ttl_s": 60}
 
 
 class Answer(NamedTuple):
@@ -155,3 +158,15 @@ def eventually(check: Any, wait_s: float = WAIT_S) -> Any:
             return found
         assert time.monotonic() < limit, "it did not happen in time"
         time.sleep(0.005)
+
+
+def as_(guarded: dict[str, Any], who: str) -> Api:
+    return Api(guarded["url"], guarded[who])
+
+
+def refused_socket(url: str, path: str = "/v1/live", **options: Any) -> tuple[int, str]:
+    with pytest.raises(InvalidStatus) as refused:
+        Talk(url, path, **options)
+    response = refused.value.response
+    assert response.body is not None
+    return response.status_code, json.loads(response.body)["error"]["kind"]

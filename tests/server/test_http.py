@@ -258,7 +258,7 @@ def test_what_is_not_there_is_404_and_the_wrong_method_405(api: Api, path: str) 
     assert answer.error == (405, "NotAllowed")
     assert answer.headers["allow"] == "GET"
     assert api.post("/v1/channels/nobody/events", {"place": "a", "body": 1}).status == 404
-    assert api.get("/v1/live").error == (404, "NotFound")
+    assert api.get("/v1/live").error == (426, "NotAllowed")
 
 
 def test_the_layout_poll_stores_no_subscriptions(api: Api, database: Any) -> None:

@@ -224,6 +224,8 @@ def test_backup_of_a_running_server_and_restore(
     assert found == list(range(len(found)))
     assert len(found) >= 50
     assert Tokens(tmp_path / "fresh").match(text) is not None
+    for folder in ("copy", "fresh"):  # hashes, and still nobody else's to read
+        assert (tmp_path / folder / "TOKENS").stat().st_mode & 0o077 == 0
     # And what goes wrong.
     again = command("backup", url, str(tmp_path / "copy"), "--token", text)
     assert (again.returncode, "new folder" in again.stderr) == (2, True)
@@ -329,3 +331,27 @@ def test_serve_refuses_what_is_wrong(tmp_path: Path, command: Command) -> None:
         done = command("serve", folder, *options)
         assert done.returncode == 2, options
         assert done.stderr.startswith("tideline: InvalidRequest: "), done.stderr
+
+
+def test_token_commands_on_what_is_no_folder(tmp_path: Path, command: Command) -> None:
+    for words in (["list"], ["revoke"]):
+        where = [str(tmp_path / "nothing"), *(["x"] if words == ["revoke"] else [])]
+        done = command("token", *words, *where)
+        assert (done.returncode, "no such folder" in done.stderr) == (3, True)
+    assert not (tmp_path / "nothing").exists()
+    (tmp_path / "file").write_text("x")
+    done = command("token", "create", str(tmp_path / "file"), "--scope", "read")
+    assert (done.returncode, "not a folder" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["--body-mb", "nan"], ["--batch-mb", "inf"], ["--body-mb", "-1"], ["--rate", "nan"],
+     ["--head-timeout", "0"], ["--origin", "*"], ["--allow-host", "http://x"], ["--port", "-1"],
+     ["--log", "loud"]],
+)  # fmt: skip
+def test_wrong_options_of_serve_are_refused(
+    options: list[str], tmp_path: Path, command: Command
+) -> None:
+    done = command("serve", str(tmp_path / "data"), *options)
+    assert (done.returncode, "InvalidRequest" in done.stderr) == (2, True), done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -124,3 +125,31 @@ def test_what_was_staged_is_gone_with_the_server(serve: Any, tmp_path: Path) -> 
     assert list((tmp_path / "data" / "staged").glob("*/*"))
     with running(database):  # a start removes what a killed one left
         assert not (tmp_path / "data" / "staged").exists()
+
+
+def test_staged_rows_count_against_the_rate(serve: Any) -> None:
+    database, url = serve(rate_per_s=100)
+    channel = database.channel("c")
+    api, path = Api(url), "/v1/channels/c"
+    large = part(0, 15_000)  # 150 operations: a second and a half's worth
+
+    def until_taken(call: Any) -> tuple[Any, int]:
+        """The first answer that is no refusal, and how often it was refused before."""
+        for tries in range(1_000):
+            answer = call()
+            if answer.status != 429:
+                return answer, tries
+            assert answer.error == (429, "TooMany")
+            assert int(answer.headers["retry-after"]) >= 1
+            time.sleep(0.02)
+        raise AssertionError("it was never taken")
+
+    token = stage(api, path, large)
+    refused = api.post(f"{path}/staged?job=j", data=part(0, 1))
+    assert refused.error == (429, "TooMany")
+    for call in ("check", "commit"):  # each goes through all rows again
+        where = f"{path}/staged/{call}"
+        answer, tries = until_taken(lambda where=where: api.post(where, {"tokens": [token]}))
+        assert (answer.json["rows"], tries > 0) == (15_000, True)
+    assert api.get(path).error == (429, "TooMany")
+    assert len(channel.scan("events")) == 15_000

@@ -10,10 +10,10 @@ Layout `poll` stores no subscriptions: see channel/poll.py.
 from __future__ import annotations
 
 import hashlib
-import re
 import secrets
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -23,20 +23,23 @@ from tideline.channel import batch
 from tideline.channel.answers import Answers, holding
 from tideline.channel.checks import (
     check_flag,
+    check_limit,
     check_text,
     check_time,
     encode_body,
+    read_cursor,
     same_json,
     same_window,
     window,
 )
 from tideline.channel.codec import Row, read_rows, write_row
 from tideline.channel.engine import Engine
-from tideline.channel.found import Found
+from tideline.channel.found import Found, in_order
 from tideline.channel.journal import journal, text_of
 from tideline.channel.notes import check_once, listed_note
 from tideline.channel.poll import Poller
 from tideline.channel.prolong import prolong
+from tideline.channel.resume import missed, read_token
 from tideline.channel.scan import scan
 from tideline.channel.subscription import Handles, Subscription
 from tideline.clock import FOREVER, Clock, span_us, to_us
@@ -52,7 +55,6 @@ from tideline.where import Condition, parse, parse_text
 __all__ = ["Channel"]
 
 _ONE = np.zeros(1, np.int64)
-_TOKEN = re.compile(r"[0-9]{18}")
 
 
 class Channel:
@@ -328,7 +330,9 @@ class Channel:
             _, position = engine.write_one(words)
             if position is None:
                 raise NotFound("no such subscription", id=id)
-            handle = self._handles.pop(int(self._buffer_word(words_at.R_AT)))
+            seq = self._buffer_word(words_at.R_AT)
+            engine.lineage.forget(seq)
+            handle = self._handles.pop(seq)
         if handle is not None:
             handle._end("cancelled")
         if engine.store.sync:
@@ -402,10 +406,7 @@ class Channel:
         """
         encoded = self.space.encode(place)
         condition = parse(where, delta=True)
-        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int)):
-            raise InvalidRequest("limit must be a whole number", limit=limit)
-        if limit is not None and limit < 0:
-            raise InvalidRequest("limit must not be negative", limit=limit)
+        check_limit(limit)
         now = self.clock.now()
         since_us, until_us = window(now, since_s, since, until_s, until, earliest=True)
         with self._engine.lock:
@@ -443,17 +444,35 @@ class Channel:
         packed = engine.pack(words_at.EVENTS, engine.call.event_refs[codes])
         return Found(packed, self._event, before)
 
-    def subscriptions(self, user: str | None = None) -> list[SubscriptionInfo]:
-        """The live subscriptions, of one user or of all, in order of arrival."""
-        owner = None if user is None else check_text(user, "user")
-        with self._engine.lock:
+    def subscriptions(
+        self, user: str | None = None, *, limit: int | None = None, after: str | None = None
+    ) -> list[SubscriptionInfo]:
+        """The live subscriptions, of one user or of all, in order of arrival.
+
+        At most `limit` of them, those that come `after` the cursor of one listed before. One that
+        is prolonged moves to the end: in a list made in parts it may come twice, never not at all.
+
+        >>> import tideline
+        >>> with tideline.open(":memory:") as db:
+        ...     roads = db.channel("roads")
+        ...     subs = [roads.subscribe("I-87", user="ann", id=id, until_s=60) for id in "abc"]
+        ...     first = roads.subscriptions(limit=2)
+        ...     rest = roads.subscriptions(limit=2, after=first[-1].cursor)
+        ...     [[info.id for info in part] for part in (first, rest)]
+        [['a', 'b'], ['c']]
+        """
+        if user is not None:
+            check_text(user, "user")
+        check_limit(limit, 1)
+        start = read_cursor(after)
+        engine = self._engine
+        with engine.lock:
             self._check_open()
-            rows = self._list_subscriptions()
-        return [
-            self._info(row)
-            for row in sorted(rows, key=lambda row: row.seq)
-            if owner is None or row.user == user
-        ]
+            now = engine.now(self.clock.now())
+            refs = engine.list_records(words_at.SUBS, now, -FOREVER, FOREVER)
+            packed = engine.pack(words_at.SUBS, refs).tobytes() if len(refs) else b""
+        rows = (row for row in in_order(packed, start) if user is None or row.user == user)
+        return [self._info(row) for row in islice(rows, limit)]
 
     def subscription(self, id: str) -> SubscriptionInfo:
         """One live subscription; `NotFound` if there is none with this id (any more).
@@ -488,13 +507,8 @@ class Channel:
             row.until,
             parse_text(row.text, delta=True).document or None,
             bool(row.flags & words_at.R_UNSEEN),
+            f"{row.seq:018d}",
         )
-
-    def _list_subscriptions(self) -> list[Row]:
-        engine = self._engine
-        now = engine.now(self.clock.now())
-        refs = engine.list_records(words_at.SUBS, now, -FOREVER, FOREVER)
-        return read_rows(engine.pack(words_at.SUBS, refs)) if len(refs) else []
 
     def resume(self, id: str, after: str | None = None) -> Subscription:
         """A stored subscription given back, with what it missed since `after`.
@@ -503,11 +517,7 @@ class Channel:
         everything the subscription was answered with that is still valid.
         """
         ident = check_text(id, "id")
-        seen = -1
-        if after is not None:
-            if not isinstance(after, str) or not _TOKEN.fullmatch(after):
-                raise InvalidRequest("after must be the token of an event", after=after)
-            seen = int(after)
+        place = read_token(after)
         if self._poller is not None:
             raise NotFound("layout 'poll' stores no subscriptions", id=id)
         engine = self._engine
@@ -515,31 +525,13 @@ class Channel:
             self._check_open()
             now = engine.now(self.clock.now())
             row = self._stored(ident, now)
-            missed = self._missed(row, now, seen)
+            found = missed(self, row, now, place)
             old = self._handles.get(row.seq)
-            handle = self._handle(row, lambda: missed)
+            handle = self._handle(row, lambda: found)
             self._handles.add(handle)
         if old is not None:
             old._end("replaced")
         return handle
-
-    def _missed(self, row: Row, now: int, after: int) -> Sequence[Event]:
-        """What a stored subscription was answered with after a token (the lock is held)."""
-        condition = parse_text(row.text, delta=True)
-        unseen = bool(row.flags & words_at.R_UNSEEN)
-        # One that was prolonged has had several records: each speaks for the events of its time.
-        seqs = self._engine.lineage.of(row.seq) if unseen else [row.seq]
-        parts: list[Sequence[Event]] = []
-        for seq, following in zip(seqs, [*seqs[1:], FOREVER], strict=True):
-            if after < following - 1:
-                found = self._find(
-                    row.place, row.first, row.until, now, after=after, before=following,
-                    condition=condition, flags=words_at.R_UNSEEN if unseen else 0, user=row.user,
-                    seq=seq,
-                )  # fmt: skip
-                parts.append(found)
-                after = max(after, following - 1)
-        return parts[0] if len(parts) == 1 else [event for part in parts for event in part]
 
     # ---- batches ---------------------------------------------------------------------------------
 

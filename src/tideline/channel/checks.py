@@ -18,9 +18,11 @@ __all__ = [
     "BODY_LIMIT_BYTES",
     "ID_LIMIT_BYTES",
     "check_flag",
+    "check_limit",
     "check_text",
     "check_time",
     "encode_body",
+    "read_cursor",
     "same_json",
     "same_window",
     "window",
@@ -63,6 +65,25 @@ def _has_nan(value: Any) -> bool:
     if isinstance(value, (list, tuple, set, frozenset)):
         return any(_has_nan(item) for item in value)
     return False
+
+
+def check_limit(limit: Any, least: int = 0) -> None:
+    """How many are wanted, `None` for all."""
+    if limit is None:
+        return
+    if isinstance(limit, bool) or not isinstance(limit, int):
+        raise InvalidRequest("limit must be a whole number", limit=limit)
+    if limit < least:
+        raise InvalidRequest(f"limit must not be below {least}", limit=limit)
+
+
+def read_cursor(after: Any) -> int:
+    """The seq that a cursor names; -1 for the beginning."""
+    if after is None:
+        return -1
+    if not (isinstance(after, str) and len(after) == 18 and after.isascii() and after.isdigit()):
+        raise InvalidRequest("after must be the cursor of a subscription", after=after)
+    return int(after)
 
 
 def check_text(value: Any, name: str) -> bytes:

@@ -25,7 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tideline.channel.codec import Row, read_rows, write_row
-from tideline.channel.notes import N_PROLONGED, Lineage, Mark, Writers
+from tideline.channel.lineage import Lineage
+from tideline.channel.notes import N_PROLONGED, Mark, Writers
 from tideline.clock import FOREVER
 from tideline.errors import Closed, TidelineError, Unavailable
 from tideline.index.memory import Budget, Memory, WindowFacts

@@ -1,4 +1,4 @@
-"""Events that were found, decoded when somebody looks at them.
+"""Records that were found, decoded when somebody looks at them.
 
 What a question finds is copied out of the store under the channel's lock, as packed rows, which is
 quick; making Python objects of them is not, and happens here, without the lock, a piece at a time
@@ -14,10 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tideline.channel.codec import Row, read_rows
+from tideline.clock import FOREVER
 from tideline.kernels import layout as at
 from tideline.model import Event
 
-__all__ = ["Found"]
+__all__ = ["Found", "in_order"]
+
+_PIECE = 256  # rows decoded at a time
 
 
 class Found(Sequence[Event]):
@@ -27,19 +30,9 @@ class Found(Sequence[Event]):
         self, packed: NDArray[np.int64] | bytes, event: Callable[[Row], Event], before: int
     ) -> None:
         data = packed if isinstance(packed, bytes) else memoryview(packed).cast("B")  # type: ignore[arg-type]
-        words = memoryview(data).cast("q")
         self._data = memoryview(data)
         self._event = event
-        rows = []
-        start = 0
-        while start < len(words):
-            seq = words[start + at.R_SEQ]
-            limit = start + (words[start] >> 32)
-            if seq < before:
-                rows.append((seq, start * 8, limit * 8))
-            start = limit
-        rows.sort()
-        self._rows = rows
+        self._rows = _places(self._data, -1, before)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -65,3 +58,27 @@ class Found(Sequence[Event]):
 
     def _decoded(self, start: int, limit: int) -> Event:
         return self._event(read_rows(bytes(self._data[start:limit]))[0])
+
+
+def in_order(packed: bytes, after: int) -> Iterator[Row]:
+    """Packed rows in order of arrival, those after a seq, decoded as somebody takes them."""
+    data = memoryview(packed)
+    places = _places(data, after, FOREVER)
+    for first in range(0, len(places), _PIECE):
+        piece = places[first : first + _PIECE]
+        yield from read_rows(b"".join(data[start:limit] for _, start, limit in piece))
+
+
+def _places(data: memoryview, after: int, before: int) -> list[tuple[int, int, int]]:
+    """(seq, start, limit) of packed rows whose seq lies between, by seq."""
+    words = data.cast("q")
+    rows = []
+    start = 0
+    while start < len(words):
+        seq = words[start + at.R_SEQ]
+        limit = start + (words[start] >> 32)
+        if after < seq < before:
+            rows.append((seq, start * 8, limit * 8))
+        start = limit
+    rows.sort()
+    return rows

@@ -5,7 +5,7 @@ after a kill it is there exactly when they are.
 
     N_MARK      a writer's batch: id the writer, at its number, until how many rows of
                 the table have landed, or FOREVER when all have
-    N_PROLONGED with N_MARK: text JSON [seq, before, until], see `Lineage`
+    N_PROLONGED with N_MARK: a subscription's new record, see lineage.py
     of the next two, `at` is how many answers there are:
     N_ANSWERS   the answers of a batch: text an Arrow IPC stream
     N_LISTED    the answers of a single call: text JSON [[subscription, event, user, kind]],
@@ -21,6 +21,7 @@ import msgspec
 import pyarrow as pa
 
 from tideline.channel.codec import Row, write_row
+from tideline.channel.lineage import Exceptions, listed
 from tideline.clock import FOREVER
 from tideline.errors import InvalidRequest
 from tideline.kernels import layout as at
@@ -29,7 +30,6 @@ from tideline.space.place import Place
 __all__ = [
     "ANSWERS",
     "N_PROLONGED",
-    "Lineage",
     "Mark",
     "Writers",
     "answers_note",
@@ -45,7 +45,6 @@ ANSWERS = pa.schema(
 )  # fmt: skip
 N_PROLONGED = 8  # the kernels need not know: N_MARK beside it hands the note to its reader
 _MOST_WRITERS = 10_000
-_MOST_RECORDS = 8
 _HEAD_BYTES = 56
 _NOWHERE = Place(b"")
 
@@ -86,50 +85,9 @@ class Writers:
         return [[writer, number, rows] for writer, (number, rows) in self._last.items()]
 
 
-class Lineage:
-    """Which records a prolonged subscription had before, for those that are `unseen`.
-
-    Prolonging makes a new record in the place of the old one. What the old one was answered with
-    would count as seen when the new one is resumed, though it is the same subscription: so its
-    earlier seqs are remembered, until it expires.
-
-    >>> lineage = Lineage([])
-    >>> lineage.note(9, 4, 100); lineage.note(12, 9, 200)
-    >>> lineage.of(12), lineage.of(4)
-    ([4, 9, 12], [4])
-    >>> lineage.to_json(now=150)
-    [[12, 200, [4, 9]]]
-    """
-
-    def __init__(self, known: list[Any]) -> None:
-        self._before: dict[int, tuple[int, list[int]]] = {
-            seq: (until, before) for seq, until, before in known
-        }
-
-    def of(self, seq: int) -> list[int]:
-        """The seqs a subscription has had, the last one its own."""
-        return [*self._before.get(seq, (0, []))[1], seq]
-
-    def note(self, seq: int, before: int, until: int) -> None:
-        """A subscription got a new record."""
-        seqs = self.of(before)
-        if len(seqs) > _MOST_RECORDS:  # of the oldest, the first stands for those after it
-            del seqs[1]
-        self._before[seq] = (until, seqs)
-        self._before.pop(before, None)
-
-    def read(self, row: Row) -> None:
-        """Take in a note from the log."""
-        self.note(*msgspec.json.decode(row.text, type=tuple[int, int, int]))
-
-    def to_json(self, now: int) -> list[Any]:
-        """What `Lineage` takes, without what has expired."""
-        return [[s, until, before] for s, (until, before) in self._before.items() if until > now]
-
-
-def prolonged_note(seq: int, before: int, until: int) -> bytes:
-    """The note that a subscription got a new record."""
-    text = msgspec.json.encode((seq, before, until))
+def prolonged_note(seq: int, before: int, until: int, made: Exceptions) -> bytes:
+    """The note that a subscription got a new record, and exceptions to the rule of resuming."""
+    text = msgspec.json.encode((seq, before, until, listed(made)))
     return _note(at.N_MARK | N_PROLONGED, 0, 0, 0, b"", text)
 
 

@@ -38,8 +38,8 @@ class Subscription:
     # Slots and few, cheap assignments: making this is a good part of what `subscribe` costs.
     __slots__ = (
         "__weakref__", "_arrived", "_channel", "_condition", "_ended", "_follower", "_load",
-        "_past", "_waiters", "duplicate", "id", "place", "seq", "since_us", "unseen", "until_us",
-        "user", "where",
+        "_past", "_waiters", "duplicate", "first_seq", "id", "place", "seq", "since_us", "unseen",
+        "until_us", "user", "where",
     )  # fmt: skip
 
     def __init__(
@@ -54,7 +54,7 @@ class Subscription:
         self.unseen = unseen
         self.since_us = since_us
         self.until_us = until_us
-        self.seq = seq
+        self.seq = self.first_seq = seq  # prolonging changes the first of them
         self._channel = channel
         self._load = past
         self._past: list[Event] | None = None if past else []

@@ -69,6 +69,8 @@ def restore(
     _new(target)
     try:
         shutil.copytree(source, target, ignore=shutil.ignore_patterns("LOCK"), dirs_exist_ok=True)
+        if (target / "TOKENS").exists():
+            (target / "TOKENS").chmod(0o600)
         with open_folder(target) as database:
             report = database.check()
     except BaseException:
@@ -107,6 +109,11 @@ def _fetch(address: str, target: Path, token: str | None) -> None:
         shutil.rmtree(partial, ignore_errors=True)
 
 
+def _private(path: str, flags: int) -> int:
+    """Opens a file for its owner alone."""
+    return os.open(path, flags, 0o600)
+
+
 def _unpack(answer: Any, folder: Path) -> None:
     whole = False
     with tarfile.open(fileobj=answer, mode="r|") as archive:
@@ -117,7 +124,7 @@ def _unpack(answer: Any, folder: Path) -> None:
             assert source is not None
             path = folder / member.name
             path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("xb") as sink:
+            with open(path, "xb", opener=_private if path.name == "TOKENS" else None) as sink:
                 shutil.copyfileobj(source, sink, 1 << 20)
                 if sink.tell() != member.size:
                     raise Unavailable("the backup did not arrive whole", name=member.name)

@@ -41,6 +41,9 @@ def serve(
     subscriptions: Annotated[int, typer.Option(help="Live subscriptions of a user.")] = 10_000,
     body_mb: Annotated[float, typer.Option(help="Largest request.")] = 1,
     batch_mb: Annotated[float, typer.Option(help="Largest batch.")] = 64,
+    head_timeout: Annotated[
+        float, typer.Option(help="Seconds within which a request's headers must arrive.")
+    ] = 10,
     log: Annotated[str, typer.Option(help="debug (every request), info, warning.")] = "info",
 ) -> None:
     """Serve a database over HTTP, with a live map.
@@ -66,11 +69,18 @@ def serve(
         rate_per_s=rate,
         connections=connections,
         subscriptions_per_user=subscriptions,
-        body_bytes=int(body_mb * (1 << 20)),
-        batch_bytes=int(batch_mb * (1 << 20)),
+        body_bytes=_bytes(body_mb, "--body-mb"),
+        batch_bytes=_bytes(batch_mb, "--batch-mb"),
+        head_timeout_s=head_timeout,
     )
     with lines_to(sys.stderr, levels[log]), open_folder(folder, create=True) as database:
         run(database, settings, started=_say)
+
+
+def _bytes(size_mb: float, name: str) -> int:
+    if not 0 < size_mb < 1 << 20:
+        raise InvalidRequest(f"{name} must be a positive number", given=size_mb)
+    return int(size_mb * (1 << 20)) or 1
 
 
 def _say(url: str) -> None:

@@ -9,6 +9,7 @@ import typer
 
 from tideline.cli.manage import AsJson, Folder
 from tideline.cli.output import line, show
+from tideline.errors import InvalidRequest, NotFound
 
 __all__ = ["register"]
 
@@ -46,7 +47,12 @@ def create(
     --scope may be repeated. A token bound to a user subscribes for that user alone, and sees and
     cancels no other's subscriptions.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidRequest(
+            "path is not a folder that can be used", path=str(folder), error=error.strerror
+        ) from None
     text, token = _tokens(folder).create(scope, user=user, name=name)
     line({"token": text, "id": token.id, "scopes": list(token.scopes), "user": token.user})
 
@@ -56,6 +62,8 @@ def list_tokens(folder: Folder, as_json: AsJson = False) -> None:
 
     Twin of tideline.server.tokens.Tokens.load.
     """
+    if not folder.is_dir():
+        raise NotFound("no such folder", folder=str(folder))
     rows = [
         {"id": token.id, "name": token.name, "scopes": list(token.scopes), "user": token.user,
          "made": token.made}

@@ -19,13 +19,20 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tideline.channel.checks import check_flag, check_text, encode_body
+from tideline.channel.checks import (
+    check_flag,
+    check_limit,
+    check_text,
+    encode_body,
+    read_cursor,
+)
 from tideline.client.http import Http
 from tideline.client.live import Live
 from tideline.client.subscription import RemoteSubscription
 from tideline.client.tables import read_applied, read_table, table_bytes
 from tideline.client.wire import (
     Answer,
+    Listed,
     WireEvent,
     WireSubscription,
     encode,
@@ -44,6 +51,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = ["Facts", "RemoteChannel"]
+
+_PART = 10_000  # subscriptions listed in one request
 
 
 class Facts(msgspec.Struct):
@@ -170,10 +179,7 @@ class RemoteChannel:
         where: dict[str, Any] | None = None, limit: int | None = None,
     ) -> list[Event]:  # fmt: skip
         """The valid events of a window, newest first; stores nothing: `Channel.find`."""
-        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int)):
-            raise InvalidRequest("limit must be a whole number", limit=limit)
-        if limit is not None and limit < 0:
-            raise InvalidRequest("limit must not be negative", limit=limit)
+        check_limit(limit)
         query = {
             "place": self._place(place), "where": _text(where), "limit": limit,
             **window_json(since_s, since, until_s, until),
@@ -183,15 +189,30 @@ class RemoteChannel:
         )
         return [event_of(event) for event in found["events"]]
 
-    def subscriptions(self, user: str | None = None) -> list[SubscriptionInfo]:
-        """The live subscriptions, of one user or of all, in order of arrival."""
+    def subscriptions(
+        self, user: str | None = None, *, limit: int | None = None, after: str | None = None
+    ) -> list[SubscriptionInfo]:
+        """The live subscriptions, in order of arrival: `Channel.subscriptions`.
+
+        A long list is fetched in parts; it is not of one moment then.
+        """
         if user is not None:
             check_text(user, "user")
-        found = self._http.json(
-            "GET", *self._path, "subscriptions", query={"user": user},
-            type=dict[str, list[WireSubscription]],
-        )  # fmt: skip
-        return [info_of(wire) for wire in found["subscriptions"]]
+        check_limit(limit, 1)
+        read_cursor(after)
+        found: dict[str, SubscriptionInfo] = {}
+        while True:
+            left = _PART if limit is None else min(limit - len(found), _PART)
+            part = self._http.json(
+                "GET", *self._path, "subscriptions",
+                query={"user": user, "limit": left, "after": after}, type=Listed,
+            )  # fmt: skip
+            for wire in part.subscriptions:  # one that was prolonged meanwhile comes again
+                found.pop(wire.id, None)
+                found[wire.id] = info_of(wire)
+            after = part.next
+            if after is None or len(found) == limit:
+                return list(found.values())
 
     def subscription(self, id: str) -> SubscriptionInfo:
         """One live subscription; `NotFound` if there is none with this id (any more)."""

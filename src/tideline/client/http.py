@@ -8,7 +8,8 @@ fails:
                                     that changes nothing when it had landed (an id, `once`)
 
 Any other call that breaks is `Unavailable` and says that it may have landed. Waits between
-tries grow (`waits`). An answer of the server is never asked for twice.
+tries grow (`waits`). A server that was asked too much (429) says when to come back: the call waits
+for that, if it has the time. Any other answer is never asked for twice.
 
 Safe from any thread: each call takes a connection of the pool for itself.
 """
@@ -119,7 +120,11 @@ class Http:
             try:
                 answer = self._pool.urlopen(method, target, data, headers, timeout=timeout)
                 if _whole(answer):
-                    return answer, heard
+                    rest_s = _rest_s(answer)
+                    if not tries or rest_s is None or time.monotonic() + rest_s >= limit:
+                        return answer, heard
+                    time.sleep(rest_s)
+                    continue
                 failed = urllib3.exceptions.ProtocolError("the answer was cut")
             except urllib3.exceptions.HTTPError as error:
                 failed = error
@@ -159,6 +164,12 @@ def _whole(answer: urllib3.BaseHTTPResponse) -> bool:
         return True  # a proxy did that; its end is marked
     length = answer.headers.get("Content-Length", "")
     return length.isdigit() and int(length) == len(answer.data)
+
+
+def _rest_s(answer: urllib3.BaseHTTPResponse) -> float | None:
+    """How long the server wants to be left alone; None when that is not what it says."""
+    after = answer.headers.get("Retry-After", "")
+    return float(after) if answer.status == 429 and after.isdigit() else None
 
 
 def waits(first_s: float = 0.02, most_s: float = 2.0) -> Iterator[float]:

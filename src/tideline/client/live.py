@@ -325,9 +325,7 @@ class Live:
                 if handle is None:
                     return  # let go: it will be released
                 handle._deliver([event])
-            # What a prolonged window finds may be older than what came before.
-            if feed.after is None or event.token > feed.after:
-                feed.after = event.token
+            feed.after = event.token
         elif message.past_done:
             self._opened(feed)
         elif message.subscribed is not None:

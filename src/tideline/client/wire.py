@@ -21,7 +21,7 @@ import msgspec
 from tideline import errors
 from tideline.clock import FOREVER, from_us, span_us, to_us
 from tideline.errors import InvalidRequest, TidelineError, Unavailable
-from tideline.model import Event, SubscriptionInfo
+from tideline.model import Event, LateEvent, SubscriptionInfo
 from tideline.space import CELLS, Box, Circle, Space
 from tideline.space.plain import from_plain, to_plain
 from tideline.space.shapes import pair_of
@@ -61,6 +61,14 @@ class WireSubscription(msgspec.Struct):
     where: dict[str, Any] | None = None
     unseen: bool = False
     duplicate: bool = False
+    cursor: str = ""
+
+
+class Listed(msgspec.Struct):
+    """A part of a list of subscriptions, and where it goes on."""
+
+    subscriptions: list[WireSubscription]
+    next: str | None = None
 
 
 class WireError(msgspec.Struct):
@@ -153,17 +161,19 @@ def window_json(
 
 def event_of(wire: WireEvent) -> Event:
     """An event as users hold it; its body is decoded when somebody looks."""
-    return Event(
-        wire.id, from_plain(wire.place), time_us(wire.at), time_us(wire.until), int(wire.token),
+    found, _, late = wire.token.partition(".")
+    event = Event(
+        wire.id, from_plain(wire.place), time_us(wire.at), time_us(wire.until), int(late or found),
         raw=bytes(wire.body),
     )  # fmt: skip
+    return LateEvent.of(event, int(found)) if late else event
 
 
 def info_of(wire: WireSubscription) -> SubscriptionInfo:
     """A stored subscription as users hold it."""
     return SubscriptionInfo(
         wire.id, wire.user, from_plain(wire.place), time_us(wire.since, -FOREVER),
-        time_us(wire.until), wire.where or None, wire.unseen,
+        time_us(wire.until), wire.where or None, wire.unseen, wire.cursor,
     )  # fmt: skip
 
 

@@ -24,6 +24,7 @@ from tideline.kernels.heap import (
     heap_of,
     note_ghost,
     pick_window,
+    put_tomb,
     reach_slot,
     take_tomb_back,
 )
@@ -146,6 +147,7 @@ from tideline.kernels.store import (
     has_ghost,
     id_hash_of,
     is_cancelled,
+    mark_ghosts_of,
     row_parts,
     store_event,
     store_subscription,
@@ -647,8 +649,14 @@ def replay_rows(address):
                 id_hash = id_hash_of(es, SUBS, octet, ident, user)
                 target = row[p + R_AT]
                 ref = find_id(es, hs, SUBS, id_hash, octet, ident, user, now, target)
-                if ref != 0 and not is_cancelled(es, hs, ref):
+                if ref == 0:
+                    # It has expired with its component. Its ghost was logged before this cancel
+                    # and is not marked: what came afterwards, its user has not seen by it.
+                    put_tomb(es, target, seq, FOREVER, 0)
+                elif not is_cancelled(es, hs, ref):
                     cancel(es, hs, ref, seq, now, tree)
+                    if ref < ON_DISK:  # back in memory, and its ghost as well
+                        mark_ghosts_of(es, hs, ref, seq, tree)
             if seq >= c[C_NEXT_SEQ]:
                 c[C_NEXT_SEQ] = seq + 1
         p += row[p] >> 32

@@ -321,6 +321,16 @@ def mark_ghosts(e, h, seq, ended, tree, count):
 
 
 @jit
+def mark_ghosts_of(e, h, ref, ended, tree):
+    """The same for a subscription in memory."""
+    slot = h[(h[ref + SUB_BLOB] & LOW48) + 1]
+    start = (slot + SLOT_KEY) * 8
+    limit = start + slot_key_length(h, slot)
+    count = nodes(heap_bytes(e), start, limit, e[E_MODE], e[E_SEED1], e[E_SEED2], tree)
+    mark_ghosts(e, h, h[ref + SEQ], ended, tree, count)
+
+
+@jit
 def leave_tomb(e, h, seq, since, until, ended, now, data, start, limit, tree):
     """Record that a sealed (or just being sealed) subscription at a place is cancelled."""
     count = nodes(data, start, limit, e[E_MODE], e[E_SEED1], e[E_SEED2], tree)

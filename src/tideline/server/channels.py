@@ -101,10 +101,12 @@ class FindQuery(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     limit: Annotated[int, msgspec.Meta(ge=0)] | None = None
 
 
-class UserQuery(msgspec.Struct, forbid_unknown_fields=True):
-    """Whose subscriptions."""
+class ListQuery(msgspec.Struct, forbid_unknown_fields=True):
+    """Whose subscriptions, how many, and after which."""
 
     user: Id | None = None
+    limit: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1_000
+    after: Annotated[str, msgspec.Meta(description="`next` of the part before.")] | None = None
 
 
 class SubscribedOut(SubscriptionOut):
@@ -115,10 +117,17 @@ class SubscribedOut(SubscriptionOut):
     duplicate: bool
 
 
-class Listed(msgspec.Struct):
-    """Stored subscriptions, in order of arrival."""
+class ListedOut(SubscriptionOut):
+    """A stored subscription in a list; `cursor` is where a list that ends with it goes on."""
 
-    subscriptions: list[SubscriptionOut]
+    cursor: str
+
+
+class Listed(msgspec.Struct):
+    """Stored subscriptions, in order of arrival; `next` is null when these were the last."""
+
+    subscriptions: list[ListedOut]
+    next: str | None
 
 
 class ProlongIn(msgspec.Struct, forbid_unknown_fields=True):
@@ -243,7 +252,7 @@ async def subscribe(call: Call) -> Reply:
         document = {
             **msgspec.structs.asdict(subscription_out(handle)),
             "past": [event_out(event) for event in handle.past],
-            "token": f"{handle.seq:018d}",
+            "token": f"{handle.first_seq:018d}",
             "duplicate": handle.duplicate,
         }
         return Reply(data=encode(document) + b"\n", status=200 if handle.duplicate else 201)
@@ -251,12 +260,21 @@ async def subscribe(call: Call) -> Reply:
     return reply() if handle._load is None else await call.hub.in_thread(reply)
 
 
-async def list_subscriptions(call: Call) -> dict[str, Any]:
+async def list_subscriptions(call: Call) -> Listed:
     user = call.query.user
     if call.caller.user is not None:
         user = call.caller.acting_for(user)
-    found = await call.hub.in_thread(call.channel.subscriptions, user)
-    return {"subscriptions": [subscription_out(info) for info in found]}
+    limit, after = call.query.limit, call.query.after
+
+    def run() -> Listed:
+        found = call.channel.subscriptions(user, limit=limit + 1, after=after)
+        listed = [
+            ListedOut(**msgspec.structs.asdict(subscription_out(info)), cursor=info.cursor)
+            for info in found[:limit]
+        ]
+        return Listed(listed, listed[-1].cursor if len(found) > limit else None)
+
+    return await call.hub.in_thread(run)
 
 
 async def get_subscription(call: Call) -> SubscriptionOut:
@@ -294,7 +312,7 @@ OPS = [
        scope="subscribe", takes=(SubscribeIn,), gives=SubscribedOut, statuses=(200, 201),
        refuses=(409,)),
     Op("GET", f"{_C}/subscriptions", "The stored subscriptions.", list_subscriptions,
-       scope="subscribe", query=UserQuery, gives=Listed),
+       scope="subscribe", query=ListQuery, gives=Listed),
     Op("GET", f"{_C}/subscriptions/{{id}}", "One subscription.", get_subscription,
        scope="subscribe", gives=SubscriptionOut),
     Op("DELETE", f"{_C}/subscriptions/{{id}}", "End a subscription.", cancel, scope="subscribe",

@@ -224,7 +224,7 @@ async def _body_of(scope: Any, receive: Any, most: int, timeout_s: float) -> byt
 
 def refusal_reply(refused: Refused) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
     """A refusal as status, headers and body, for what does not pass through a `Path`."""
-    body = encode(error_body(refused))
+    body = encode(error_body(refused)) + b"\n"
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", b"%d" % len(body)),

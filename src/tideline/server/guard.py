@@ -15,13 +15,15 @@ from urllib.parse import unquote, urlsplit
 
 from starlette.exceptions import HTTPException
 
-from tideline.server.front import SLASH, header_of, refusal_reply
+from tideline.server.front import SLASH, address_of, header_of, refusal_reply
 from tideline.server.hub import Hub
+from tideline.server.logs import log
 from tideline.server.refusals import Refused
 from tideline.server.settings import LOOPBACK, is_loopback
 
 __all__ = ["Guard", "Page", "nowhere", "with_slashes"]
 
+_SOCKETS = ("/v1/live", "/v1/watch")
 _PREFLIGHT = (
     (b"access-control-allow-methods", b"GET, POST, PUT, PATCH, DELETE"),
     (b"access-control-allow-headers", b"authorization, content-type, last-event-id"),
@@ -125,6 +127,8 @@ def _name_of(host: str) -> str:
 
 
 async def _refuse(scope: Any, send: Any, refused: Refused) -> None:
+    path = scope["path"].replace(SLASH, "%2F")
+    log("turned away", address=address_of(scope), path=path, why=str(refused))
     status, headers, body = refusal_reply(refused)
     kind = "websocket.http.response" if scope["type"] == "websocket" else "http.response"
     await send({"type": f"{kind}.start", "status": status, "headers": headers})
@@ -133,8 +137,12 @@ async def _refuse(scope: Any, send: Any, refused: Refused) -> None:
 
 async def nowhere(scope: Any, receive: Any, send: Any) -> None:
     """What is at every path that there is not."""
-    if scope["type"] in ("http", "websocket"):
-        await _refuse(scope, send, Refused(404, "NotFound", "there is nothing at this path"))
+    if scope["type"] not in ("http", "websocket"):
+        return
+    refused = Refused(404, "NotFound", "there is nothing at this path")
+    if scope["type"] == "http" and scope["path"] in _SOCKETS:
+        refused = Refused(426, "NotAllowed", "this is a WebSocket", upgrade="websocket")
+    await _refuse(scope, send, refused)
 
 
 class Page:

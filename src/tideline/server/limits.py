@@ -6,6 +6,7 @@ second's worth. Everything here is on the event loop.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from typing import Any
@@ -34,7 +35,7 @@ class Limits:
             self._left[caller.key] = (left, now)
             raise Refused(
                 429, "TooMany", f"more than {rate:g} operations a second: slow down",
-                retry_after="1",
+                retry_after=str(max(1, math.ceil(-left / rate))),
             )  # fmt: skip
         # A batch may overdraw: it is let through whole, and what follows waits.
         self._left[caller.key] = (left - operations, now)

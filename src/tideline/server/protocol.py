@@ -1,5 +1,7 @@
-"""uvicorn's WebSocket, with a short way for what comes often.
+"""uvicorn's HTTP with bounds, and its WebSocket with a short way for what comes often.
 
+    heads            must arrive in time (arrivals.py), and have a largest size; what is no request
+                     is refused in the words of every other refusal
     plain messages   whole text or binary frames are framed here, both ways, and handed to whoever
                      serves the connection at once: no queue, no task switch, no objects
     everything else  the handshake, pings, closes, fragments and whatever is wrong goes to the
@@ -26,6 +28,10 @@ from uvicorn.protocols.http.auto import AutoHTTPProtocol
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
+from tideline.server.arrivals import HEAD_BYTES, Arrivals, refusal_bytes
+from tideline.server.logs import log
+from tideline.server.refusals import Refused
+
 try:
     from websockets.speedups import apply_mask
 except ImportError:  # it was installed without its compiled part
@@ -44,12 +50,90 @@ _warnings.setLevel(logging.WARNING)
 
 
 class QuietHttp(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
-    """HTTP by uvicorn, without its line for every request."""
+    """HTTP by uvicorn, without its line for every request, and with bounds on what arrives."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
+    def __init__(self, arrivals: Arrivals, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.access_log = False
         self.logger = _warnings
+        self._arrivals = arrivals
+        self._begun = False  # something has arrived since the last request
+        self._in_head = False
+        self._head_bytes = 0
+
+    def connection_made(self, transport: Any) -> None:
+        """Somebody has connected."""
+        super().connection_made(transport)
+        self._arrivals.expect(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """They have gone."""
+        self._arrivals.done(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes from the client."""
+        before = self.cycle
+        begun, self._begun = self._begun, True
+        super().data_received(data)
+        if self.cycle is not before and not self.cycle.response_complete:
+            self._arrivals.done(self)  # a head is there
+            self._begun = False
+        elif not begun and before is not None and before.response_complete:
+            self._arrivals.expect(self)  # the next one has begun, on a connection that was used
+        if self._in_head:
+            self._head_bytes += len(data)
+            if self._head_bytes > HEAD_BYTES and not self.transport.is_closing():
+                self._refuse(Refused(431, "TooLarge", f"the headers are over {HEAD_BYTES} bytes"))
+
+    # These two only with httptools; h11 has a bound of its own.
+
+    def on_message_begin(self) -> None:
+        """A head begins."""
+        self._in_head, self._head_bytes = True, 0
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """It is whole."""
+        self._in_head = False
+        super().on_headers_complete()
+
+    def on_response_complete(self) -> None:
+        """A request was answered: the connection waits for the next."""
+        self._begun = False
+        if not self.transport.is_closing():
+            self._arrivals.expect(self, spare_s=self.timeout_keep_alive)
+        before = self.cycle
+        super().on_response_complete()
+        if self.cycle is not before or not self.cycle.response_complete:
+            self._arrivals.done(self)  # the next one was there already
+
+    def handle_websocket_upgrade(self, *arguments: Any) -> None:
+        """From here on it is a WebSocket."""
+        self._arrivals.done(self)
+        super().handle_websocket_upgrade(*arguments)
+
+    def too_slow(self) -> None:
+        """No head in time, or too many wait for one."""
+        if self.transport.is_closing():
+            return
+        if self._in_head or (self._begun and self.cycle is None):
+            seconds = self._arrivals.head_timeout_s
+            self._refuse(
+                Refused(408, "TooSlow", f"the headers did not arrive within {seconds:g} s")
+            )
+        else:
+            self.transport.close()
+
+    def send_400_response(self, msg: str) -> None:
+        """What arrived is no request."""
+        self._refuse(Refused(400, "InvalidRequest", "this is no HTTP request"))
+
+    def _refuse(self, refused: Refused) -> None:
+        log("turned away", address=self.client[0] if self.client else "local", why=str(refused))
+        self._in_head = False
+        self.transport.write(refusal_bytes(refused))
+        self.transport.close()
 
 
 def _nobody(data: bytes) -> bool:

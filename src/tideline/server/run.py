@@ -15,15 +15,19 @@ import gc
 import logging
 import signal
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import uvicorn
 
 from tideline.errors import InvalidRequest, Unavailable
 from tideline.server.app import create_app
+from tideline.server.arrivals import Arrivals
 from tideline.server.logs import log
 from tideline.server.protocol import LiveProtocol, QuietHttp
 from tideline.server.settings import Settings, is_loopback
@@ -33,14 +37,16 @@ __all__ = ["running", "serve"]
 
 _BACKLOG = 2048
 _STUCK_MS = 60_000
+_MOST_WAITING = 1_000  # connections without a request
 
 
 class _Server(uvicorn.Server):
     """uvicorn, which on a stop lets open connections end well before it closes them."""
 
-    def __init__(self, config: uvicorn.Config, hub: Any) -> None:
+    def __init__(self, config: uvicorn.Config, hub: Any, arrivals: Arrivals) -> None:
         super().__init__(config)
         self._hub = hub
+        self._arrivals = arrivals
         self.ready = threading.Event()
 
     @contextlib.contextmanager
@@ -72,6 +78,7 @@ class _Server(uvicorn.Server):
         counter = 0
         while not await self.on_tick(counter):
             counter = (counter + 1) % 864_000
+            self._arrivals.sweep(time.monotonic())
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopped.wait(), 0.1)
 
@@ -109,14 +116,13 @@ def _prepare(db: Any, settings: Settings) -> tuple[_Server, socket.socket, str]:
             host=settings.host,
         )
     if settings.tls_cert is not None and settings.tls_key is not None:
-        for file in (settings.tls_cert, settings.tls_key):
-            if not file.is_file():
-                raise InvalidRequest("no such file", file=str(file))
+        _check_tls(settings.tls_cert, settings.tls_key)
     sock = _bind(settings)
     app = create_app(db, settings)
+    arrivals = Arrivals(settings.head_timeout_s, _MOST_WAITING)
     config = uvicorn.Config(
         app,
-        http=QuietHttp,
+        http=partial(QuietHttp, arrivals),  # type: ignore[arg-type]
         ws=LiveProtocol,
         ws_max_size=settings.body_bytes,
         ws_per_message_deflate=False,
@@ -127,14 +133,36 @@ def _prepare(db: Any, settings: Settings) -> tuple[_Server, socket.socket, str]:
         proxy_headers=False,
         lifespan="on",
         timeout_keep_alive=30,
-        limit_concurrency=settings.connections + 1_000,
+        limit_concurrency=settings.connections + 2 * _MOST_WAITING,
         ssl_certfile=settings.tls_cert,
         ssl_keyfile=settings.tls_key,
     )
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     scheme = "https" if settings.tls_cert is not None else "http"
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    return _Server(config, app.hub), sock, f"{scheme}://{host}:{sock.getsockname()[1]}"
+    return _Server(config, app.hub, arrivals), sock, f"{scheme}://{host}:{sock.getsockname()[1]}"
+
+
+def _check_tls(cert: Path, key: Path) -> None:
+    """Refuse files that no client could be served with, before anything begins."""
+    for file in (cert, key):
+        if not file.is_file():
+            raise InvalidRequest("no such file", file=str(file))
+    try:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(cert, key, password=_locked)
+    except (ssl.SSLError, OSError, ValueError) as error:
+        reason = getattr(error, "reason", None) or "not PEM"
+        if isinstance(error, ValueError) or not isinstance(error, ssl.SSLError):
+            reason = str(error)
+        raise InvalidRequest(
+            "TLS needs a certificate and its key, both PEM, the key without a password",
+            cert=str(cert), key=str(key), reason=reason,
+        ) from None  # fmt: skip
+
+
+def _locked() -> str:
+    raise ValueError("the key has a password")
 
 
 def _bind(settings: Settings) -> socket.socket:

@@ -7,6 +7,8 @@ Frozen; safe from any thread.
 from __future__ import annotations
 
 import ipaddress
+import math
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +16,8 @@ from tideline.errors import InvalidRequest
 
 __all__ = ["LOOPBACK", "Settings", "is_loopback"]
 
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?/?")
+_NAME = re.compile(r"[a-z0-9._-]+|[0-9a-f:.]+")
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -57,6 +61,8 @@ class Settings:
     """What may wait for a slow reader before it is told and disconnected."""
     beat_s: float = 15.0
     """A heartbeat on every open connection this often."""
+    head_timeout_s: float = 10.0
+    """A request's line and headers must arrive within, and what is left of an answered one."""
     read_timeout_s: float = 30.0
     """A request's body, and a WebSocket's first message with a token, must arrive within."""
     stop_s: float = 10.0
@@ -66,16 +72,26 @@ class Settings:
         positive = (
             "body_bytes", "batch_bytes", "staged_bytes", "rate_per_s", "connections",
             "connections_per_caller", "subscriptions_per_user", "subscriptions_per_connection",
-            "outbox_bytes", "beat_s", "read_timeout_s", "stop_s",
+            "outbox_bytes", "beat_s", "head_timeout_s", "read_timeout_s", "stop_s",
         )  # fmt: skip
         for name in positive:
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+            number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if not number or not 0 < value < math.inf:
                 raise InvalidRequest(f"{name} must be a positive number", **{name: value})
         if isinstance(self.port, bool) or not 0 <= self.port < 65_536:
             raise InvalidRequest("port must be 0 to 65535", port=self.port)
         if (self.tls_cert is None) != (self.tls_key is None):
             raise InvalidRequest("TLS needs a certificate file and a key file")
+        for origin in self.origins:
+            if not _ORIGIN.fullmatch(origin.lower()):
+                raise InvalidRequest(
+                    "an origin is a scheme and a host, https://app.example or with :PORT",
+                    origin=origin,
+                )
+        for name in self.hosts:
+            if not _NAME.fullmatch(name.lower()):
+                raise InvalidRequest("a host is a name without scheme or port", host=name)
 
 
 def is_loopback(host: str) -> bool:

@@ -92,6 +92,7 @@ def _landing(call: Call) -> Landing:
 
 async def stage(call: Call) -> dict[str, str]:
     table = await call.hub.in_thread(read_stream, call.body)
+    call.hub.limits.spend(call.caller, table.num_rows / 100)
     check_operations(call, table)
     if "at" not in table.column_names or not pa.types.is_timestamp(table["at"].type):
         raise InvalidRequest("rows are staged with their time: the column at must be timestamps")
@@ -114,13 +115,21 @@ def _size(path: Path) -> int:
     return 0
 
 
+async def _spend_rows(call: Call) -> None:
+    """Count staged rows that are gone through again: each time costs what applying them does."""
+    runs = await call.hub.in_thread(_spool(call).runs, call.body.tokens)
+    call.hub.limits.spend(call.caller, sum(run.num_rows for run in runs) / 100)
+
+
 async def check_staged(call: Call) -> Landed:
     body, landing = call.body, _landing(call)
+    await _spend_rows(call)
     return await call.hub.in_thread(landing.check, body.tokens, body.keep)
 
 
 async def commit_staged(call: Call) -> Landed:
     body, landing = call.body, _landing(call)
+    await _spend_rows(call)
 
     def run() -> Landed:
         return landing.commit(body.tokens, once=body.once, order=body.order, keep=body.keep)

@@ -62,8 +62,8 @@ class Stream:
             self.handle.cancel()
 
     def sent(self, token: str | None) -> None:
-        """An event was handed to the socket. What a prolonged window found may be older."""
-        if token is not None and (self.token is None or token > self.token):
+        """An event was handed to the socket. Tokens rise: this is where to resume."""
+        if token is not None:
             self.token = token
 
     def look(self) -> None:

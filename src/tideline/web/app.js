@@ -19,7 +19,7 @@ import { Stage } from "./stage.js";
 
 const BANNER_AFTER_MS = 1500; // a short loss is mended before anybody needs to know
 const KNOWN_EVENTS = 5000; // fetched at the start
-const KNOWN_SUBSCRIPTIONS = 20_000; // the list comes whole, about 200 bytes each
+const KNOWN_SUBSCRIPTIONS = 20_000; // the list comes in parts, about 250 bytes each
 
 const NEW_YORK = { space: { kind: "quadtree", bounds: [-79.8, 40.4, -71.8, 45.1], depth: 9 }, journal_s: 60 };
 
@@ -87,7 +87,12 @@ async function known(api, channel, stage) {
   try {
     const { stats } = await api.get(path);
     if (stats.subscriptions <= KNOWN_SUBSCRIPTIONS) {
-      const { subscriptions } = await api.get(`${path}/subscriptions`).catch(hideForbidden);
+      const subscriptions = [];
+      for (let query = { limit: 10_000 }; query; ) {
+        const part = await api.get(`${path}/subscriptions`, query).catch(hideForbidden);
+        subscriptions.push(...part.subscriptions);
+        query = part.next ? { ...query, after: part.next } : null;
+      }
       subscriptions.sort((a, b) => seconds(a.until) - seconds(b.until) || 0); // a driver's last question last
       for (const subscription of subscriptions) {
         const where = middle(subscription.place, stage.cells);

@@ -1,0 +1,94 @@
+"""`Channel.resume`: which answers of a stored subscription come after a token.
+
+A subscription's answers have an order, and every answer a place in it:
+
+    token := seq of the event                        it was an answer when it arrived
+           | seq of a record "." seq of the event    a prolonged window found it, with that record
+
+Both are 18 digits, so tokens order as texts; no event has the seq of a record. Answers are
+delivered in the order of their tokens, so what was missed is exactly what comes after the last one
+that was handled, however often the window moved. What the rule cannot tell, lineage.py remembers.
+
+Under the engine's lock.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tideline.channel.codec import Row
+from tideline.channel.lineage import PASSED_OVER
+from tideline.clock import FOREVER
+from tideline.errors import InvalidRequest
+from tideline.kernels import layout as at
+from tideline.model import Event, LateEvent
+from tideline.where import parse_text
+
+if TYPE_CHECKING:
+    from tideline.channel.channel import Channel
+
+__all__ = ["START", "by_rule", "missed", "read_token"]
+
+After = tuple[int, int]
+START: After = (-1, 0)
+_TOKEN = re.compile(r"([0-9]{18})(?:\.([0-9]{18}))?")
+
+
+def read_token(text: Any) -> After:
+    """The place that a token names; START for none.
+
+    >>> read_token("000000000000000009"), read_token("000000000000000009.000000000000000007")
+    ((9, 0), (9, 7))
+    """
+    if text is None:
+        return START
+    found = _TOKEN.fullmatch(text) if isinstance(text, str) else None
+    if found is None:
+        raise InvalidRequest("after must be the token of an event", after=text)
+    return int(found[1]), int(found[2] or 0)
+
+
+def missed(channel: Channel, row: Row, now: int, after: After) -> Sequence[Event]:
+    """The answers of a subscription after a place, in order, as far as they are still valid."""
+    found = by_rule(channel, row, now, after[0], row.first)
+    exceptions = channel._engine.lineage.of(row.seq).exceptions
+    if not exceptions:
+        return found
+    wanted = {
+        event: place
+        for event, (place, until) in exceptions.items()
+        if place != PASSED_OVER and until > now and _place(event, place) > after
+    }
+    others: list[Event] = []
+    if wanted:
+        since = min(wanted) - 1
+        for event in channel._find(row.place, row.first, FOREVER, now, after=since):
+            place = wanted.get(event.seq)
+            if place is not None:
+                others.append(event if place == event.seq else LateEvent.of(event, place))
+    plain = [event for event in found if event.seq not in exceptions]
+    return sorted([*plain, *others], key=lambda event: event.token)
+
+
+def _place(event: int, place: int) -> After:
+    return (event, 0) if event == place else (place, event)
+
+
+def by_rule(channel: Channel, row: Row, now: int, after: int, first: int) -> Sequence[Event]:
+    """The answers the rule gives: those that arrived after `after` and happened from `first` on."""
+    condition = parse_text(row.text, delta=True)
+    unseen = bool(row.flags & at.R_UNSEEN)
+    # One that was prolonged has had several records: each speaks for the events of its time.
+    seqs = [*channel._engine.lineage.of(row.seq).before, row.seq] if unseen else [row.seq]
+    parts: list[Sequence[Event]] = []
+    for seq, following in zip(seqs, [*seqs[1:], FOREVER], strict=True):
+        if after < following - 1:
+            found = channel._find(
+                row.place, first, row.until, now, after=after, before=following,
+                condition=condition, flags=at.R_UNSEEN if unseen else 0, user=row.user, seq=seq,
+            )  # fmt: skip
+            parts.append(found)
+            after = max(after, following - 1)
+    return parts[0] if len(parts) == 1 else [event for part in parts for event in part]
