@@ -23,10 +23,14 @@ from tideline.errors import (
     Unavailable,
 )
 from tideline.model import (
+    Advice,
     Applied,
     ChannelStats,
+    CollectionStats,
     Event,
+    Explanation,
     Report,
+    Stored,
     Subscriber,
     SubscriptionInfo,
     Told,
@@ -37,12 +41,14 @@ if _typing.TYPE_CHECKING:
     from tideline.channel import Channel, Subscription
     from tideline.client import connect
     from tideline.database import Database, open
+    from tideline.documents import Collection
 
 __all__ = [
-    "Applied", "Box", "Channel", "ChannelStats", "Circle", "Closed", "Conflict", "Corruption",
-    "Database", "Event", "Flat", "Grid", "InvalidRequest", "NotFound", "QuadTree", "Report",
-    "Subscriber", "Subscription", "SubscriptionInfo", "TidelineError", "Told", "Topics",
-    "Unavailable", "connect", "open",
+    "Advice", "Applied", "Box", "Channel", "ChannelStats", "Circle", "Closed", "Collection",
+    "CollectionStats", "Conflict", "Corruption", "Database", "Event", "Explanation", "Flat",
+    "Grid", "InvalidRequest", "NotFound", "QuadTree", "Report", "Stored", "Subscriber",
+    "Subscription", "SubscriptionInfo", "TidelineError", "Told", "Topics", "Unavailable",
+    "connect", "open",
 ]  # fmt: skip
 
 __version__ = "0.1.0"
@@ -50,6 +56,7 @@ __version__ = "0.1.0"
 # What needs the compiled kernels is loaded when it is first asked for.
 _LATE = {
     "Channel": "tideline.channel",
+    "Collection": "tideline.documents",
     "Database": "tideline.database",
     "Subscription": "tideline.channel",
     "connect": "tideline.client",

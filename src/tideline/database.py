@@ -1,12 +1,14 @@
-"""The object a user holds: a folder of channels, open in one process.
+"""The object a user holds: a folder of channels and collections, open in one process.
 
     data/
-      LOCK            held while open; names the owner
-      MANIFEST        the channels there are
-      channels/0001/  one folder a channel (lsm/store.py)
+      LOCK               held while open; names the owner
+      MANIFEST           the channels and collections there are
+      channels/0001/     one folder a channel (lsm/store.py)
+      collections/0002/  one folder a collection
       TOKENS          who may use a server on it (server/tokens.py), if there are any
 
-A folder has one owner at a time: a second opener gets `Unavailable` naming the first.
+A channel and a collection never have the same name. A folder has one owner at a time: a second
+opener gets `Unavailable` naming the first.
 `":memory:"` keeps nothing: no log, and a temporary folder only for what does not fit.
 Safe from any thread.
 """
@@ -20,10 +22,11 @@ import secrets
 import shutil
 import tempfile
 import threading
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tideline.channel import Channel
 from tideline.channel.engine import Engine
@@ -32,8 +35,11 @@ from tideline.errors import Closed, Conflict, Corruption, InvalidRequest, NotFou
 from tideline.index.memory import Budget
 from tideline.kernels.warm import ensure
 from tideline.lsm.manifest import Manifest
-from tideline.model import ChannelStats, Report
+from tideline.model import ChannelStats, CollectionStats, Report
 from tideline.space import Flat, Space, space_from_spec
+
+if TYPE_CHECKING:
+    from tideline.documents import Collection
 
 __all__ = ["Database", "open"]
 
@@ -56,7 +62,7 @@ def open(
 
 
 class Database:
-    """An open folder of channels; close it, or use it as a context manager."""
+    """An open folder of channels and collections; close it, or use it as a context manager."""
 
     def __init__(
         self, path: str | os.PathLike[str], *, clock: Clock | None, memory_mb: int,
@@ -75,6 +81,7 @@ class Database:
         self._durability = durability
         self._lock = threading.RLock()
         self._open: dict[str, Channel] = {}
+        self._collections: dict[str, Collection] = {}
         self._closed = False
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         if str(path) == ":memory:":
@@ -94,17 +101,21 @@ class Database:
             self._manifest = Manifest(self.path / "MANIFEST")
             document = self._manifest.load()
             if document is None:
-                if (self.path / "channels").exists():
+                if any((self.path / kind).exists() for kind in ("channels", "collections")):
                     raise Corruption("manifest is missing", file=self.path / "MANIFEST")
-                document = {"format": FORMAT, "next": 1, "channels": {}}
+                document = {"format": FORMAT, "next": 1, "channels": {}, "collections": {}}
                 self._manifest.save(document)
             if document.get("format") != FORMAT:
                 raise Corruption("manifest has an unknown format", file=self.path / "MANIFEST")
             self._next: int = document["next"]
             self._folders: dict[str, str] = document["channels"]
-            # Every channel is opened at once: damage shows here, not at the first question.
+            # A folder made before there were collections does not name them.
+            self._places: dict[str, str] = document.get("collections", {})
+            # Everything is opened at once: damage shows here, not at the first question.
             for name in self._folders:
                 self._open[name] = self._load(name, None)
+            for name in self._places:
+                self._collections[name] = self._load_collection(name, None)
             self._sweep()
         except BaseException:
             self._release()
@@ -127,10 +138,7 @@ class Database:
         'dual'
         >>> db.close()
         """
-        if not isinstance(name, str) or not 0 < len(name.encode("utf-8", "replace")) <= 128:
-            raise InvalidRequest("a channel's name must be text of 1 to 128 bytes", name=name)
-        if "\0" in name or "/" in name or not name.isprintable():
-            raise InvalidRequest("a channel's name must be printable, without '/'", name=name)
+        _check_name(name, "channel")
         if layout is not None and layout not in LAYOUTS:
             raise InvalidRequest(f"layout must be one of {', '.join(LAYOUTS)}", layout=layout)
         if space is not None and not (hasattr(space, "spec") and hasattr(space, "encode")):
@@ -145,6 +153,8 @@ class Database:
         with self._lock:
             self._check_open()
             channel = self._open.get(name)
+            if name in self._places:
+                raise Conflict("a collection has this name", name=name)
             if channel is None:
                 channel = self._create(name, space or Flat(), layout or "dual", poll_s)
             if space is not None and channel.space != space:
@@ -179,13 +189,65 @@ class Database:
             self._save()
             shutil.rmtree(self.path / "channels" / folder, ignore_errors=True)
 
-    # ---- looking in -------------------------------------------------------------------------
+    # ---- collections --------------------------------------------------------------------
 
-    def stats(self) -> dict[str, ChannelStats]:
-        """The numbers of every channel."""
+    def collection(
+        self, name: str, *, key: str | None = None, indexes: Mapping[str, str] | None = None,
+        policy: str | Mapping[str, Any] | None = None, filter: str | None = None,
+        bloom_bits: int | None = None,
+    ) -> Collection:  # fmt: skip
+        """Open a collection of documents, or create it. Settings are stored; others a `Conflict`.
+
+        `key` names the field that documents are known by; a new collection needs it. `indexes`
+        are fields with the kind of their index: eager, lazy, composite or embedded. `policy` says
+        which components merge: none, constant, prefix, correlated-prefix or leveled. `filter` is a
+        field whose least and greatest value every component keeps. `bloom_bits` is the size of
+        the bloom filters of embedded indexes, in bits an entry.
+
+        >>> db = open(":memory:")
+        >>> cars = db.collection("cars", key="id", indexes={"road": "lazy"})
+        >>> db.collection("cars").indexes
+        {'road': 'lazy'}
+        >>> db.close()
+        """
+        from tideline.documents import settings
+
+        _check_name(name, "collection")
+        given = settings.given(key, indexes, policy, filter, bloom_bits)
         with self._lock:
             self._check_open()
-            return {name: channel.stats() for name, channel in sorted(self._open.items())}
+            found = self._collections.get(name)
+            if name in self._folders:
+                raise Conflict("a channel has this name", name=name)
+            if found is None:
+                return self._create_collection(name, settings.complete(given))
+            settings.same(name, given, found)
+            return found
+
+    def collections(self) -> list[str]:
+        """The names of the collections."""
+        with self._lock:
+            self._check_open()
+            return sorted(self._places)
+
+    def drop_collection(self, name: str) -> None:
+        """Delete a collection with everything in it."""
+        with self._lock:
+            self._check_open()
+            if name not in self._places:
+                raise NotFound("no such collection", name=name)
+            self._collections.pop(name)._shut()
+            folder = self._places.pop(name)
+            self._save()
+            shutil.rmtree(self.path / "collections" / folder, ignore_errors=True)
+
+    # ---- looking in -------------------------------------------------------------------------
+
+    def stats(self) -> dict[str, ChannelStats | CollectionStats]:
+        """The numbers of every channel and every collection."""
+        with self._lock:
+            self._check_open()
+            return {name: one.stats() for name, one in sorted(self._all().items())}
 
     def check(self) -> Report:
         """Verify every checksum and invariant on disk; `Corruption` names the damaged file."""
@@ -194,19 +256,19 @@ class Database:
             if self._manifest.load() is None:
                 raise Corruption("manifest is missing", file=self.path / "MANIFEST")
             components = size = 0
-            for channel in self._open.values():
-                engine = channel._engine
+            for one in self._all().values():
+                engine: Any = one._engine
                 engine.check()
-                components += sum(len(side.tree.readers) for side in engine.sides)
+                components += sum(len(tree.readers) for tree in engine.store.trees)
                 size += engine.store.size_bytes + engine.store.log.size_bytes
-            return Report(len(self._open), components, size)
+            return Report(len(self._open), components, size, len(self._collections))
 
     def backup(self, folder: str | os.PathLike[str]) -> None:
         """Copy the database into a new folder while it is used; opening the copy restores it.
 
-        Each channel is copied as it is at one moment. Where the folder is on the same disk, most
-        files are only linked, which takes no time and no room; copy it elsewhere to be safe from
-        that disk.
+        Each channel and each collection is copied as it is at one moment. Where the folder is on
+        the same disk, most files are only linked, which takes no time and no room; copy it
+        elsewhere to be safe from that disk.
 
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as here:
@@ -230,24 +292,29 @@ class Database:
             ) from None
         with self._lock:
             self._check_open()
-            channels = [(name, self._folders[name], self._open[name]) for name in self._folders]
+            held: list[tuple[str, str, str, Any]] = [
+                *(("channels", name, self._folders[name], one._engine)
+                  for name, one in self._open.items()),
+                *(("collections", name, self._places[name], one._engine)
+                  for name, one in self._collections.items()),
+            ]  # fmt: skip
             following = self._next
-        copied = {}
+        copied: dict[str, dict[str, str]] = {"channels": {}, "collections": {}}
         try:
-            for name, number, channel in channels:
+            for kind, name, number, engine in held:
                 with contextlib.suppress(Closed):  # dropped meanwhile
-                    channel._engine.backup(target / "channels" / number)
-                    copied[name] = number
+                    engine.backup(target / kind / number)
+                    copied[kind][name] = number
             with contextlib.suppress(FileNotFoundError):
                 shutil.copy(self.path / "TOKENS", target / "TOKENS")  # of the server, if any
-            document = {"format": FORMAT, "next": following, "channels": copied}
+            document = {"format": FORMAT, "next": following, **copied}
             Manifest(target / "MANIFEST").save(document)
         except BaseException:
             shutil.rmtree(target, ignore_errors=True)
             raise
 
     def close(self) -> None:
-        """Close every channel and let the folder go. Closing twice is allowed."""
+        """Close everything and let the folder go. Closing twice is allowed."""
         with self._lock:
             if self._closed:
                 return
@@ -302,16 +369,57 @@ class Database:
         )  # fmt: skip
         return Channel(name, space, facts["layout"], facts["poll_s"], engine, self.clock)
 
+    def _create_collection(self, name: str, facts: dict[str, Any]) -> Collection:
+        folder = f"{self._next:04d}"
+        made = self._load_collection(name, (folder, {**facts, "seed": secrets.randbits(62)}))
+        self._next += 1
+        self._places[name] = folder
+        try:
+            self._save()
+        except BaseException:
+            del self._places[name]
+            made._shut()
+            raise
+        self._collections[name] = made
+        return made
+
+    def _load_collection(self, name: str, new: tuple[str, dict[str, Any]] | None) -> Collection:
+        ensure("documents")
+        from tideline.documents import Collection, engine, extract
+
+        folder, facts = new if new else (self._places[name], {})
+        path = self.path / "collections" / folder
+        if new is None:
+            if Manifest(path / "MANIFEST").load() is None:
+                raise Corruption("manifest of a collection is missing", file=path / "MANIFEST")
+        elif path.exists():  # left by a kill before the collection counted
+            shutil.rmtree(path)
+        return Collection(
+            name,
+            engine.Engine(
+                path, facts, budget=self._budget, durability=self._durability,
+                logged=self._temporary is None, extract=extract.extract,
+            ),
+        )  # fmt: skip
+
+    def _all(self) -> dict[str, Channel | Collection]:
+        """Everything that is open; no two have one name."""
+        return {**self._open, **self._collections}
+
     def _save(self) -> None:
-        self._manifest.save({"format": FORMAT, "next": self._next, "channels": dict(self._folders)})
+        self._manifest.save({
+            "format": FORMAT, "next": self._next, "channels": dict(self._folders),
+            "collections": dict(self._places),
+        })  # fmt: skip
 
     def _sweep(self) -> None:
-        """Remove channel folders no manifest names: left by a kill."""
-        root = self.path / "channels"
-        if root.exists():
-            for entry in root.iterdir():
-                if entry.is_dir() and entry.name not in self._folders.values():
-                    shutil.rmtree(entry, ignore_errors=True)
+        """Remove folders no manifest names: left by a kill."""
+        for kind, named in (("channels", self._folders), ("collections", self._places)):
+            root = self.path / kind
+            if root.exists():
+                for entry in root.iterdir():
+                    if entry.is_dir() and entry.name not in named.values():
+                        shutil.rmtree(entry, ignore_errors=True)
 
     def _own(self) -> int:
         """Take the folder's lock, or say who has it."""
@@ -336,9 +444,10 @@ class Database:
 
     def _release(self) -> None:
         self._closed = True
-        for channel in self._open.values():
-            channel._shut()
+        for one in self._all().values():
+            one._shut()
         self._open.clear()
+        self._collections.clear()
         os.close(self._lock_file)
         if self._temporary is not None:
             self._temporary.cleanup()
@@ -346,3 +455,10 @@ class Database:
     def _check_open(self) -> None:
         if self._closed:
             raise Closed("the database was closed", path=str(self.path))
+
+
+def _check_name(name: Any, what: str) -> None:
+    if not isinstance(name, str) or not 0 < len(name.encode("utf-8", "replace")) <= 128:
+        raise InvalidRequest(f"a {what}'s name must be text of 1 to 128 bytes", name=name)
+    if "\0" in name or "/" in name or not name.isprintable():
+        raise InvalidRequest(f"a {what}'s name must be printable, without '/'", name=name)

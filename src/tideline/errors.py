@@ -2,7 +2,7 @@
 
     TidelineError
     ├── InvalidRequest   the call is wrong: fix it; nothing was stored
-    ├── NotFound         no such channel, subscription or event
+    ├── NotFound         no such channel, subscription, collection or document
     ├── Conflict         it exists with other content: re-read, decide, retry
     ├── Unavailable      not now (folder in use, disk full): retry later
     ├── Closed           the database or channel was closed: reopen it
@@ -46,7 +46,7 @@ class InvalidRequest(TidelineError):
 
 
 class NotFound(TidelineError):
-    """No such channel, subscription or event."""
+    """No such channel, subscription, collection or document."""
 
 
 class Conflict(TidelineError):

@@ -1,4 +1,4 @@
-"""The values users hold: events, what publish and apply return, facts about a channel.
+"""The values users hold: events, what verbs return, facts about channels and collections.
 
 Times inside are integer microseconds (`at_us`); the properties give datetimes.
 An event or a list of answers that came out of the store keeps the bytes it came in
@@ -20,10 +20,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = [
+    "Advice",
     "Applied",
     "ChannelStats",
+    "CollectionStats",
+    "Considered",
     "Event",
+    "Explanation",
+    "IndexStats",
     "Report",
+    "Stored",
     "Subscriber",
     "SubscriptionInfo",
     "Told",
@@ -211,9 +217,117 @@ class ChannelStats:
 
 
 @dataclass(frozen=True)
+class Stored:
+    """What `Collection.put_many` returns."""
+
+    stored: int
+    """How many documents are stored now."""
+    rejected: pa.Table
+    """row, reason. The rows that are not in it are stored."""
+
+
+@dataclass(frozen=True)
+class Considered:
+    """A way to find documents that the planner weighed."""
+
+    way: str
+    """"key" or "keys" (by primary key, one or a range), "index" or "scan"."""
+    field: str | None
+    kind: str | None
+    ranges: tuple[str, ...]
+    documents: float
+    """How many documents it would look at."""
+    blocks: float
+    """How many blocks of about 4 KiB it would read."""
+    cost: float
+    why: str
+    """Why it was taken, or not."""
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What `Collection.explain` tells: how a condition is answered, and what that took."""
+
+    chosen: tuple[Considered, ...]
+    """One way, or one for each part of an `$or`; none when nothing can meet the condition."""
+    others: tuple[Considered, ...]
+    blocks_expected: float
+    blocks_read: int
+    documents_expected: float
+    looked_at: int
+    found: int
+    bloom_checks: int
+    bloom_false: int
+    """How often a bloom filter said yes and was wrong."""
+
+    def __str__(self) -> str:
+        lines = []
+        for mark, ways in (("*", self.chosen), (" ", self.others)):
+            for way in ways:
+                what = way.way if way.field is None else f"{way.way} on {way.field}"
+                kind = "" if way.kind is None else f" ({way.kind})"
+                ranges = f" in {', '.join(way.ranges[:3])}" if way.ranges else ""
+                more = f" and {len(way.ranges) - 3} more" if len(way.ranges) > 3 else ""
+                lines.append(f"{mark} {what}{kind}{ranges}{more}: about {way.documents:.0f} "
+                             f"documents, {way.blocks:.0f} blocks; {way.why}")  # fmt: skip
+        lines.append(f"  read {self.blocks_read} blocks, looked at {self.looked_at} documents, "
+                     f"found {self.found}")  # fmt: skip
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What `Collection.advise` says of one field."""
+
+    field: str
+    now: str | None
+    """The kind of its index, if it has one."""
+    kind: str | None
+    """The kind that fits best; None for no index."""
+    why: str
+    facts: dict[str, float | int | None]
+    """What was measured: shares of the operations, the k used, the correlation with time."""
+
+
+@dataclass(frozen=True)
+class IndexStats:
+    """An index of a collection."""
+
+    field: str
+    kind: str
+    state: str
+    """"ready", or "building" until everything that was there is in it."""
+    components: int
+    bytes_disk: int
+
+
+@dataclass(frozen=True)
+class CollectionStats:
+    """What a collection holds and has done since it was opened."""
+
+    documents: int
+    """How many there are; while versions of one document wait to be merged, at most so many."""
+    components: int
+    bytes_memory: int
+    bytes_disk: int
+    bytes_log: int
+    puts: int
+    deletes: int
+    gets: int
+    lookups: int
+    finds: int
+    primary_blocks: int
+    index_blocks: int
+    bloom_checks: int
+    bloom_false: int
+    indexes: tuple[IndexStats, ...]
+
+
+@dataclass(frozen=True)
 class Report:
     """What `Database.check` verified."""
 
     channels: int
     components: int
     bytes_checked: int
+    collections: int = 0

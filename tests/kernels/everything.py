@@ -172,6 +172,66 @@ def overfill(folder: str, clock: ManualClock) -> None:
         log.append = kept
 
 
+KINDS = {"n": "embedded", "tag": "lazy", "place": "composite", "mod": "eager"}
+
+
+def documents(first: int, count: int) -> list[dict[str, Any]]:
+    """Documents with a scalar of every kind, arrays, escapes, and some keys again and again."""
+    return [
+        {
+            "id": n % 3_000, "n": n, "tag": f"t{n % 50}", "mod": [n % 3, n % 5],
+            "place": [None, True, 1.5, 2**60 + n, "é\\n"][n % 5], "text": "x" * 200,
+        }
+        for n in range(first, first + count)
+    ]  # fmt: skip
+
+
+def collect(folder: str) -> None:
+    """Collections of documents: every kind of index, filled past a seal, merged, opened again."""
+    with tideline.open(folder, memory_mb=1) as database:
+        for number, policy in enumerate(("prefix", "correlated-prefix", "leveled")):
+            found = database.collection(
+                f"c{number}", key="id", indexes=KINDS, policy=policy, filter="n"
+            )
+            ask_collection(found)
+            for part in range(8 if number == 0 else 2):
+                found.put_many(documents(10_000 * part, 4_000))
+                found.put_many(pa.Table.from_pylist(documents(10_000 * part, 100)[:1]))
+                found.put_many([json.dumps(document) for document in documents(50_000, 40)])
+            ask_collection(found)
+            engine = found._engine
+            engine.seal()
+            ask_collection(found)
+            engine.add_index("text", "lazy")
+            engine.drain()
+            engine.count()
+            engine.check()
+    if folder == ":memory:":
+        return
+    with tideline.open(folder, memory_mb=1) as database:
+        for name in database.collections():
+            ask_collection(database.collection(name))
+        database.check()
+
+
+def ask_collection(found: Any) -> None:
+    """Every verb."""
+    found.put(documents(1, 1)[0])
+    found.get(1)
+    found.get_many([1, 2, "none"])
+    found.delete(1)
+    for field in KINDS:
+        found.lookup(field, 3, k=2)
+        found.lookup(field, "t3")
+        found.range_lookup(field, 1, 40, k=5)
+        found.range_lookup(field, "a", "z")
+    found.find({"n": {"$gt": 5}, "tag": "t3"}, sort=[("n", -1)], limit=3)
+    found.explain({"place": 1.5})
+    list(found.scan())
+    list(found._engine.scan(b"\x01", b"\x02"))
+    found.stats()
+
+
 def filter_bodies() -> None:
     """Every way to look at bodies in a batch, in arrays of every make."""
     texts = ['{"a": 1, "b": {"c": "x"}}', '{"a": 2.5, "b": [1]}', '{"b": {"c": "longer"}}', None]
@@ -199,12 +259,73 @@ def deduplicate() -> None:
     again.add(seen.judge(keys, keys, keys, np.zeros(2_000, np.uint8)))
 
 
+def keep_documents(folder: str) -> None:
+    """Collections of every kind and policy: written every way, sealed, merged, asked, reopened."""
+    kinds = ("eager", "lazy", "composite", "embedded")
+    for number, policy in enumerate(("none", {"name": "constant", "k": 2}, "correlated-prefix")):
+        with tideline.open(folder, memory_mb=8) as database:
+            made = database.collection(
+                f"c{number}", key="id", indexes=dict(zip("abcd", kinds, strict=True)),
+                policy=policy, filter="t",
+            )  # fmt: skip
+            for part in range(4):
+                docs = [
+                    {"id": n % 700, **dict.fromkeys("abcd", n % 50), "t": n, "x": "y" * 50}
+                    for n in range(1000 * part, 1000 * part + 900)
+                ]
+                made.put_many(docs[:300])
+                made.put_many([json.dumps(each) for each in docs[300:600]])
+                made.put_many(pa.Table.from_pylist([{**d, "l": [1, None]} for d in docs[600:]]))
+                text = '{"id": "k", "a": [1, "x"], "b": "\\u0041"}'
+                made.put_many(pa.table({"document": [text]}))
+                made.put({"id": f"key {part}", "a": 2**60 + 1, "b": None, "c": True, "d": 0.5})
+                made.delete(part)
+                question(made)
+                made._engine.seal()
+                question(made)
+        if folder == ":memory:":
+            continue
+        with tideline.open(folder, memory_mb=8) as database:
+            made = database.collection(f"c{number}")
+            made.put({"id": 1, "a": 1})
+            question(made)
+            for field, kind in zip("tuvw", kinds, strict=True):
+                made.create_index(field, kind).wait()
+                made.range_lookup(field, 5, k=3)
+            made.drop_index("t")
+            made.drop_index("w")
+            question(made)
+            database.check()
+
+
+def question(made: Any) -> None:
+    """Every way to ask a collection."""
+    for key in (5, "k", "nobody"):
+        made.get(key)
+    made.get_many([1, 2, "k"])
+    for field in "abcd":
+        for k in (None, 3):
+            made.lookup(field, 7, k=k)
+            made.range_lookup(field, 5, 9, k=k)
+            made.find({field: {"$gte": 5, "$lt": 9}, "t": {"$lt": 800}}, limit=k)
+        made.explain({field: "x" * 2000})
+    made.find({"id": {"$gt": 100, "$lt": 200}})
+    made.count({"x": {"$ne": "y"}})
+    list(made.scan())
+    made.stats()
+    made._engine.count()
+
+
 def main(folder: Path) -> None:
+    keep_documents(":memory:")
+    keep_documents(str(folder / "documents"))
     filter_bodies()
     deduplicate()
     use(":memory:", ManualClock(1_000_000))
     use(str(folder / "all"), ManualClock(1_000_000))
     overfill(str(folder / "full"), ManualClock(1_000_000))
+    collect(":memory:")
+    collect(str(folder / "collections"))
     found = {
         f"{kernel.py_func.__module__}.{kernel.py_func.__name__}": [
             str(signature) for signature in kernel.signatures

@@ -41,7 +41,8 @@ def run(*args: str) -> str:
 def called(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     """The signatures of every kernel after a process that used everything once."""
     # Compiled by a process of its own: there, one kernel that calls another compiles that too.
-    run("-c", "from tideline.kernels import warm; warm.ensure()")
+    for group in warm.GROUPS:
+        run("-c", f"from tideline.kernels import warm; warm.ensure({group!r})")
     printed = run(str(TESTS / "kernels" / "everything.py"), str(tmp_path_factory.mktemp("warm")))
     found: dict[str, list[str]] = json.loads(printed)
     return found
@@ -68,8 +69,9 @@ def kernels_used(path: Path) -> set[str]:
             "tideline.kernels"
         ):
             assert node.module is not None
+            folder = SOURCE.parent.joinpath(*node.module.split("."))
             for it in node.names:
-                if (SOURCE / "kernels" / f"{it.name}.py").exists():
+                if (folder / f"{it.name}.py").exists():
                     module = importlib.import_module(f"{node.module}.{it.name}")
                     modules[it.asname or it.name] = module
                 else:

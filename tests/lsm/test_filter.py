@@ -42,13 +42,25 @@ def test_numpy_integers_become_plain_ones():
     assert json.dumps(MinMax(np.int64(1), np.int64(2)).to_json()) == "[1, 2]"
 
 
-@pytest.mark.parametrize(("low", "high"), [(2, 1), (0.5, 1), ("a", "b"), (None, 1)])
+@given(st.lists(st.binary(max_size=3)), st.binary(max_size=3), st.binary(max_size=3))
+def test_bytes_have_a_range_too(found, low, high):
+    if any(low <= value <= high for value in found):
+        assert of(found).overlaps(low, high)
+    if not found or low > high:
+        assert not of(found).overlaps(low, high)
+    assert MinMax.from_json(json.loads(json.dumps(of(found).to_json()))) == of(found)
+    assert of(found).merge(of([low])) == of([*found, low])
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(2, 1), (0.5, 1), ("a", "b"), (None, 1), (b"b", b"a"), (b"a", 1)]
+)
 def test_what_is_no_range_is_refused(low, high):
     with pytest.raises(InvalidRequest):
         MinMax(low, high)
 
 
-@pytest.mark.parametrize("value", [None, [1], [1, 2, 3], {}, [2, 1]])
+@pytest.mark.parametrize("value", [None, [1], [1, 2, 3], {}, [2, 1], ["6", "61"], ["61", 1]])
 def test_what_is_no_written_filter_is_refused(value):
     with pytest.raises(InvalidRequest):
         MinMax.from_json(value)

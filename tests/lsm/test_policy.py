@@ -11,9 +11,15 @@ from hypothesis import strategies as st
 from tideline.errors import InvalidRequest
 from tideline.lsm.component import ComponentInfo
 from tideline.lsm.filter import MinMax
-from tideline.lsm.policy import Constant, NoMerge, Prefix, Window
+from tideline.lsm.policy import Constant, Correlated, Leveled, NoMerge, Prefix, Window
 
-POLICIES = [NoMerge(), Constant(3), Prefix(1000, 4), Window(max_count=4, max_bytes=5000)]
+POLICIES = [
+    NoMerge(),
+    Constant(3),
+    Prefix(1000, 4),
+    Leveled(first_bytes=500, ratio=4, max_count=3),
+    Window(max_count=4, max_bytes=5000),
+]
 counter = iter(range(1, 1 << 40))
 
 
@@ -223,3 +229,44 @@ def test_window_stays_bounded_while_buckets_come_and_expire():
 def test_wrong_settings_are_refused(build):
     with pytest.raises(InvalidRequest):
         build()
+
+
+@given(found=components, ratio=st.integers(2, 5), max_count=st.integers(1, 4))
+def test_leveled_rests_with_one_run_a_level_each_larger_than_the_newer(found, ratio, max_count):
+    policy = Leveled(500, ratio, max_count)
+    rest, _ = settle(policy, found)
+
+    def level(size):
+        return next(n for n in range(99) if size <= 500 * ratio**n)
+
+    levels = [level(component.size_bytes) for component in rest]
+    runs = [it for it in levels if it > 0]
+    assert levels == [*runs, *[0] * (len(levels) - len(runs))]
+    assert runs == sorted(set(runs), reverse=True)
+    assert len(levels) - len(runs) <= max_count
+
+
+def test_leveled_rewrites_a_byte_at_most_ratio_times_a_level():
+    policy = Leveled(first_bytes=100, ratio=4, max_count=1)
+    found, written, count = [], 0, 400
+    for _ in range(count):
+        found, more = settle(policy, [*found, make(100)])
+        written += more
+    levels = math.log(count, 4)
+    assert len(found) <= levels + 2
+    assert written <= 100 * count * 4 * (levels + 1)
+
+
+def test_correlated_merges_what_its_leader_has_merged():
+    def ranged(low, high):
+        return ComponentInfo("c-000001.arrow", "any", 1, 9, 0, {"seq": MinMax(low, high)})
+
+    mine = [ranged(1, 3), ranged(4, 9), ranged(10, 12), ranged(13, 20)]
+    leader = [ranged(1, 12), ranged(13, 20)]
+    assert Correlated(lambda: leader, "seq").merges(mine, 0) == [mine[:3]]
+    assert Correlated(lambda: mine, "seq").merges(mine, 0) == []
+    # One that repeats entries of older components belongs where it ends.
+    repeating = [ranged(1, 3), ranged(1, 9), ranged(1, 20)]
+    assert Correlated(lambda: leader, "seq").merges(repeating, 0) == [repeating[:2]]
+    # The leader may have lost a component whole: what it had led stays apart.
+    assert Correlated(lambda: leader[1:], "seq").merges(mine, 0) == []

@@ -249,7 +249,7 @@ class Engine:
             self.state[at.C_EVENTS] = self.sides[-1].memory.address
             self._recover()
             if self.store.is_new:
-                self.store.commit(self._snapshot)
+                self.store.commit(self.lock, self._snapshot)
         except BaseException:
             self.worker.close()
             self.store.close()
@@ -399,7 +399,7 @@ class Engine:
         """Remember, for good, that a condition asks for a change (the lock is not held)."""
         if not self.deltas:
             self.facts["deltas"] = True
-            self.store.commit(self._snapshot)
+            self.store.commit(self.lock, self._snapshot)
 
     def _log(self, first: int, limit: int, notes: bytes = b"") -> Position | None:
         """One frame: the rows [first, limit) of the call, ghosts they made, and notes."""
@@ -417,7 +417,7 @@ class Engine:
         if span_us != self.journal_us:
             with self.lock:
                 self.journal_us = self.facts["journal_us"] = span_us
-            self.store.commit(self._snapshot)
+            self.store.commit(self.lock, self._snapshot)
 
     def _short(self) -> bool:
         """Whether it takes more than larger tables to go on."""
@@ -660,7 +660,7 @@ class Engine:
                     with self.lock:
                         side.tree.install(reader, group)
                         side.refresh()
-        self.store.commit(self._snapshot)
+        self.store.commit(self.lock, self._snapshot)
         with self.lock:
             for side in self.sides:
                 side.memory.trim()
@@ -684,11 +684,11 @@ class Engine:
         return min([first, *kept]) if self.journal_us else first
 
     def _snapshot(self) -> tuple[dict[str, Any], int, int]:
-        with self.lock:
-            first = self._first_log()
-            kept = self._kept_log(first)
-            self._ends = {n: end for n, end in self._ends.items() if n >= kept}
-            return self._facts(), first, kept
+        """What the manifest has to say (the lock is held)."""
+        first = self._first_log()
+        kept = self._kept_log(first)
+        self._ends = {n: end for n, end in self._ends.items() if n >= kept}
+        return self._facts(), first, kept
 
     def _facts(self) -> dict[str, Any]:
         return {
@@ -821,7 +821,7 @@ class Engine:
             self._closed = True
         self.worker.close()
         with contextlib.suppress(TidelineError):  # the log has what the manifest would say
-            self.store.commit(self._snapshot)
+            self.store.commit(self.lock, self._snapshot)
         self.store.close()
         for side in self.sides:
             side.memory.close()

@@ -30,7 +30,7 @@ from tideline.channel.operations import read_operations
 from tideline.channel.spool import SLICE, Spool, merged
 from tideline.errors import InvalidRequest
 
-__all__ = ["Landed", "Landing", "Once"]
+__all__ = ["Counts", "Landed", "Landing", "Once", "keep_bad"]
 
 _TABLES_BITS = 20
 _REASONS = 5
@@ -78,7 +78,7 @@ class Landing:
     def check(self, tokens: Sequence[str], keep: str | None = None) -> Landed:
         """What is wrong with staged rows, each by itself; `keep` stages the bad ones."""
         assert self._spool is not None
-        counts = _Counts()
+        counts = Counts()
         space, runs = self._channel.space, self._spool.runs(tokens)
 
         def bad() -> Iterator[pa.RecordBatch]:
@@ -93,7 +93,7 @@ class Landing:
                 rows = sorted(operations.rejected)
                 yield from counts.reject(table, rows, [operations.rejected[row] for row in rows])
 
-        return self._keep(bad(), counts, keep)
+        return keep_bad(bad(), counts, self._spool, keep)
 
     def commit(
         self, tokens: Sequence[str], *, once: Once | None = None, order: str = "time",
@@ -106,7 +106,7 @@ class Landing:
             return self._land(tables, once, keep)
 
     def _land(self, slices: Iterable[pa.Table], once: Once | None, keep: str | None) -> Landed:
-        counts = _Counts()
+        counts = Counts()
 
         def bad() -> Iterator[pa.RecordBatch]:
             for i, table in enumerate(slices):
@@ -126,24 +126,27 @@ class Landing:
                     table, rejected["row"].to_pylist(), rejected["reason"].to_pylist()
                 )
 
-        return self._keep(bad(), counts, keep)
-
-    def _keep(self, bad: Iterator[pa.RecordBatch], counts: _Counts, keep: str | None) -> Landed:
-        """Run through the rows; stage the bad ones, if asked to."""
-        token = None
-        if keep is None:
-            for _ in bad:
-                pass
-        else:
-            assert self._spool is not None
-            token = self._spool.stage(keep, bad, "arrival")
-        return Landed(
-            counts.rows, counts.answers, counts.rejected, counts.reasons, counts.repeated,
-            token if counts.rejected else None,
-        )  # fmt: skip
+        return keep_bad(bad(), counts, self._spool, keep)
 
 
-class _Counts:
+def keep_bad(
+    bad: Iterator[pa.RecordBatch], counts: Counts, spool: Spool | None, keep: str | None
+) -> Landed:
+    """Run through the rows; stage the bad ones, if asked to."""
+    token = None
+    if keep is None:
+        for _ in bad:
+            pass
+    else:
+        assert spool is not None
+        token = spool.stage(keep, bad, "arrival")
+    return Landed(
+        counts.rows, counts.answers, counts.rejected, counts.reasons, counts.repeated,
+        token if counts.rejected else None,
+    )  # fmt: skip
+
+
+class Counts:
     """What `Landed` tells, while it is being counted."""
 
     def __init__(self) -> None:

@@ -24,7 +24,9 @@ from tideline.errors import InvalidRequest, NotFound, Unavailable
 
 __all__ = ["register"]
 
-_NAME = re.compile(r"(MANIFEST|TOKENS|channels/\d{4,}/(MANIFEST|c-\d+\.arrow|log-\d+\.log))")
+_NAME = re.compile(
+    r"(MANIFEST|TOKENS|(?:channels|collections)/\d{4,}/(MANIFEST|c-\d+\.arrow|log-\d+\.log))"
+)
 Target = Annotated[Path, typer.Argument(metavar="TARGET", help="A new folder for the copy.")]
 
 
@@ -76,7 +78,10 @@ def restore(
     except BaseException:
         shutil.rmtree(target, ignore_errors=True)
         raise
-    line({"restored": str(target), "channels": report.channels, "bytes": report.bytes_checked})
+    line({
+        "restored": str(target), "channels": report.channels,
+        "collections": report.collections, "bytes": report.bytes_checked,
+    })  # fmt: skip
 
 
 def _new(folder: Path) -> None:

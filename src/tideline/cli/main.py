@@ -3,7 +3,7 @@
     exit code   meaning                                     what to do
     0           done
     2           InvalidRequest: wrong command or value      fix the call
-    3           NotFound: no such folder, channel, id       check the name
+    3           NotFound: no such folder, channel, key      check the name
     4           Conflict: exists with other content         re-read, decide
     5           Unavailable, Closed: not now                retry later
     6           Corruption: damaged bytes                   stop, tell the operator
@@ -25,6 +25,7 @@ import typer
 
 from tideline.cli import (
     backup,
+    collections,
     heatmap,
     manage,
     pipeline,
@@ -72,6 +73,7 @@ app = typer.Typer(
 )
 manage.register(app)
 verbs.register(app)
+collections.register(app)
 session.register(app)
 pipeline.register(app)
 workload.register(app)

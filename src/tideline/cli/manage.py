@@ -4,7 +4,7 @@ tideline channel create   Database.channel
 tideline channels         Database.channels
 tideline stats            Database.stats, Channel.stats
 tideline check            Database.check
-tideline drop             Database.drop_channel
+tideline drop             Database.drop_channel, Database.drop_collection
 tideline warm, demo
 """
 
@@ -73,17 +73,24 @@ def channels(folder: Folder, as_json: AsJson = False) -> None:
 
 def stats(
     folder: Folder,
-    channel: Annotated[str | None, typer.Argument(metavar="CHANNEL")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Count what is stored, of one channel or each.
+    """Count what is stored, in one channel or collection or in each.
 
-    Twin of Channel.stats.
+    Twin of Database.stats, Channel.stats and Collection.stats.
     """
     with open_folder(folder) as database:
-        names = database.channels() if channel is None else [channel]
-        rows = [{"channel": n, **plain(existing(database, n).stats())} for n in names]
-        show(rows, title="stats", as_json=as_json)
+        collections = database.collections()
+        if name not in collections:
+            names = database.channels() if name is None else [name]
+            rows = [{"channel": n, **plain(existing(database, n).stats())} for n in names]
+            if rows or not collections:
+                show(rows, title="stats", as_json=as_json)
+        names = [each for each in collections if name in (None, each)]
+        rows = [{"collection": n, **plain(database.collection(n).stats())} for n in names]
+        if rows:
+            show(rows, title="stats of collections", as_json=as_json)
 
 
 def check(folder: Folder) -> None:
@@ -97,15 +104,21 @@ def check(folder: Folder) -> None:
         line(fields if isinstance(fields, dict) else {"report": fields})
 
 
-def drop(folder: Folder, channel: Name) -> None:
-    """Drop a channel with everything in it.
+def drop(
+    folder: Folder,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A channel or collection.")],
+) -> None:
+    """Drop a channel or a collection with everything in it.
 
-    Twin of Database.drop_channel.
+    Twin of Database.drop_channel and Database.drop_collection.
     """
     with open_folder(folder) as database:
-        existing(database, channel)
-        database.drop_channel(channel)
-        line({"dropped": channel})
+        if name in database.collections():
+            database.drop_collection(name)
+        else:
+            existing(database, name)
+            database.drop_channel(name)
+        line({"dropped": name})
 
 
 def warm() -> None:

@@ -1,7 +1,8 @@
 """Opening a folder and a channel for the length of one command.
 
 A command never makes a database or a channel by accident: a misspelt folder or name is
-`NotFound`, not an empty answer. Only `tideline channel create` makes them.
+`NotFound`, not an empty answer. Only `tideline channel create` and `tideline collection create`
+make them.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ def open_folder(folder: Path, *, create: bool = False) -> Iterator[tideline.Data
     """The database in a folder, closed at the end of the command."""
     if not create and not (folder / "MANIFEST").is_file():
         raise NotFound(
-            "no database in this folder; `tideline channel create` makes one", folder=str(folder)
+            "no database in this folder; `tideline channel create` or `tideline collection create` "
+            "makes one",
+            folder=str(folder),
         )
     try:
         database = tideline.open(str(folder), **SETTINGS)

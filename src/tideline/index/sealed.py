@@ -358,7 +358,7 @@ def _bound(filters: dict[str, MinMax], name: str, low: bool) -> int:
     found = filters[name]
     if found.is_empty:
         return FOREVER if low else -FOREVER
-    return found.low if low else found.high
+    return int(found.low if low else found.high)
 
 
 def _address(array: Any, number: int) -> int:

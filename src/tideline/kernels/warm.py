@@ -2,8 +2,10 @@
 
 Compiling takes the better part of a minute; the result is kept (kernels/__init__.py)
 and found again by the next process. `ready` says whether it is there; `compile_all`
-makes it so. The list names the exact types Python passes: a kernel that is called with
+makes it so. The lists name the exact types Python passes: a kernel that is called with
 others would compile in the middle of somebody's call (a test looks for that).
+
+There is a list a group: a database without collections never compiles those of documents.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from numba.core import types as t
@@ -32,7 +35,9 @@ from tideline.kernels import (
     seen,
 )
 
-__all__ = ["compile_all", "ensure", "kernels", "ready"]
+__all__ = ["GROUPS", "compile_all", "ensure", "kernels", "ready"]
+
+GROUPS = ("channels", "documents")
 
 _I, _F, _Q = t.int64, t.float64, t.boolean
 _W = t.Array(t.int64, 1, "C")
@@ -46,8 +51,14 @@ _I32 = t.Array(t.int32, 1, "C")
 _I8 = t.Array(t.int8, 1, "C")
 
 
-def kernels() -> list[tuple[Any, tuple[Any, ...]]]:
-    """Every kernel that Python calls, with the types it is called with."""
+def kernels(group: str | None = None) -> list[tuple[Any, tuple[Any, ...]]]:
+    """The kernels of a group that Python calls, with the types it calls them with."""
+    if group is None:
+        return [kernel for name in GROUPS for kernel in kernels(name)]
+    if group == "documents":
+        from tideline.kernels.documents.warm import kernels as of_documents
+
+        return of_documents()
     return [
         (rows.run_rows, (_I, _I, _Q)),
         (rows.run_one, (_I, _I, _Q)),
@@ -99,36 +110,41 @@ def kernels() -> list[tuple[Any, tuple[Any, ...]]]:
     ]  # fmt: skip
 
 
-def ready() -> bool:
-    """Whether an earlier process has compiled everything for this version."""
-    return (cache_folder() / "ready").exists()
+def ready(group: str = "channels") -> bool:
+    """Whether an earlier process has compiled a group for this version."""
+    return _mark(group).exists()
 
 
-def compile_all(say: Callable[[int, int, str], None]) -> float:
-    """Compile (or load) every kernel; `say(number, total, name)` before each. Returns seconds."""
+def compile_all(say: Callable[[int, int, str], None], group: str = "channels") -> float:
+    """Compile (or load) a group; `say(number, total, name)` before each. Returns seconds."""
     started = time.perf_counter()
-    todo = kernels()
+    todo = kernels(group)
     for number, (kernel, signature) in enumerate(todo, start=1):
         say(number, len(todo), kernel.py_func.__name__)
         kernel.compile(signature)
     try:
-        (cache_folder() / "ready").touch()
+        _mark(group).touch()
     except OSError:
         pass  # a cache that cannot be written is only slow
     return time.perf_counter() - started
 
 
-def ensure() -> None:
-    """On the first use of this version on this machine, compile with a line of progress."""
-    if ready():
+def ensure(group: str = "channels") -> None:
+    """On the first use of a group on this machine, compile with a line of progress."""
+    if ready(group):
         return
-    print("tideline: compiling kernels, once on this machine", file=sys.stderr, flush=True)
+    print(f"tideline: compiling kernels of {group}, once on this machine",
+          file=sys.stderr, flush=True)  # fmt: skip
     live = sys.stderr.isatty()
 
     def say(number: int, total: int, name: str) -> None:
         if live:
             print(f"\r  [{number:2}/{total}] {name:20}", end="", file=sys.stderr, flush=True)
 
-    seconds = compile_all(say)
+    seconds = compile_all(say, group)
     print(f"{chr(13) if live else ''}tideline: kernels ready in {seconds:.0f} s",
           file=sys.stderr, flush=True)  # fmt: skip
+
+
+def _mark(group: str) -> Path:
+    return cache_folder("" if group == "channels" else group) / "ready"

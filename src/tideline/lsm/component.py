@@ -18,9 +18,10 @@ from any thread. Byte layout and costs: docs/internals/components.md.
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,8 +34,9 @@ from tideline.errors import Closed, Corruption, InvalidRequest
 from tideline.lsm.files import checksum, sync_folder, unavailable, write_all
 from tideline.lsm.filter import MinMax
 
-__all__ = ["Component", "ComponentInfo", "remove_strays", "write_component"]
+__all__ = ["Component", "ComponentInfo", "Streamed", "remove_strays", "write_component"]
 
+_UNTOUCHED = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
 _NAME = re.compile(r"c-[0-9]{6,}\.arrow")
 
 
@@ -104,10 +106,12 @@ def write_component(
     filters: Mapping[str, MinMax],
     extra: Mapping[str, Any],
     sync: bool,
+    streams: Sequence[Streamed] = (),
 ) -> ComponentInfo:
     """Write `table` as component `number`; on error no file is left.
 
     `rows` is what the kind counts as records; with `sync` the file is on disk on return.
+    `streams` are buffers of the table whose bytes are made while they are written.
     """
     if number < 1 or rows < 0:
         raise InvalidRequest("number starts at 1, rows at 0", number=number, rows=rows)
@@ -118,7 +122,7 @@ def write_component(
     fd = -1
     try:
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-        sink = _Sink(fd)
+        sink = _Sink(fd, streams)
         options = pa.ipc.IpcWriteOptions(compression=None)
         with pa.ipc.new_file(pa.PythonFile(sink, "w"), batch.schema, options=options) as writer:
             writer.write_batch(batch)
@@ -139,6 +143,24 @@ def write_component(
             raise unavailable(error, "component write failed", path) from error
         raise
     return ComponentInfo(path.name, kind, rows, sink.size, sink.crc, dict(filters), dict(extra))
+
+
+class Streamed:
+    """A buffer of a table that need not fit in memory: its bytes are made while it is written.
+
+    Arrow is given addresses that are reserved and never touched; whoever writes the file asks
+    `pieces` instead.
+
+    >>> stream = Streamed(5, lambda: iter([memoryview(b"ab"), memoryview(b"cde")]))
+    >>> stream.buffer.size
+    5
+    """
+
+    def __init__(self, size: int, pieces: Callable[[], Iterator[memoryview]]) -> None:
+        self.buffer: pa.Buffer = pa.py_buffer(mmap.mmap(-1, max(size, 1), flags=_UNTOUCHED))
+        self.buffer = self.buffer.slice(0, size)
+        self.size = size
+        self.pieces = pieces
 
 
 class Component:
@@ -242,17 +264,22 @@ class _Sink:
 
     closed = False
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, streams: Sequence[Streamed]) -> None:
         self._fd = fd
+        self._streams = {stream.buffer.address: stream for stream in streams if stream.size}
         self.size = 0
         self.crc = 0
 
     def write(self, data: bytes | pa.Buffer) -> int:
-        view = memoryview(data).cast("B")
-        write_all(self._fd, view)
-        self.crc = crc32(view, self.crc)
-        self.size += len(view)
-        return len(view)
+        stream = self._streams.get(data.address) if isinstance(data, pa.Buffer) else None
+        before = self.size
+        for piece in (memoryview(data).cast("B"),) if stream is None else stream.pieces():
+            write_all(self._fd, piece)
+            self.crc = crc32(piece, self.crc)
+            self.size += len(piece)
+        if self.size - before != len(data):
+            raise InvalidRequest("a stream gave other bytes than it said", size_bytes=len(data))
+        return len(data)
 
     def tell(self) -> int:
         return self.size

@@ -28,7 +28,7 @@ import mmap
 import os
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 from zlib import crc32
@@ -187,19 +187,34 @@ class Log:
         """
         if type(payload) is memoryview:
             payload = payload.cast("B")  # len() of another format would not count bytes
-        size = len(payload)
+        return self._append(len(payload), crc32(payload), (payload,))
+
+    def append_parts(self, parts: Sequence[bytes | memoryview]) -> Position:
+        """`append` for a payload that stands in several places (at most 1000): no copy of it.
+
+        A view among them has bytes as its format.
+        """
+        size = crc = 0
+        for part in parts:
+            size += len(part)
+            crc = crc32(part, crc)
+        return self._append(size, crc, tuple(parts))
+
+    def _append(
+        self, size: int, crc: int, payload: tuple[bytes | bytearray | memoryview, ...]
+    ) -> Position:
         if size > MAX_PAYLOAD:
             raise InvalidRequest("payload is too large", size_bytes=size, limit=MAX_PAYLOAD)
         if self._end > self._segment_bytes:
             self._rotate()
         start = self._end
-        head = FRAME.pack(MAGIC, size, crc32(payload))
+        head = FRAME.pack(MAGIC, size, crc)
         pad = PADS[size & 7]
         limit = start + 16 + size + len(pad)
         try:
-            written = os.writev(self._fd, (head, CRC.pack(crc32(head)), payload, pad))
+            written = os.writev(self._fd, (head, CRC.pack(crc32(head)), *payload, pad))
             if written != limit - start:
-                rest = b"".join((head, CRC.pack(crc32(head)), payload, pad))
+                rest = b"".join((head, CRC.pack(crc32(head)), *payload, pad))
                 write_all(self._fd, memoryview(rest)[written:])
             self._end = limit
         except BaseException as error:  # Ctrl-C too, between the write and the new end
@@ -523,6 +538,10 @@ class NullLog:
         return iter(())
 
     def append(self, payload: bytes | bytearray | memoryview) -> Position:
+        """Keeps nothing."""
+        return self.last
+
+    def append_parts(self, parts: Sequence[bytes | memoryview]) -> Position:
         """Keeps nothing."""
         return self.last
 

@@ -3,6 +3,8 @@
     NoMerge      nothing
     Constant     all into one when there are k
     Prefix       the oldest run of small components, when it is too long or too heavy
+    Leveled      one run a level, each level `ratio` times as large as the one before
+    Correlated   what another index has already merged, by the ranges of a filter
     Window       per bucket of time: runs of similar size; drop whole what has expired
 
 Invariants of every policy:
@@ -17,13 +19,13 @@ Pure functions of what they are given; safe from any thread.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from tideline.errors import InvalidRequest
 from tideline.lsm.component import ComponentInfo
 
-__all__ = ["Constant", "NoMerge", "Policy", "Prefix", "Window"]
+__all__ = ["Constant", "Correlated", "Leveled", "NoMerge", "Policy", "Prefix", "Window"]
 
 # A run takes in an older component of at most this many times the bytes of the newer ones
 # together. At 2, components that stay apart at least double, so there are few; and a byte that is
@@ -111,6 +113,93 @@ class Prefix(NoMerge):
                 groups.append(run)
                 found = True
         return groups
+
+
+class Leveled(NoMerge):
+    """One run a level: a level holds `ratio` times the bytes of the level before it.
+
+    New components gather at level 0, which takes `max_count` of them. One more, and they are
+    merged, together with the run of every level that would then be too full. So at rest levels
+    grow from the newest component to the oldest, and a search meets few of them; a byte is
+    rewritten up to `ratio` times a level.
+
+    >>> a, b = (ComponentInfo(f"c-00000{i}.arrow", "sorted", 1, 10, 0) for i in (1, 2))
+    >>> Leveled(first_bytes=10, max_count=1).merges([a, b], 0) == [[a, b]]
+    True
+    >>> big = ComponentInfo("c-000009.arrow", "sorted", 1, 90, 0)
+    >>> Leveled(first_bytes=10, max_count=1).merges([big, a], 0)
+    []
+    """
+
+    def __init__(self, first_bytes: int, ratio: int = 10, max_count: int = 4) -> None:
+        self.first_bytes = _at_least(1, "first_bytes", first_bytes)
+        self.ratio = _at_least(2, "ratio", ratio)
+        self.max_count = _at_least(1, "max_count", max_count)
+
+    def merges(self, components: Sequence[ComponentInfo], now: int) -> list[list[ComponentInfo]]:
+        """At most one group: the newest components and the runs that they make too full."""
+        start = len(components)
+        while start > 0 and self._level(components[start - 1].size_bytes) == 0:
+            start -= 1
+        fresh = len(components) - start
+        size = sum(component.size_bytes for component in components[start:])
+        if fresh <= self.max_count:
+            # Level 0 is not full: is there a level with two runs, or one out of order?
+            for at in range(start - 1, 0, -1):
+                older, newer = components[at - 1].size_bytes, components[at].size_bytes
+                if self._level(older) <= self._level(newer):
+                    return [list(components[at - 1 : at + 1])]
+            return []
+        while start > 0 and self._level(components[start - 1].size_bytes) <= self._level(size):
+            start -= 1
+            size += components[start].size_bytes
+        return [list(components[start:])]
+
+    def _level(self, size_bytes: int) -> int:
+        """0 for what was just sealed, then one more for every `ratio` times as large."""
+        level, limit = 0, self.first_bytes
+        while size_bytes > limit:
+            level, limit = level + 1, limit * self.ratio
+        return level
+
+
+class Correlated(NoMerge):
+    """Merge whatever lies inside one component of another index.
+
+    `leader` gives the components that lead; both have a filter `name` (the write order of their
+    records). When the leader has merged some, their ranges are one range, and the components
+    here whose ranges end in it are merged too. So an entry and its record are always found in
+    components of the same age.
+
+    >>> from tideline.lsm.filter import MinMax
+    >>> a = ComponentInfo("c-000001.arrow", "lazy", 1, 9, 0, {"seq": MinMax(1, 4)})
+    >>> b = ComponentInfo("c-000002.arrow", "lazy", 1, 9, 0, {"seq": MinMax(5, 8)})
+    >>> both = ComponentInfo("c-000003.arrow", "sorted", 1, 9, 0, {"seq": MinMax(1, 8)})
+    >>> Correlated(lambda: [both], "seq").merges([a, b], 0) == [[a, b]]
+    True
+    """
+
+    def __init__(self, leader: Callable[[], Sequence[ComponentInfo]], name: str) -> None:
+        self.leader = leader
+        self.name = name
+
+    def merges(self, components: Sequence[ComponentInfo], now: int) -> list[list[ComponentInfo]]:
+        """Runs of components that lie in the same one of the leader."""
+        ranges = [info.filters[self.name] for info in self.leader()]
+        groups: list[list[ComponentInfo]] = []
+        last = -1
+        for component in components:
+            mine = component.filters[self.name]
+            inside = -1
+            for number, theirs in enumerate(ranges):
+                # By its end: a component may repeat entries of older ones.
+                if not mine.is_empty and theirs.overlaps(mine.high, mine.high):
+                    inside = number
+            if inside < 0 or inside != last:
+                groups.append([])
+            groups[-1].append(component)
+            last = inside
+        return [group for group in groups if len(group) > 1]
 
 
 class Window:

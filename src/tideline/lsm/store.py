@@ -10,7 +10,7 @@ The manifest is the only thing that makes a component count, and it is switched
 atomically. So a kill at any moment leaves either the old set of components with the
 log that goes with it, or the new one.
 
-`commit` runs in the background worker or under nobody's lock; one at a time.
+`commit` takes the owner's lock for a moment; nobody calls it with that lock held.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ class Store:
         self.folder = folder
         self.sync = durability == "disk"
         self._manifest = Manifest(folder / "MANIFEST")
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # for component numbers
+        self._committing = threading.Lock()
+        self._detached: list[Tree[Any]] = []
         self.trees: list[Tree[Any]] = []
         document = self._manifest.load() if folder.exists() else None
         self.is_new = document is None
@@ -92,33 +94,47 @@ class Store:
             self._next_component += 1
             return number
 
-    def commit(self, snapshot: Callable[[], tuple[dict[str, Any], int, int]]) -> None:
-        """Save the manifest, then delete what it no longer names.
+    def detach(self, tree: Tree[Any]) -> None:
+        """Forget a tree and, at the next commit, delete its components (owner's lock)."""
+        tree.install(None, tree.readers)
+        self.trees.remove(tree)
+        self._detached.append(tree)
+
+    def commit(
+        self, lock: threading.Lock, snapshot: Callable[[], tuple[dict[str, Any], int, int]]
+    ) -> None:
+        """Save the manifest, then delete what it no longer names. One at a time.
 
         `snapshot` gives the facts, the first log segment that recovery needs and the first to
-        keep; it takes the owner's lock, so that facts, components and log position belong
-        together.
+        keep. It is called under the owner's `lock`, and so are the components taken note of:
+        facts, components and log position belong together.
         """
-        facts, first_log, kept_log = snapshot()
-        waste = [tree.waste for tree in self.trees]
-        with self._lock:
+        with self._committing:
+            with lock:
+                facts, first_log, kept_log = snapshot()
+                trees = {tree.name: [i.to_json() for i in tree.infos] for tree in self.trees}
+                swept = [*self.trees, *self._detached]
+                waste = [tree.waste for tree in swept]
+                with self._lock:
+                    number = self._next_component
             self._manifest.save(
                 {
                     "format": FORMAT,
-                    "next_component": self._next_component,
+                    "next_component": number,
                     "first_log": first_log,
                     "kept_log": kept_log,
-                    "trees": {tree.name: [i.to_json() for i in tree.infos] for tree in self.trees},
+                    "trees": trees,
                     "facts": facts,
                 }
             )
             self.facts = facts
-        for tree, gone in zip(self.trees, waste, strict=True):
-            tree.sweep(gone)
-        self.first_log = first_log
-        if kept_log > self.kept_log:
-            self.log.forget(kept_log)
-            self.kept_log = kept_log
+            for tree, gone in zip(swept, waste, strict=True):
+                tree.sweep(gone)
+            self._detached = [tree for tree in self._detached if tree not in swept]
+            self.first_log = first_log
+            if kept_log > self.kept_log:
+                self.log.forget(kept_log)
+                self.kept_log = kept_log
 
     def check(self) -> None:
         """Read the manifest, the log and every component again and verify them."""

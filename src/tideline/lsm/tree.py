@@ -25,7 +25,10 @@ __all__ = ["Kind", "Product", "Reader", "Tree"]
 
 
 class Product(Protocol):
-    """A component about to be written: what sealing or merging made."""
+    """A component about to be written: what sealing or merging made.
+
+    It may have `streams`: buffers of its table that are made while they are written.
+    """
 
     @property
     def table(self) -> pa.Table: ...
@@ -109,6 +112,7 @@ class Tree(Generic[R]):
             filters=product.filters,
             extra=product.extra,
             sync=self._sync,
+            streams=getattr(product, "streams", ()),
         )
         return self.kind.open(Component.open(self.folder, info, verify=False))
 

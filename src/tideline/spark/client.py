@@ -67,6 +67,19 @@ class Client(Protocol):
         """What is valid now: events or subscriptions."""
         ...
 
+    def collection(
+        self, name: str, key: str | None = None, indexes: dict[str, str] | None = None
+    ) -> dict[str, Any]:
+        """What a collection is: its key and indexes. With `key` it is made if there is none."""
+        ...
+
+    def documents(
+        self, name: str, *, where: str | None = None, low: str | None = None,
+        high: str | None = None, pushed: Sequence[Pushed] = (),
+    ) -> Iterator[pa.RecordBatch]:  # fmt: skip
+        """The documents of a collection: key, seq, document."""
+        ...
+
     def position(self, channel: str) -> str:
         """Where the journal ends now."""
         ...

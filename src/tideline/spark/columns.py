@@ -22,7 +22,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from tideline.errors import InvalidRequest
 
-__all__ = ["OPS", "check_read", "check_written", "fit", "prepared", "schema_of"]
+__all__ = ["OPS", "check_columns", "check_read", "check_written", "fit", "prepared", "schema_of"]
 
 OPS = ("publish", "subscribe", "apply")
 
@@ -76,7 +76,12 @@ def schema_of(kind: str, space: dict[str, Any]) -> T.StructType:
 
 def check_read(asked: T.StructType, kind: str, space: dict[str, Any]) -> pa.Schema:
     """The Arrow schema of the columns that were asked for: some, in any order."""
-    there = {field.name: field.dataType for field in schema_of(kind, space)}
+    return check_columns(asked, schema_of(kind, space), kind)
+
+
+def check_columns(asked: T.StructType, given: T.StructType, kind: str) -> pa.Schema:
+    """The same, of the columns that are given."""
+    there = {field.name: field.dataType for field in given}
     for field in asked:
         if field.name not in there:
             raise InvalidRequest(

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tideline.channel.landing import Landed, Landing, Once
-from tideline.errors import Unavailable
-from tideline.spark.client import Facts
+from tideline.errors import InvalidRequest, Unavailable
+from tideline.spark.client import Facts, Pushed
 from tideline.spark.reading import Reading
 
 if TYPE_CHECKING:
@@ -54,6 +54,17 @@ class HttpClient(Reading):
         from tideline.space import space_from_spec
 
         self._channels[channel] = self._remote.channel(channel, space=space_from_spec(space))
+
+    def collection(
+        self, name: str, key: str | None = None, indexes: dict[str, str] | None = None
+    ) -> dict[str, Any]:
+        raise InvalidRequest("a server has no collections: give the folder", collection=name)
+
+    def documents(
+        self, name: str, *, where: str | None = None, low: str | None = None,
+        high: str | None = None, pushed: Sequence[Pushed] = (),
+    ) -> Iterator[pa.RecordBatch]:  # fmt: skip
+        raise InvalidRequest("a server has no collections: give the folder", collection=name)
 
     # ---- writing ------------------------------------------------------------------------
 

@@ -11,18 +11,21 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pyarrow as pa
 
 from tideline.channel.landing import Landing
-from tideline.channel.spool import Spool
-from tideline.errors import Closed, NotFound
+from tideline.channel.spool import SLICE, Spool
+from tideline.errors import Closed, Conflict, NotFound
 from tideline.space import space_from_spec
-from tideline.spark.client import Facts, Landed, Once
+from tideline.spark.client import Facts, Landed, Once, Pushed
+from tideline.spark.pushed import holding
 from tideline.spark.reading import Reading
 
 if TYPE_CHECKING:
     from tideline.channel import Channel
     from tideline.database import Database
+    from tideline.documents import Collection
 
 __all__ = ["Local"]
 
@@ -47,25 +50,56 @@ class Local(Reading):
     def create(self, channel: str, space: dict[str, Any]) -> None:
         self._db.channel(channel, space=space_from_spec(space))
 
+    def collection(
+        self, name: str, key: str | None = None, indexes: dict[str, str] | None = None
+    ) -> dict[str, Any]:
+        if key is not None and name not in self._db.collections():
+            self._db.collection(name, key=key, indexes=indexes)
+        found = self._collection(name)
+        if key not in (None, found.key):
+            raise Conflict("the collection has another key", stored=found.key, given=key)
+        return {"key": found.key, "indexes": found.indexes}
+
+    def documents(
+        self, name: str, *, where: str | None = None, low: str | None = None,
+        high: str | None = None, pushed: Sequence[Pushed] = (),
+    ) -> Iterator[pa.RecordBatch]:  # fmt: skip
+        from tideline.spark.putting import keys_of  # loads the kernels of documents
+
+        found = self._collection(name)
+        first, last = keys_of(pushed)
+        for batch in found.scan(
+            None if where is None else msgspec.json.decode(where),
+            low=_key(low) if first is None else first,
+            high=_key(high) if last is None else last,
+        ):
+            self._go_on()
+            kept = holding(pa.Table.from_batches([batch]), pushed)
+            yield from kept.to_batches(max_chunksize=SLICE)
+
     # ---- writing ------------------------------------------------------------------------
 
     def apply(
         self, channel: str, tables: Iterable[pa.Table | pa.RecordBatch],
         once: Once | None = None,
     ) -> Landed:  # fmt: skip
-        return self._landing(channel).apply(tables, once)
+        landed: Landed = self._landing(channel).apply(tables, once)
+        return landed
 
     def stage(self, job: str, batches: Iterable[pa.RecordBatch], order: str = "time") -> str:
         return self._spool.stage(job, batches, order)
 
     def check(self, channel: str, tokens: Sequence[str], *, keep: str | None = None) -> Landed:
-        return self._landing(channel).check(tokens, keep)
+        landed: Landed = self._landing(channel).check(tokens, keep)
+        return landed
 
     def commit(
         self, channel: str, tokens: Sequence[str], *, once: Once | None = None,
         order: str = "time", keep: str | None = None,
     ) -> Landed:  # fmt: skip
-        return self._landing(channel).commit(tokens, once=once, order=order, keep=keep)
+        landing = self._landing(channel)
+        landed: Landed = landing.commit(tokens, once=once, order=order, keep=keep)
+        return landed
 
     def fetch(self, token: str) -> Iterator[pa.RecordBatch]:
         yield from self._spool.runs([token])
@@ -88,5 +122,25 @@ class Local(Reading):
         if self.stopping.is_set():
             raise Closed("the database is being closed", path=str(self._db.path))
 
-    def _landing(self, channel: str) -> Landing:
-        return Landing(self._channel(channel), self._spool, self._go_on)
+    def _landing(self, name: str) -> Any:
+        if name in self._db.collections():  # no channel has the name of a collection
+            from tideline.spark.putting import DocumentLanding
+
+            return DocumentLanding(self._collection(name), self._spool, self._go_on)
+        return Landing(self._channel(name), self._spool, self._go_on)
+
+    def _collection(self, name: str) -> Collection:
+        names = self._db.collections()
+        if name not in names:
+            raise NotFound("no such collection", name=name, collections=names)
+        return self._db.collection(name)
+
+
+def _key(text: str | None) -> Any:
+    """A key from an option: JSON, or text."""
+    if text is None:
+        return None
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text

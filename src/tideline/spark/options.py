@@ -26,18 +26,23 @@ _NAMES = {
     "follow": ["channel", "kind", "startingPosition", "maxRowsPerBatch"],
     "write": ["channel", "op", "space", "rejected", "order", "writer", "number"],
     "stream": ["channel", "op", "space", "rejected", "order"],
+    "read documents": ["collection", "where", "low", "high"],
+    "write documents": ["collection", "op", "key", "indexes", "rejected"],
+    "stream documents": ["collection", "op", "key", "indexes", "rejected"],
 }
 _PLACES = ["url", "token"]  # of everything: a server instead of a folder
 _SPARKS = {"path", "checkpointlocation", "queryname"}  # Spark hands these on
 _ELSEWHERE = {
     "read": "a batch read", "follow": "a streaming read", "write": "a batch write",
-    "stream": "a streaming write",
+    "stream": "a streaming write", "read documents": "a batch read of a collection",
+    "write documents": "a batch write to a collection",
+    "stream documents": "a streaming write to a collection",
 }  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Target:
-    """Which channel of which store."""
+    """Which channel or collection of which store."""
 
     path: str
     """The folder, or the address of a server."""
@@ -68,7 +73,8 @@ def target(options: Mapping[str, str], doing: str) -> Target:
             f"there are {', '.join(known.values())}",
             option=given,
         )
-    path, url, channel = options.get("path"), options.get("url"), options.get("channel")
+    what = "collection" if doing.endswith("documents") else "channel"
+    path, url, channel = options.get("path"), options.get("url"), options.get(what)
     if path and url:
         raise InvalidRequest("give a folder or the option url, not both", path=path, url=url)
     if not path and not url:
@@ -77,7 +83,11 @@ def target(options: Mapping[str, str], doing: str) -> Target:
             "a server"
         )
     if not channel:
-        raise InvalidRequest("the option channel is missing", path=path or url)
+        raise InvalidRequest(f"the option {what} is missing", path=path or url)
+    if url and what == "collection":
+        raise InvalidRequest(
+            "a server has no collections: give the folder, in the process that has it open", url=url
+        )
     if url:
         found = Target(url, channel, options.get("token"))
         if not found.is_url:

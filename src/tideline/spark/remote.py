@@ -67,6 +67,21 @@ class GateClient:
             where=where, pushed=list(pushed),
         )  # fmt: skip
 
+    def collection(
+        self, name: str, key: str | None = None, indexes: dict[str, str] | None = None
+    ) -> dict[str, Any]:
+        args = {"name": name, "key": key, "indexes": indexes}
+        found: dict[str, Any] = self._call("collection", args)
+        return found
+
+    def documents(
+        self, name: str, *, where: str | None = None, low: str | None = None,
+        high: str | None = None, pushed: Sequence[Pushed] = (),
+    ) -> Iterator[pa.RecordBatch]:  # fmt: skip
+        return self._stream(
+            "documents", name=name, where=where, low=low, high=high, pushed=list(pushed)
+        )
+
     def position(self, channel: str) -> str:
         return str(self._call("position", {"channel": channel}))
 
@@ -121,10 +136,10 @@ class GateClient:
 
     # ---- inside -------------------------------------------------------------------------
 
-    def _stream(self, name: str, **args: Any) -> Iterator[pa.RecordBatch]:
+    def _stream(self, call: str, /, **args: Any) -> Iterator[pa.RecordBatch]:
         """The batches that a call answers with; it is over when they are."""
         with self._talk() as connection:
-            wire.send(connection, {"call": name, "args": args})
+            wire.send(connection, {"call": call, "args": args})
             wire.receive(connection)
             yield from wire.receive_batches(connection)
 

@@ -178,7 +178,7 @@ def _start(
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         # With a limit of bytes Spark adds up a batch's bytes again at every row. So the limit is of
-        # rows: few enough that bodies as large as they may be still fit. docs/decisions/0033
+        # rows: few enough that bodies as large as they may be still fit. docs/decisions/0029
         "spark.sql.execution.arrow.maxRecordsPerBatch": "4096",
         "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
         "spark.sql.python.filterPushdown.enabled": "true",
@@ -302,7 +302,7 @@ def _home(home: Path) -> bool:
 
     Workers look into the zip first, and modules in a zip are compiled at every start: 0.8 s
     instead of 0.3 s until `pyspark` is imported, in a process that each query waits for.
-    docs/decisions/0033
+    docs/decisions/0029
     """
     spec = importlib.util.find_spec("pyspark")
     installed = Path(spec.origin).parent if spec is not None and spec.origin else None

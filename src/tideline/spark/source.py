@@ -1,9 +1,11 @@
-"""The format `tideline`: channels as Spark tables and streams.
+"""The format `tideline`: channels and collections as Spark tables and streams.
 
     spark.read.format("tideline")           reader.py   what is valid now
     spark.readStream.format("tideline")     stream.py   what is written, from a position on
     frame.write.format("tideline")          writer.py   rows staged by tasks, committed as one
     frame.writeStream.format("tideline")    writer.py   the same, each micro-batch at most once
+
+With the option `collection` instead of `channel`: documents.py.
 
 `tideline.spark.session` registers it. Spark calls it in processes of its own, on the driver's
 machine and on every worker: they reach the store through a `Client` (client.py).
@@ -14,8 +16,15 @@ from __future__ import annotations
 from pyspark.sql import types as T
 from pyspark.sql.datasource import DataSource
 
+from tideline.errors import InvalidRequest
 from tideline.spark.client import KINDS, connect
 from tideline.spark.columns import schema_of
+from tideline.spark.documents import (
+    SCHEMA,
+    DocumentReader,
+    DocumentStreamWriter,
+    DocumentWriter,
+)
 from tideline.spark.options import choice
 from tideline.spark.reader import Reader
 from tideline.spark.stream import Follower
@@ -31,7 +40,16 @@ class TidelineSource(DataSource):
     def name(cls) -> str:
         return "tideline"
 
+    @property
+    def _documents(self) -> bool:
+        named = {name.lower() for name in self.options}
+        if {"channel", "collection"} <= named:
+            raise InvalidRequest("give the option channel or collection, not both")
+        return "collection" in named
+
     def schema(self) -> T.StructType:
+        if self._documents:
+            return SCHEMA
         from tideline.spark.options import target
 
         streams = {"startingposition", "maxrowsperbatch"} & {name.lower() for name in self.options}
@@ -43,14 +61,24 @@ class TidelineSource(DataSource):
         finally:
             client.close()
 
-    def reader(self, schema: T.StructType) -> Reader:
+    def reader(self, schema: T.StructType) -> Reader | DocumentReader:
+        if self._documents:
+            return DocumentReader(self.options, schema)
         return Reader(self.options, schema)
 
     def streamReader(self, schema: T.StructType) -> Follower:  # noqa: N802
+        if self._documents:
+            raise InvalidRequest("a collection keeps no journal: read it whole, with spark.read")
         return Follower(self.options, schema)
 
-    def writer(self, schema: T.StructType, overwrite: bool) -> BatchWriter:
+    def writer(self, schema: T.StructType, overwrite: bool) -> BatchWriter | DocumentWriter:
+        if self._documents:
+            return DocumentWriter(self.options, schema, overwrite)
         return BatchWriter(self.options, schema, overwrite)
 
-    def streamWriter(self, schema: T.StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
+    def streamWriter(  # noqa: N802
+        self, schema: T.StructType, overwrite: bool
+    ) -> StreamWriter | DocumentStreamWriter:
+        if self._documents:
+            return DocumentStreamWriter(self.options, schema)
         return StreamWriter(self.options, schema)

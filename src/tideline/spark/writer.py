@@ -35,7 +35,7 @@ from tideline.spark.client import ORDERS, Client, Landed, Once, connect
 from tideline.spark.columns import OPS, check_written, prepared
 from tideline.spark.options import choice, json_object, number, target
 
-__all__ = ["BatchWriter", "Staged", "StreamWriter"]
+__all__ = ["BatchWriter", "Staged", "StreamWriter", "Writing"]
 
 
 @dataclass
@@ -47,8 +47,8 @@ class Staged(D.WriterCommitMessage):
     token: str
 
 
-class _Writing:
-    """What both writers do."""
+class Writing:
+    """What all writers do."""
 
     def __init__(self, options: Mapping[str, str], schema: T.StructType, doing: str) -> None:
         self._target = target(options, doing)
@@ -145,7 +145,7 @@ class _Writing:
         client.close()
 
 
-class BatchWriter(_Writing, D.DataSourceArrowWriter):
+class BatchWriter(Writing, D.DataSourceArrowWriter):
     """`frame.write`."""
 
     def __init__(self, options: Mapping[str, str], schema: T.StructType, overwrite: bool) -> None:
@@ -168,7 +168,7 @@ class BatchWriter(_Writing, D.DataSourceArrowWriter):
         self._abandon(self._job, over=True)
 
 
-class StreamWriter(_Writing, D.DataSourceStreamArrowWriter):
+class StreamWriter(Writing, D.DataSourceStreamArrowWriter):
     """`frame.writeStream`."""
 
     def __init__(self, options: Mapping[str, str], schema: T.StructType) -> None:

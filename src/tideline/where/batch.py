@@ -1,6 +1,6 @@
 """Target: which of many bodies meet a condition, without decoding them.
 
-    paths of the tree -> one pass over the texts (kernels/jsonpath.py) -> verdicts (verdicts.py)
+    paths of the tree -> one pass over the texts (paths.py) -> verdicts (verdicts.py)
     -> rows that are unsure are decoded and given to the predicate
 
 Same answer as the predicate on every decoded body, always: what the fast way does not
@@ -22,8 +22,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tideline.errors import InvalidRequest
-from tideline.kernels import jsonpath as at
 from tideline.where.parse import Condition
+from tideline.where.paths import Paths
 from tideline.where.tree import At, Node, Not
 from tideline.where.verdicts import UNSURE, YES, Found, Judge, Verdicts, verdicts
 
@@ -31,7 +31,6 @@ __all__ = ["matching"]
 
 _CELLS = 1 << 16  # nodes times rows at a time: what was found fits the processor's cache
 _ROWS_LEAST = 64
-_MAP_LEAST = 1 << 13  # bytes of text that are mapped at a time
 _LARGE = (pa.large_string(), pa.large_binary())
 _PLAIN = (pa.string(), pa.binary(), *_LARGE)
 
@@ -73,33 +72,12 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
     raise InvalidRequest("bodies must be JSON texts, as text or binary", type=str(kind))
 
 
-class _Plan:
-    """The paths of a tree as nodes for the kernel, and the tree as a function of what it finds.
-
-    >>> from tideline.where import parse
-    >>> plan = _Plan(parse({"a.b": 1, "a.c": 2, "d": 3}).tree)
-    >>> plan.paths
-    [(), ('a',), ('a', 'b'), ('a', 'c'), ('d',)]
-    >>> plan.parents, plan.nodes[:, 0].tolist()
-    ([0, 0, 1, 1, 0], [5, 4, 3, 4, 5])
-    """
+class _Plan(Paths):
+    """The paths of a tree, and the tree as a function of what lies at them."""
 
     def __init__(self, tree: Node) -> None:
-        whole = {path[:size] for path in [(), *_paths(tree)] for size in range(len(path) + 1)}
-        self.paths = sorted(whole)  # which is preorder
-        numbers = {path: node for node, path in enumerate(self.paths)}
-        self.parents = [numbers[path[:-1]] for path in self.paths]
-        self.judge: Judge = verdicts(tree, numbers)
-        names = [path[-1].encode() if path else b"" for path in self.paths]
-        # The kernel gets addresses of the names: this array keeps them where they are.
-        self._names = np.frombuffer(b"".join(names) + b"\0", np.uint8)
-        self.nodes = np.zeros((len(names), at.NODE), np.int64)
-        self.nodes[:, 0] = np.arange(1, len(names) + 1)
-        for node in range(len(names) - 1, 0, -1):  # what comes after a child comes after it too
-            parent = self.parents[node]
-            self.nodes[parent, 0] = max(self.nodes[parent, 0], self.nodes[node, 0])
-        self.nodes[:, 2] = [len(name) for name in names]
-        self.nodes[:, 1] = self._names.ctypes.data + np.cumsum(self.nodes[:, 2]) - self.nodes[:, 2]
+        super().__init__(_paths(tree))
+        self.judge: Judge = verdicts(tree, self.numbers)
 
 
 def _paths(node: Node) -> Iterator[tuple[str, ...]]:
@@ -164,44 +142,10 @@ def _judged(
     values: NDArray[np.int64],
 ) -> Verdicts:
     """The verdicts on the rows `[begin, limit)`."""
-    _scan(plan, texts, begin, limit, tags, values)
-    unread = np.flatnonzero(tags[0] != at.OBJECT)
-    tags[:, unread] = at.UNSURE  # what was found before something went wrong means nothing
-    for node, parent in enumerate(plan.parents):
-        if parent:
-            above = tags[parent] & 255
-            tags[node][(above == at.ARRAY) | (above == at.UNSURE)] = at.UNSURE
+    unread = plan.read(texts.data, texts.offsets[begin : limit + 1], tags, values)
     given = plan.judge(Found(texts.data, tags, values))
     given[unread] = UNSURE
     return given
-
-
-def _scan(
-    plan: _Plan,
-    texts: _Texts,
-    begin: int,
-    limit: int,
-    tags: NDArray[np.int64],
-    values: NDArray[np.int64],
-) -> None:
-    offsets = texts.offsets[begin : limit + 1]
-    rows = limit - begin
-    tags.fill(at.MISSING)
-    longest = max(_MAP_LEAST, int(np.max(offsets[1:] - offsets[:-1])))
-    maps = np.empty((2, longest // 8 + 1 + at.PADDING // 8), np.uint8)
-    leads = np.zeros((at.LEADS + 2) * at.LEAD, np.uint8)
-    stack = np.empty(2 * at.DEPTH, np.int64)
-    # The kernel reads past the ends of rows. For those too near the end of the data, it
-    # gets a copy with room behind, at an address that makes the same offsets right.
-    safe = int(np.searchsorted(offsets[1:], len(texts.data) - at.PADDING, side="right"))
-    tail = np.zeros(offsets[rows] - offsets[safe] + at.PADDING, np.uint8)
-    tail[: -at.PADDING] = texts.data[offsets[safe] : offsets[rows]]
-    for base, first, last in (
-        (texts.data.ctypes.data, 0, safe),
-        (tail.ctypes.data - int(offsets[safe]), safe, rows),
-    ):
-        if first < last:
-            at.scan(base, offsets, first, last, plan.nodes, leads, stack, tags, values, maps)
 
 
 def _decoded(text: memoryview, row: int) -> object:

@@ -1,0 +1,15 @@
+"""Documents by primary key, with secondary indexes.
+
+collection.py   the verbs: put, get, lookup, find, ...
+rows.py         documents as users give them -> rows; convert.py a table -> JSON
+extract.py      rows -> index entries
+plan.py         condition -> which index; search.py goes that way
+indexing.py     an index on what is stored; advise.py which kind for which field
+engine.py       memory, log, components, merges; types.py what goes in and out of it
+"""
+
+from __future__ import annotations
+
+from tideline.documents.collection import Collection
+
+__all__ = ["Collection"]

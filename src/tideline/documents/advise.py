@@ -1,0 +1,175 @@
+"""Which kind of index fits which field: the decision picture of the paper, on measured facts.
+
+    nobody asks by the field                                        no index
+    space is scarce, or its values rise with time                   embedded
+    under 5 % of the reads are lookups and over half of all         embedded
+    operations are writes
+    lookups want the newest few                                     lazy
+    lookups want all there are                                      composite
+
+(Publications on secondary indexes in LSM stores call this the selection strategy; an eager
+index wins nowhere, because every put rewrites a list.)
+
+What is counted is counted since the collection was opened. How far values rise with time is
+measured on a sample of documents: the rank correlation of value and write. Safe from any
+thread; counts are of statistics, not of money.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from tideline.documents.extract import of_document
+from tideline.documents.types import ARRAYS
+from tideline.model import Advice
+
+__all__ = ["Asked", "Workload", "advise", "correlation"]
+
+SMALL_K = 100
+_FEW_LOOKUPS, _MANY_WRITES, _WITH_TIME = 0.05, 0.5, 0.9
+_READ, _SAMPLE = 20_000, 2_000
+
+
+@dataclass
+class Asked:
+    """How often a field was asked for."""
+
+    lookups: int = 0
+    ranges: int = 0
+    limited: int = 0
+    """How many of both wanted at most `SMALL_K`."""
+
+
+@dataclass
+class Workload:
+    """What was done to a collection since it was opened."""
+
+    puts: int = 0
+    deletes: int = 0
+    gets: int = 0
+    lookups: int = 0
+    finds: int = 0
+    fields: dict[str, Asked] = field(default_factory=dict)
+
+    def looked(self, name: str, k: int | None, *, ranged: bool) -> None:
+        """A lookup by `lookup` or `range_lookup`."""
+        self.lookups += 1
+        self.asked(name, k, ranged=ranged)
+
+    def asked(self, name: str, k: int | None, *, ranged: bool) -> None:
+        """A field was asked for."""
+        found = self.fields.get(name)
+        if found is None:
+            found = self.fields[name] = Asked()
+        if ranged:
+            found.ranges += 1
+        else:
+            found.lookups += 1
+        if k is not None and k <= SMALL_K:
+            found.limited += 1
+
+
+def advise(
+    engine: Any, work: Workload, indexes: dict[str, str], *, scarce: bool = False
+) -> list[Advice]:
+    """Advice for every field that has an index or was asked for."""
+    names = sorted({*indexes, *work.fields})
+    rising = correlation(engine, names)
+    stats = engine.stats()
+    sizes = {
+        name: sum(component["bytes"] for component in components)
+        for name, components in stats["components"].items()
+    }
+    writes = work.puts + work.deletes
+    found = []
+    for name in names:
+        asked = work.fields.get(name, Asked())
+        count = asked.lookups + asked.ranges
+        share = count / max(count + work.gets, 1)
+        written = writes / max(writes + work.gets + count, 1)
+        few = asked.limited / count if count else None
+        size, rises = sizes.get(name), rising[name]
+        facts: dict[str, float | int | None] = {
+            "lookups": asked.lookups,
+            "ranges": asked.ranges,
+            "lookup_share_of_reads": round(share, 4),
+            "write_share": round(written, 4),
+            "small_k_share": None if few is None else round(few, 4),
+            "rises_with_time": None if rises is None else round(rises, 3),
+            "bytes_beside_primary": None
+            if size is None
+            else round(size / max(sizes["primary"], 1), 4),
+        }
+        kind, why = _choose(asked, count, share, written, rises, scarce)
+        found.append(Advice(name, indexes.get(name), kind, why, facts))
+    return found
+
+
+def _choose(
+    asked: Asked, count: int, share: float, written: float, rising: float | None, scarce: bool
+) -> tuple[str | None, str]:
+    if not count:
+        return None, "nobody asked by this field since the collection was opened"
+    if scarce:
+        return "embedded", "space is scarce, and an embedded index takes next to none"
+    if rising is not None and abs(rising) >= _WITH_TIME:
+        return "embedded", (
+            f"its values follow the order of writes (correlation {rising:.2f}), "
+            "so zone maps leave out most blocks"
+        )
+    if share < _FEW_LOOKUPS and written > _MANY_WRITES:
+        return "embedded", (
+            f"{share:.1%} of the reads are lookups and {written:.0%} of all operations are "
+            "writes: an index of its own would cost more than it saves"
+        )
+    if asked.limited * 2 >= count:
+        return "lazy", (
+            f"{asked.limited} of {count} lookups want at most {SMALL_K}: lists come newest first "
+            "and the search stops early"
+        )
+    return "composite", (
+        f"{count - asked.limited} of {count} lookups want all there are: sorted pairs are read "
+        "in one go"
+    )
+
+
+def correlation(engine: Any, names: list[str]) -> dict[str, float | None]:
+    """How far the values of fields rise with the order of writes: 1 always, 0 not at all.
+
+    None for a field with too few values to tell.
+    """
+    seqs: list[int] = []
+    texts: list[bytes] = []
+    for part in engine.scan():
+        seqs += part.seqs.tolist()
+        texts += part.docs
+        if len(seqs) >= _READ:
+            break
+    step = max(1, len(seqs) // _SAMPLE)
+    documents = [msgspec.json.decode(text) for text in texts[::step]]
+    numbers = seqs[::step]
+    found: dict[str, float | None] = {}
+    for name in names:
+        pairs = []
+        for seq, document in zip(numbers, documents, strict=True):
+            values = [value for value in of_document(document, name) if value != ARRAYS]
+            if values and values[0] != b"\0":
+                pairs.append((seq, values[0]))
+        found[name] = _rank_correlation(pairs) if len(pairs) >= 20 else None
+    return found
+
+
+def _rank_correlation(pairs: list[tuple[int, bytes]]) -> float | None:
+    first = np.argsort(np.argsort(np.array([seq for seq, _ in pairs])))
+    places: dict[bytes, list[int]] = {}
+    for place, value in enumerate(sorted(value for _, value in pairs)):
+        places.setdefault(value, []).append(place)
+    if len(places) == 1:
+        return None
+    ranks = {value: sum(at) / len(at) for value, at in places.items()}  # equal values share
+    second = np.array([ranks[value] for _, value in pairs])
+    return float(np.corrcoef(first, second)[0, 1])

@@ -1,0 +1,389 @@
+"""A collection: documents by primary key, with indexes on other fields.
+
+    put, put_many, delete       rows.py -> engine.write: atomic over the primary and all indexes
+    get, get_many               by primary key
+    lookup, range_lookup        one index, newest first
+    find, count, explain        finding.py: plan.py chooses the way, search.py goes it
+    scan                        all of it as Arrow batches
+    create_index, drop_index    indexing.py, beside readers and writers
+    advise, stats               what it holds, has done, and would be better off with
+
+A document is JSON text inside and a dict outside. What is written is numbered; newest first
+means by that number. Safe from any thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from tideline.documents import checks, rows
+from tideline.documents.advise import Workload, advise
+from tideline.documents.finding import Finder
+from tideline.documents.indexing import Build
+from tideline.documents.types import Found, Rows
+from tideline.errors import Closed, InvalidRequest
+from tideline.index.texts import Texts
+from tideline.model import Advice, CollectionStats, Explanation, IndexStats, Stored
+from tideline.where import parse
+from tideline.where.batch import matching
+from tideline.where.keys import encode, high_of, is_cut, low_of
+from tideline.where.order import entries
+
+__all__ = ["Collection"]
+
+_SLICE = 16_384  # documents that are written at once, and share one frame of the log
+_decode = msgspec.json.decode
+
+Document = dict[str, Any]
+Given = Document | str | bytes
+
+
+class Collection:
+    """An open collection of documents; `Database.collection` makes one."""
+
+    def __init__(self, name: str, engine: Any) -> None:
+        self.name = name
+        self._engine = engine
+        facts = engine.facts
+        self.key: str = facts["key"]
+        """The field that every document is known by."""
+        self.policy: dict[str, Any] = facts["policy"]
+        self.filter: str | None = facts["filter"]
+        """The field whose range is kept for every component, if there is one."""
+        self._get: Callable[[bytes], bytes | None] = engine.get
+        self._workload = Workload()
+        self._finder = Finder(engine, self._workload)
+        self._build: Build | None = None
+
+    # ---- writing ------------------------------------------------------------------------------
+
+    def put(self, document: Given) -> None:
+        """Store a document, in place of the one with its key if there is one.
+
+        >>> import tideline
+        >>> db = tideline.open(":memory:")
+        >>> cars = db.collection("cars", key="id", indexes={"road": "lazy"})
+        >>> cars.put({"id": 1, "road": "A1"})
+        >>> cars.get(1)
+        {'id': 1, 'road': 'A1'}
+        >>> db.close()
+        """
+        made = rows.single(document, self.key, self._fields(), self.filter)
+        self._write(made.rows, made.arrays)
+        self._workload.puts += 1
+
+    def put_many(self, documents: Iterable[Given] | pa.Table | pa.RecordBatch) -> Stored:
+        """Store many: dicts, JSON texts, or a table. Each is stored whole or not at all.
+
+        A table has JSON in its one column `document`, or a column a field. Bad rows come back
+        with the reason; the others are stored, in order: of two with one key, the later stays.
+
+        >>> import tideline
+        >>> db = tideline.open(":memory:")
+        >>> cars = db.collection("cars", key="id")
+        >>> done = cars.put_many([{"id": 1}, {"speed": 5}, '{"id": 2}'])
+        >>> done.stored, done.rejected.to_pylist()[0]["row"]
+        (2, 1)
+        >>> db.close()
+        """
+        stored = 0
+        rejected: dict[int, str] = {}
+        for first, part in checks.slices(documents, _SLICE):
+            prepared = rows.prepare(part, self.key, self._fields(), self.filter)
+            for row, reason in prepared.rejected.items():
+                rejected[first + row] = reason
+            if prepared.rows.count:
+                self._write(prepared.rows, prepared.arrays)
+                stored += prepared.rows.count
+                self._workload.puts += prepared.rows.count
+        numbers = sorted(rejected)
+        table = pa.table({
+            "row": pa.array(numbers, pa.int64()),
+            "reason": pa.array([rejected[row] for row in numbers], pa.string()),
+        })  # fmt: skip
+        return Stored(stored, table)
+
+    def check_many(self, documents: Iterable[Given] | pa.Table | pa.RecordBatch) -> dict[int, str]:
+        """Which documents `put_many` would reject, and why, by their row; nothing is stored."""
+        return {
+            first + row: reason
+            for first, part in checks.slices(documents, _SLICE)
+            for row, reason in rows.prepare(part, self.key, (), None).rejected.items()
+        }
+
+    def delete(self, key: int | str) -> None:
+        """Delete the document with this key; deleting what is not there changes nothing."""
+        self._delete([rows.key_bytes(key)])
+
+    def delete_many(self, keys: Iterable[int | str]) -> None:
+        """Delete the documents with these keys; one bad key, and none is deleted."""
+        found = [rows.key_bytes(key) for key in checks.listed(keys, "keys")]
+        for first in range(0, len(found), _SLICE):
+            self._delete(found[first : first + _SLICE])
+
+    # ---- by key -------------------------------------------------------------------------------
+
+    def get(self, key: int | str) -> Document | None:
+        """The document with this key, or None."""
+        self._workload.gets += 1
+        text = self._get(rows.key_bytes(key))
+        return None if text is None else _decode(text)
+
+    def get_many(self, keys: Iterable[int | str]) -> list[Document | None]:
+        """The documents with these keys, None for those that are not there."""
+        found = [rows.key_bytes(key) for key in checks.listed(keys, "keys")]
+        self._workload.gets += len(found)
+        texts = self._engine.get_many(Texts.of(found))
+        return [None if text is None else _decode(text) for text in texts]
+
+    # ---- by index -----------------------------------------------------------------------------
+
+    def lookup(self, field: str, value: Any, k: int | None = None) -> list[Document]:
+        """The documents whose field has this value, the newest first; at most `k` of them.
+
+        The field needs an index. One that holds an array has each of its elements; None is a
+        field that is null or missing.
+
+        >>> import tideline
+        >>> db = tideline.open(":memory:")
+        >>> cars = db.collection("cars", key="id", indexes={"road": "lazy"})
+        >>> done = cars.put_many([{"id": 1, "road": "A1"}, {"id": 2, "road": ["A1", "B2"]}])
+        >>> [car["id"] for car in cars.lookup("road", "A1", k=10)]
+        [2, 1]
+        >>> db.close()
+        """
+        self._indexed(field)
+        k = checks.count(k, "k")
+        wanted = checks.scalar(value, "value")
+        self._workload.looked(field, k, ranged=False)
+        data = encode(wanted)
+        if is_cut(data):  # it may stand for others too
+            return self._checked(field, data, data, k, lambda one: one == wanted)
+        found: Found = self._engine.lookup(field, data, data, k)
+        return [_decode(text) for text in found.docs]
+
+    def range_lookup(
+        self, field: str, low: Any = None, high: Any = None, k: int | None = None
+    ) -> list[Document]:
+        """The documents whose field lies from `low` to `high`, both included, newest first.
+
+        Values of one kind: numbers, text or booleans. Without `low` or without `high` the range
+        is open there.
+
+        >>> import tideline
+        >>> db = tideline.open(":memory:")
+        >>> cars = db.collection("cars", key="id", indexes={"speed": "embedded"})
+        >>> done = cars.put_many([{"id": n, "speed": 10 * n} for n in range(10)])
+        >>> [car["id"] for car in cars.range_lookup("speed", 30, 60, k=3)]
+        [6, 5, 4]
+        >>> db.close()
+        """
+        self._indexed(field)
+        k = checks.count(k, "k")
+        bracket = checks.between(low, high)
+        self._workload.looked(field, k, ranged=True)
+        first = low_of(bracket) if low is None else encode(low)
+        last = high_of(bracket) if high is None else encode(high)
+        if bracket == "text":  # a long text is cut in an index: its document has it whole
+            return self._checked(
+                field, first, last, k,
+                lambda one: type(one) is str and (low is None or one >= low)
+                and (high is None or one <= high),
+                high_open=high is None,
+            )  # fmt: skip
+        found: Found = self._engine.lookup(field, first, last, k, high_open=high is None)
+        return [_decode(text) for text in found.docs]
+
+    def _checked(
+        self, field: str, low: bytes, high: bytes, k: int | None,
+        holds: Callable[[object], bool], high_open: bool = False,
+    ) -> list[Document]:  # fmt: skip
+        """A lookup of which every document is looked at again."""
+        most = k
+        while True:
+            found: Found = self._engine.lookup(field, low, high, most, high_open=high_open)
+            documents = [_decode(text) for text in found.docs]
+            good = [one for one in documents if any(map(holds, entries(one, field)))]
+            if k is None or most is None or len(good) >= k or len(documents) < most:
+                return good[:k]
+            most *= 4
+
+    # ---- by condition -------------------------------------------------------------------------
+
+    def find(
+        self, where: Document | None = None, *, sort: Any = None, limit: int | None = None
+    ) -> list[Document]:
+        """The documents that meet a condition, planned onto the indexes.
+
+        Without `sort` the newest come first; `sort` is [("time", -1), ...], 1 up and -1 down.
+
+        >>> import tideline
+        >>> db = tideline.open(":memory:")
+        >>> cars = db.collection("cars", key="id", indexes={"road": "lazy"})
+        >>> done = cars.put_many([{"id": n, "road": "A1", "speed": n % 5} for n in range(20)])
+        >>> found = cars.find({"road": "A1", "speed": {"$gte": 3}}, sort=[("speed", 1)], limit=2)
+        >>> [car["id"] for car in found]
+        [3, 8]
+        >>> db.close()
+        """
+        condition = parse(where)
+        order = checks.sort(sort, self.key)
+        return self._finder.find(condition, order, checks.count(limit, "limit"))
+
+    def count(self, where: Document | None = None) -> int:
+        """How many documents meet a condition.
+
+        >>> import tideline
+        >>> db = tideline.open(":memory:")
+        >>> cars = db.collection("cars", key="id")
+        >>> done = cars.put_many([{"id": n, "speed": 10 * n} for n in range(10)])
+        >>> cars.count(), cars.count({"speed": {"$gt": 50}})
+        (10, 4)
+        >>> db.close()
+        """
+        return self._finder.count(parse(where))
+
+    def explain(
+        self, where: Document | None = None, *, sort: Any = None, limit: int | None = None
+    ) -> Explanation:
+        """Find, and tell how: which index, what was expected and what was read, and why.
+
+        >>> import tideline
+        >>> db = tideline.open(":memory:")
+        >>> cars = db.collection("cars", key="id", indexes={"road": "lazy"})
+        >>> done = cars.put_many([{"id": n, "road": f"A{n % 50}"} for n in range(1000)])
+        >>> told = cars.explain({"road": "A7"})
+        >>> told.chosen[0].field, told.chosen[0].kind, told.found
+        ('road', 'lazy', 20)
+        >>> db.close()
+        """
+        condition = parse(where)
+        order = checks.sort(sort, self.key)
+        most = checks.count(limit, "limit")
+        return self._finder.explain(condition, order, most)
+
+    def scan(
+        self, where: Document | None = None, *, low: Any = None, high: Any = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The documents with a key from `low` to `high`, as batches: key, seq, document.
+
+        In the order of keys; all of one moment. `key` is JSON, `document` too.
+
+        >>> import tideline
+        >>> db = tideline.open(":memory:")
+        >>> cars = db.collection("cars", key="id")
+        >>> cars.put({"id": 7})
+        >>> [batch.to_pylist() for batch in cars.scan()]
+        [[{'key': '7', 'seq': 1, 'document': '{"id":7}'}]]
+        >>> db.close()
+        """
+        condition = parse(where)
+        first = None if low is None else rows.key_bytes(low, "low")
+        last = None if high is None else rows.key_bytes(high, "high") + b"\0"
+        for found in self._engine.scan(first, last, filter=self._finder.span(condition)):
+            batch = checks.batch(found)
+            if condition:
+                batch = batch.filter(pa.array(matching(condition, batch.column("document"))))
+            if batch.num_rows:
+                yield batch
+
+    # ---- indexes ------------------------------------------------------------------------------
+
+    @property
+    def indexes(self) -> dict[str, str]:
+        """The indexed fields and the kind of each index, without one that is being built."""
+        return self._finder.indexes()
+
+    def create_index(self, field: str, kind: str) -> Build:
+        """Index a field of what is stored and of what will be, while everything else goes on.
+
+        Returns at once: `Build.wait()` waits, `Build.progress` tells how far it is.
+
+        >>> import tideline
+        >>> db = tideline.open(":memory:")
+        >>> cars = db.collection("cars", key="id")
+        >>> done = cars.put_many([{"id": n, "lanes": n % 3} for n in range(9)])
+        >>> cars.create_index("lanes", "composite").wait()
+        >>> [car["id"] for car in cars.lookup("lanes", 2)]
+        [8, 5, 2]
+        >>> db.close()
+        """
+        checks.indexes({field: kind}, self.key)
+        if field in self._engine.indexes:
+            raise InvalidRequest(
+                "the field has an index; drop it first to have another kind",
+                field=field, kind=self._engine.indexes[field],
+            )  # fmt: skip
+        if self._build is not None and not self._build.done:
+            raise InvalidRequest("an index is being built; wait for it", field=self._build.field)
+        self._finder.forget(field)
+        self._build = Build(self._engine, field, kind)
+        return self._build
+
+    def drop_index(self, field: str) -> None:
+        """Drop the index on a field."""
+        self._indexed(field)
+        self._engine.drop_index(field)
+
+    # ---- looking in ---------------------------------------------------------------------------
+
+    def advise(self, *, scarce: bool = False) -> list[Advice]:
+        """Which kind of index fits which field, from what was asked since it was opened.
+
+        `scarce` says that space is. docs/guide/documents.md tells the rules.
+        """
+        return advise(self._engine, self._workload, self.indexes, scarce=scarce)
+
+    def stats(self) -> CollectionStats:
+        """What it holds, and what was done since it was opened."""
+        found = self._engine.stats()
+        counted = self._engine.counters()
+        work = self._workload
+        components = found["components"]
+        indexes = tuple(
+            IndexStats(
+                name, kind, "building" if name in self._engine.building else "ready",
+                len(components.get(name, [])), sum(c["bytes"] for c in components.get(name, [])),
+            )
+            for name, kind in sorted(self._engine.indexes.items())
+        )  # fmt: skip
+        return CollectionStats(
+            found["memory_rows"] + sum(c["rows"] for c in components["primary"]),
+            sum(map(len, components.values())),
+            found["memory_bytes"], found["component_bytes"], found["log_bytes"],
+            work.puts, work.deletes, work.gets, work.lookups, work.finds,
+            counted["primary_blocks"], counted["index_blocks"], counted["bloom_checks"],
+            counted["bloom_false"], indexes,
+        )  # fmt: skip
+
+    # ---- inside -------------------------------------------------------------------------------
+
+    def _shut(self) -> None:
+        self._get = self._gone
+        self._engine.close()
+
+    def _gone(self, key: bytes) -> bytes | None:
+        raise Closed("the database was closed", collection=self.name)
+
+    def _fields(self) -> tuple[str, ...]:
+        """What a write has to bring entries of: indexes that are being built as well."""
+        return tuple(self._engine.indexes)
+
+    def _write(self, given: Rows, arrays: Iterable[str]) -> None:
+        with self._finder.writing(arrays):
+            self._engine.write(given)
+
+    def _delete(self, keys: list[bytes]) -> None:
+        self._write(rows.deletions(keys, self._fields(), self.filter), ())
+        self._workload.deletes += len(keys)
+
+    def _indexed(self, field: str) -> None:
+        if field not in self._engine.indexes:
+            raise InvalidRequest(
+                "the field has no index: create_index makes one, find needs none",
+                field=field, indexes=sorted(self._engine.indexes),
+            )  # fmt: skip

@@ -1,0 +1,179 @@
+"""Finding by condition: plan, search, and again if what was planned on has changed.
+
+    find -> plan.py -> search.py -> did a write come in between that the plan cannot bear?
+
+What a plan relies on, and who sees to it:
+
+- that no document has an array where two needs were joined: `writing` is told before such a
+  document can be found; the first time after opening, the index is asked;
+- that its indexes are there: a search whose index was dropped is planned again;
+- that several searches of one plan see one state: `writing` counts, and a plan that saw a
+  write in between is run again, at last as one scan.
+
+Safe from any thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tideline.documents.advise import Workload
+from tideline.documents.plan import SCAN, Plan, considered, plan
+from tideline.documents.search import Order, Search
+from tideline.documents.types import ARRAYS, Estimate
+from tideline.errors import NotFound, Unavailable
+from tideline.model import Explanation
+from tideline.where import Condition
+
+__all__ = ["Finder"]
+
+_TRIES = 3
+_GUESS = 0.1  # of all documents, in a range of keys
+
+
+class Finder:
+    """The questions to one collection."""
+
+    def __init__(self, engine: Any, workload: Workload) -> None:
+        self._engine = engine
+        self._workload = workload
+        self._key: str = engine.facts["key"]
+        self._filter: str | None = engine.facts["filter"]
+        self._writes = 0
+        self._arrays: dict[str, bool] = {}
+        self._everything = (-1, Estimate(0.0, 0.0))  # when it was counted, and what there was
+
+    # ---- asking -----------------------------------------------------------------------------
+
+    def find(self, condition: Condition, order: Order, limit: int | None) -> list[dict[str, Any]]:
+        """The documents that meet a condition."""
+        return self._search(condition, order, limit)[0]
+
+    def count(self, condition: Condition) -> int:
+        """How many there are."""
+        self._workload.finds += 1
+        if not condition:
+            return int(self._engine.count())
+        search = Search(self._engine, self._key, condition, None, None)
+        for _ in range(_TRIES):
+            chosen, before = self._plan(condition, None), self._writes
+            with self._without_dropped(chosen):
+                found = search.count(chosen)
+                if not self._moved(chosen, before):
+                    return found
+        return search.count(SCAN)
+
+    def explain(self, condition: Condition, order: Order, limit: int | None) -> Explanation:
+        """Find, and tell how."""
+        before = self._engine.counters()
+        documents, chosen, search = self._search(condition, order, limit, weigh=True)
+        after = self._engine.counters()
+        spent = {name: int(after[name] - before[name]) for name in after}
+        indexes = self.indexes()
+        return Explanation(
+            tuple(considered(way, "chosen", indexes) for way in chosen.ways),
+            tuple(considered(way, why, indexes) for way, why in chosen.others),
+            sum(way.estimate.blocks for way in chosen.ways),
+            spent["primary_blocks"] + spent["index_blocks"],
+            sum(way.estimate.entries for way in chosen.ways),
+            search.done.looked_at,
+            len(documents),
+            spent["bloom_checks"],
+            spent["bloom_false"],
+        )
+
+    def span(self, condition: Condition) -> tuple[bytes, bytes] | None:
+        """What the filter leaves of a scan for a condition."""
+        chosen = self._plan(condition, None)
+        return chosen.ways[0].filter if len(chosen.ways) == 1 else None
+
+    def indexes(self) -> dict[str, str]:
+        """The indexes that can be asked."""
+        engine = self._engine
+        building = engine.building
+        return {name: kind for name, kind in engine.indexes.items() if name not in building}
+
+    def _search(
+        self, condition: Condition, order: Order, limit: int | None, weigh: bool = False
+    ) -> tuple[list[dict[str, Any]], Plan, Search]:
+        search = Search(self._engine, self._key, condition, order, limit)
+        most = limit if order is None else None
+        chosen = self._plan(condition, most, weigh)
+        self._workload.finds += 1
+        for name, ranged in chosen.asked.items():
+            self._workload.asked(name, most, ranged=ranged)
+        for _ in range(_TRIES):
+            before = self._writes
+            with self._without_dropped(chosen):
+                found = search.documents(chosen)
+                if not self._moved(chosen, before):
+                    return found, chosen, search
+            chosen = self._plan(condition, most, weigh)
+        return search.documents(SCAN), chosen, search
+
+    # ---- what plans rely on -------------------------------------------------------------------
+
+    @contextmanager
+    def writing(self, arrays: Iterable[str]) -> Iterator[None]:
+        """Around a write: `arrays` are the fields in which it brings one."""
+        for field in arrays:
+            self._arrays[field] = True
+        self._writes += 1
+        try:
+            yield
+        finally:
+            self._writes += 1
+
+    @contextmanager
+    def _without_dropped(self, chosen: Plan) -> Iterator[None]:
+        """Around a search: that its index was dropped meanwhile is no error of the caller's."""
+        try:
+            yield
+        except (NotFound, Unavailable):
+            there = self.indexes()
+            if all(way.field in there for way in chosen.ways if way.kind == "index"):
+                raise
+
+    def forget(self, field: str) -> None:
+        """A field gets an index: whether it has arrays is for that to say."""
+        self._arrays.pop(field, None)
+
+    def _moved(self, chosen: Plan, before: int) -> bool:
+        """Whether a write came between the searches of a plan, so that they do not fit together."""
+        if any(self._arrays.get(field) for field in chosen.joined):
+            return True
+        several = len(chosen.ways) > 1 or any(len(way.ranges) > 1 for way in chosen.ways)
+        return several and before != self._writes
+
+    def _has_arrays(self, field: str) -> bool:
+        """Whether a document has an array where an index looks."""
+        known = self._arrays.get(field)
+        if known is None:
+            found = len(self._engine.lookup(field, ARRAYS, ARRAYS, 1).seqs) > 0
+            known = self._arrays.setdefault(field, found)
+        return known
+
+    def _plan(self, condition: Condition, limit: int | None, weigh: bool = False) -> Plan:
+        return plan(
+            condition, key=self._key, indexes=self.indexes(), filter=self._filter,
+            estimate=self._estimate, arrays=self._has_arrays, limit=limit, weigh=weigh,
+        )  # fmt: skip
+
+    def _estimate(self, field: str | None, low: bytes, high: bytes) -> Estimate:
+        if field is not None:
+            found: Estimate = self._engine.estimate(field, low, high)
+            return found
+        counted, everything = self._everything
+        now = self._engine.next_seq
+        if now - counted > everything.entries / 100:  # it has changed by now
+            stats = self._engine.stats()
+            components = stats["components"]["primary"]
+            count = stats["memory_rows"] + sum(c["rows"] for c in components)
+            size = stats["memory_bytes"] + sum(c["bytes"] for c in components)
+            everything = Estimate(float(count), size / 4096)
+            self._everything = now, everything
+        if (low, high) == (b"", b"\xff"):
+            return everything
+        return Estimate(_GUESS * everything.entries, _GUESS * everything.blocks)

@@ -1,0 +1,77 @@
+"""A generation: everything written since the last seal, over all indexes of a collection.
+
+    active   takes writes
+    frozen   is being sealed, or waits for it; read as before
+    sealed   one component a tree has taken its place
+
+The primary memory and the memory of every stand-alone index freeze, seal and go together, so a
+write is in all of them or in none. The log segments from `first_log` on hold what is in here.
+
+The owner's lock is held during every call.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tideline.documents.types import DELETE, Entries, Rows
+from tideline.index.records import Records
+from tideline.index.sorted import extremes
+from tideline.index.texts import Texts
+from tideline.kernels.documents.layout import TOMB
+from tideline.lsm.filter import MinMax
+
+__all__ = ["Generation"]
+
+_NONE = Entries(np.zeros(0, np.int64), Texts.of([]))
+
+
+class Generation:
+    """Memories that live and die together."""
+
+    def __init__(self, records: Records, alone: Mapping[str, Any], *, first_log: int) -> None:
+        self.records = records
+        self.alone = dict(alone)  # field -> memory of its entries
+        self.first_log = first_log
+        self.wanted = MinMax.empty()  # of the filter's field
+        self.done = threading.Event()  # sealed, or failed
+        self.error: BaseException | None = None
+
+    @property
+    def fields(self) -> list[str]:
+        """All indexed fields."""
+        return [*self.records.fields, *self.alone]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was written yet."""
+        return self.records.rows == 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it is time to seal."""
+        limit = self.records.limit_bytes
+        heavy = self.records.size_bytes >= limit or self.size_bytes >= 2 * limit
+        return heavy and not self.is_empty
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of everything in here."""
+        return self.records.size_bytes + sum(int(m.size_bytes) for m in self.alone.values())
+
+    def add(self, rows: Rows, seq: int) -> None:
+        """Take in rows that the log has."""
+        flags = np.where(rows.ops == DELETE, np.uint8(TOMB), np.uint8(0))
+        values = [rows.entries.get(name, _NONE) for name in self.records.fields]
+        self.records.add(rows.keys, rows.docs, flags, seq, [(e.row, e.values) for e in values])
+        for name, memory in self.alone.items():
+            entries = rows.entries.get(name, _NONE)
+            if len(entries.row):
+                seqs = np.arange(seq, seq + rows.count)
+                memory.add(entries.values, rows.keys, seqs, entries.row)
+        if rows.filter_values is not None and rows.filter_values.count:
+            self.wanted = self.wanted.merge(extremes(rows.filter_values))

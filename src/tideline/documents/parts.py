@@ -1,0 +1,69 @@
+"""Rows made ready for a memory: cut into parts that fit, and with the entries of every index.
+
+    rows -> in_parts -> completed -> log and memory
+
+Pure functions; safe from any thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tideline.documents.types import DELETE, Entries, Rows
+from tideline.errors import InvalidRequest
+from tideline.index.records import PART_BYTES, PART_ROWS
+from tideline.index.texts import Texts
+
+__all__ = ["DOC_LIMIT", "Extract", "completed", "in_parts"]
+
+Extract = Callable[[Texts, Sequence[str]], list[Entries]]
+DOC_LIMIT = 16 << 20
+
+
+def completed(rows: Rows, fields: Sequence[str], filter: str | None, extract: Extract) -> Rows:
+    """The rows with entries of `fields` and values of `filter`; extracted where there are none."""
+    missing = [field for field in fields if field not in rows.entries]
+    wanted = filter is not None and rows.filter_values is None
+    if not missing and not wanted:
+        return rows
+    asked = [*missing, filter] if wanted and filter else missing
+    found = [_without(rows.ops == DELETE, each) for each in extract(rows.docs, asked)]
+    values = found.pop().values if wanted else rows.filter_values
+    entries = {**rows.entries, **dict(zip(missing, found, strict=True))}
+    return rows._replace(entries=entries, filter_values=values)
+
+
+def in_parts(rows: Rows) -> Iterator[Rows]:
+    """Rows in parts that a memory has room for."""
+    if rows.count <= PART_ROWS and rows.docs.size_bytes + rows.keys.size_bytes <= PART_BYTES:
+        yield rows
+        return
+    largest = int(np.diff(rows.docs.offsets).max())
+    if largest > DOC_LIMIT:
+        raise InvalidRequest("a document is too large", size_bytes=largest, limit=DOC_LIMIT)
+    ends = rows.docs.offsets[1:] - rows.docs.offsets[0] + np.diff(rows.keys.offsets).cumsum()
+    first = 0
+    while first < rows.count:
+        before = int(ends[first - 1]) if first else 0
+        limit = int(np.searchsorted(ends, before + PART_BYTES, side="right"))
+        limit = min(max(limit, first + 1), first + PART_ROWS, rows.count)
+        entries = {}
+        for name, each in rows.entries.items():
+            a, b = np.searchsorted(each.row, [first, limit]).tolist()
+            entries[name] = Entries(each.row[a:b] - first, each.values.slice(a, b))
+        yield Rows(
+            rows.ops[first:limit], rows.keys.slice(first, limit), rows.docs.slice(first, limit),
+            entries, rows.filter_values,
+        )  # fmt: skip
+        first = limit
+
+
+def _without(gone: NDArray[np.bool_], entries: Entries) -> Entries:
+    """The entries of rows that are not gone."""
+    keep = ~gone[entries.row]
+    if keep.all():
+        return entries
+    return Entries(entries.row[keep], entries.values.take(np.flatnonzero(keep)))

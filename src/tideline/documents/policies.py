@@ -1,0 +1,55 @@
+"""The policies a collection can be given, and what they are made of.
+
+    none                                     every component stays
+    constant            k                    all into one when there are k
+    prefix              max_bytes, max_count runs of small components
+    correlated-prefix   the same             for the primary; indexes merge what it has merged
+    leveled             first_bytes, ratio, max_count     one run a level
+
+Pure functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tideline.errors import InvalidRequest
+from tideline.lsm.component import ComponentInfo
+from tideline.lsm.policy import Constant, Correlated, Leveled, NoMerge, Policy, Prefix
+
+__all__ = ["POLICIES", "policy_of"]
+
+POLICIES = ("none", "constant", "prefix", "correlated-prefix", "leveled")
+_DEFAULTS: dict[str, dict[str, int]] = {
+    "none": {},
+    "constant": {"k": 4},
+    "prefix": {"max_bytes": 1 << 30, "max_count": 8},
+    "correlated-prefix": {"max_bytes": 1 << 30, "max_count": 8},
+    "leveled": {"first_bytes": 128 << 20, "ratio": 10, "max_count": 4},
+}
+
+
+def policy_of(
+    given: str | Mapping[str, Any], primary: Callable[[], Sequence[ComponentInfo]] | None
+) -> Policy:
+    """The policy of the primary (`primary` is None) or of an index (its components).
+
+    >>> policy_of({"name": "prefix", "max_count": 3}, None).max_count
+    3
+    """
+    settings = {"name": given} if isinstance(given, str) else dict(given)
+    name = settings.pop("name", None)
+    if name not in POLICIES:
+        raise InvalidRequest("no such policy", policy=name, policies=POLICIES)
+    unknown = settings.keys() - _DEFAULTS[name].keys()
+    if unknown:
+        raise InvalidRequest("no such setting of a policy", policy=name, setting=min(unknown))
+    settings = {**_DEFAULTS[name], **settings}
+    if name == "correlated-prefix" and primary is not None:
+        return Correlated(primary, "seq")
+    kinds: dict[str, Callable[..., Policy]] = {
+        "none": NoMerge, "constant": Constant, "leveled": Leveled,
+        "prefix": Prefix, "correlated-prefix": Prefix,
+    }  # fmt: skip
+    return kinds[name](**settings)

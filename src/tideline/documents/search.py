@@ -1,0 +1,198 @@
+"""Running a plan: candidates from its ways, held against the condition, ordered, limited.
+
+    newest first (no sort)    by the number of the write; an index stops when it has enough
+    by the primary key        a scan stops when it has enough
+    by any other fields       all that meet the condition, ordered by `where.order`
+
+Candidates are JSON texts. Most are held against the condition as texts, many at a time
+(where/batch.py), and only what is returned is decoded.
+
+A plan of several searches sees the collection at several moments. `run` notes whether
+something was written meanwhile, and the caller then asks again, at last by one scan, which is
+one moment. Safe from any thread.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from tideline.documents.plan import Plan, Way
+from tideline.documents.types import Found
+from tideline.where.batch import matching
+from tideline.where.order import sort_keys
+from tideline.where.parse import Condition
+
+__all__ = ["Order", "Search", "Searched"]
+
+_FIRST_K = 64
+_GROWTH = 4
+_FEW = 16  # so many texts are decoded and tested sooner than a batch is set up
+_decode = msgspec.json.decode
+
+Order = list[tuple[str, int]] | None
+"""Fields and directions; None for the newest first."""
+
+Hit = tuple[int, bytes]
+"""The number of a write, and the document."""
+
+
+@dataclass
+class Searched:
+    """What a search did."""
+
+    looked_at: int = 0
+    found: int = 0
+
+
+class Search:
+    """One question to a collection."""
+
+    def __init__(
+        self, engine: Any, key: str, condition: Condition,
+        sort: Order, limit: int | None,
+    ) -> None:  # fmt: skip
+        self._engine = engine
+        self._key = key
+        self._condition = condition
+        self._sort = sort
+        self._limit = limit
+        self.done = Searched()
+
+    @property
+    def by_key(self) -> bool:
+        """Whether the primary key alone decides the order."""
+        return bool(self._sort) and self._sort[0][0] == self._key  # type: ignore[index]
+
+    def documents(self, plan: Plan) -> list[dict[str, Any]]:
+        """The documents, in order."""
+        if self._limit == 0 or not plan.ways:
+            return []
+        if self._sort is None:
+            hits = self._newest(plan)
+            found = [_decode(text) for _, text in hits]
+        else:
+            found = self._sorted(plan)
+        self.done.found = len(found)
+        return found
+
+    def count(self, plan: Plan) -> int:
+        """How many there are."""
+        self.done.found = sum(len(hits) for hits in self._batches(plan))
+        return self.done.found
+
+    # ---- orders -----------------------------------------------------------------------------
+
+    def _sorted(self, plan: Plan) -> list[dict[str, Any]]:
+        assert self._sort is not None
+        make = sort_keys(self._sort, self._key)
+        if self.by_key and self._sort[0][1] == 1 and self._in_key_order(plan):
+            found: list[dict[str, Any]] = []
+            for hits in self._batches(plan):
+                found += [_decode(text) for _, text in hits]
+                if self._limit is not None and len(found) >= self._limit:
+                    return found[: self._limit]
+            return found
+        documents = (_decode(text) for hits in self._batches(plan) for _, text in hits)
+        if self._limit is None:
+            return sorted(documents, key=make)
+        return heapq.nsmallest(self._limit, documents, key=make)
+
+    @staticmethod
+    def _in_key_order(plan: Plan) -> bool:
+        return len(plan.ways) == 1 and plan.ways[0].kind != "index"  # ranges are in order
+
+    def _newest(self, plan: Plan) -> list[Hit]:
+        limit = self._limit
+        if limit is not None and all(way.kind == "index" for way in plan.ways):
+            return self._newest_by_index(plan, limit)
+        kept: list[Hit] = []
+        for hits in self._batches(plan):
+            kept += hits
+            if limit is not None and len(kept) > 4 * limit + 1000:
+                kept = heapq.nlargest(limit, kept, key=_seq)
+        return heapq.nlargest(limit, kept, key=_seq) if limit else sorted(kept, key=_seq)[::-1]
+
+    def _newest_by_index(self, plan: Plan, limit: int) -> list[Hit]:
+        """Ask for the newest few, and for more until enough of them hold."""
+        k = limit if plan.exact else max(2 * limit, _FIRST_K)
+        while True:
+            found: dict[int, bytes] = {}
+            sure = 0  # what was written after this is complete
+            for way in plan.ways:
+                for one in way.ranges:
+                    part = self._lookup(way, one, k)
+                    if len(part.seqs) >= k:
+                        sure = max(sure, int(part.seqs[-1]))
+                    found.update(zip(part.seqs.tolist(), part.docs, strict=True))
+            self.done.looked_at += len(found)
+            seqs = sorted((seq for seq in found if seq >= sure), reverse=True)
+            hits = [(seq, found[seq]) for seq in seqs]
+            if not plan.exact:
+                hits = self._holding(hits)
+            if len(hits) >= limit or not sure:
+                return hits[:limit]
+            k *= _GROWTH
+
+    # ---- ways -------------------------------------------------------------------------------
+
+    def _batches(self, plan: Plan) -> Iterator[list[Hit]]:
+        """What meets the condition, each document once."""
+        if len(plan.ways) == 1:
+            for found in self._way(plan.ways[0]):
+                self.done.looked_at += len(found)
+                yield found if plan.exact else self._holding(found)
+            return
+        seen: dict[int, bytes] = {}
+        for way in plan.ways:
+            for found in self._way(way):
+                seen.update(found)
+        self.done.looked_at += len(seen)
+        yield self._holding(list(seen.items()))
+
+    def _way(self, way: Way) -> Iterator[list[Hit]]:
+        if way.kind == "scan":
+            yield from map(_hits, self._engine.scan(filter=way.filter))
+        elif way.kind == "key" and len(way.ranges) == 1:
+            text = self._engine.get(way.ranges[0].low)
+            yield [] if text is None else [(0, text)]
+        elif way.kind in ("key", "keys"):
+            for one in way.ranges:
+                # One byte more: whether the end belongs to a scan is all one, it is tested again.
+                found = self._engine.scan(one.low, one.high + b"\0", filter=way.filter)
+                yield from map(_hits, found)
+        else:
+            whole: dict[int, bytes] = {}
+            for one in way.ranges:
+                whole.update(_hits(self._lookup(way, one, None)))
+            yield list(whole.items())
+
+    def _lookup(self, way: Way, one: Any, k: int | None) -> Found:
+        found: Found = self._engine.lookup(
+            way.field, one.low, one.high, k, low_open=one.low_open, high_open=one.high_open,
+            filter=way.filter,
+        )  # fmt: skip
+        return found
+
+    def _holding(self, hits: list[Hit]) -> list[Hit]:
+        """Those that meet the condition."""
+        if not self._condition:
+            return hits
+        if len(hits) <= _FEW:
+            return [hit for hit in hits if self._condition.matches(_decode(hit[1]))]
+        met = matching(self._condition, pa.array([text for _, text in hits], pa.large_binary()))
+        return [hits[row] for row in np.flatnonzero(met).tolist()]
+
+
+def _hits(found: Found) -> list[Hit]:
+    return list(zip(found.seqs.tolist(), found.docs, strict=True))
+
+
+def _seq(hit: Hit) -> int:
+    return hit[0]

@@ -1,0 +1,103 @@
+"""The settings of a collection: given, filled up, compared with what is stored.
+
+    key          a field without dots          needed for a new collection
+    indexes      field -> kind                 none
+    policy       name and numbers              prefix
+    filter       a field                       none
+    bloom_bits   bits an entry                 20
+
+They are stored when the collection is made. Whoever opens it again gives none of them or the
+same; indexes change by `create_index` and `drop_index`. Pure functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from tideline.documents import checks
+from tideline.errors import Conflict, InvalidRequest
+
+if TYPE_CHECKING:
+    from tideline.documents.collection import Collection
+
+__all__ = ["complete", "given", "same"]
+
+_BLOOM_BITS = 20
+
+
+def given(key: Any, indexes: Any, policy: Any, filter: Any, bloom_bits: Any) -> dict[str, Any]:
+    """What was given, checked; without what was not.
+
+    >>> given("id", None, "none", None, None)
+    {'key': 'id', 'policy': {'name': 'none'}}
+    """
+    found: dict[str, Any] = {}
+    if key is not None:
+        if not isinstance(key, str) or not key or "." in key or key.startswith("$"):
+            raise InvalidRequest(
+                "key must be the name of a field, without '.' or a '$' in front", key=key
+            )
+        checks.name_of_field(key)
+        found["key"] = key
+    if indexes is not None:
+        found["indexes"] = checks.indexes(indexes, key or "")
+    if policy is not None:
+        found["policy"] = checks.policy(policy)
+    if filter is not None:
+        found["filter"] = checks.name_of_field(filter)
+    if bloom_bits is not None:
+        if (
+            isinstance(bloom_bits, bool)
+            or not isinstance(bloom_bits, int)
+            or not 1 <= bloom_bits <= 1000
+        ):
+            raise InvalidRequest(
+                "bloom_bits must be a whole number from 1 to 1000", bloom_bits=bloom_bits
+            )
+        found["bloom_bits"] = bloom_bits
+    return found
+
+
+def complete(found: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a new collection."""
+    if "key" not in found:
+        raise InvalidRequest(
+            "a new collection needs the field its documents are known by, like key='id'"
+        )
+    return {
+        "indexes": {}, "policy": checks.policy("prefix"), "filter": None,
+        "bloom_bits": _BLOOM_BITS, **found,
+    }  # fmt: skip
+
+
+def same(name: str, found: Mapping[str, Any], stored: Collection) -> None:
+    """`Conflict` when something else was given than what is stored."""
+    for setting, value in found.items():
+        if setting == "indexes":
+            _same_indexes(name, value, stored)
+        elif value != (has := stored._engine.facts[setting]):
+            raise Conflict(
+                f"the collection has another {setting}", name=name, stored=has, given=value
+            )
+
+
+def _same_indexes(name: str, wanted: dict[str, str], stored: Collection) -> None:
+    has = stored._engine.indexes
+    for field, kind in wanted.items():
+        if field not in has:
+            raise Conflict(
+                "the collection has no index on this field: create_index makes one",
+                name=name, field=field, indexes=sorted(has),
+            )  # fmt: skip
+        if has[field] != kind:
+            raise Conflict(
+                "the index is of another kind: drop_index and create_index change it",
+                name=name, field=field, stored=has[field], given=kind,
+            )  # fmt: skip
+    missing = sorted(has.keys() - wanted.keys())
+    if missing:
+        raise Conflict(
+            "the collection has more indexes: drop_index removes one, and giving none is right "
+            "always", name=name, indexes=missing,
+        )  # fmt: skip

@@ -1,0 +1,211 @@
+"""Everything there is to read of a collection, for kernels: memories and components, newest first.
+
+    refresh     what there is now
+    get         one key -> its document            one call of a kernel
+    search      a range of an embedded field, or candidates of another index, -> places
+    deliver     places -> documents                one call of a kernel
+
+A *place* is a source and a row. The owner's lock is held during every call: the buffers are one
+set for all callers.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tideline.documents.generation import Generation
+from tideline.documents.types import Estimate, Found
+from tideline.index.sorted import SortedReader, gather
+from tideline.index.texts import Texts
+from tideline.kernels.documents import layout as at
+from tideline.kernels.documents import records, search
+
+__all__ = ["NOTHING", "Sources"]
+
+Words = NDArray[np.int64]
+_KEY_ROOM = 2048
+_ALL = 1 << 62
+NOTHING = Found(np.zeros(0, np.int64), [], [])
+
+
+class Sources:
+    """The state that kernels read, and what it points to."""
+
+    def __init__(self, seed: int) -> None:
+        self._state: Words = np.zeros(at.S_WORDS, np.int64)
+        # reads and writes faster than the array itself
+        self._now: Any = memoryview(self._state)  # type: ignore[arg-type]
+        self._address = int(self._state.ctypes.data)
+        self._texts = np.zeros((3, _KEY_ROOM), np.uint8)
+        self._key_view, self._low_view, self._high_view = (
+            memoryview(row) for row in self._texts  # type: ignore[arg-type]
+        )  # fmt: skip
+        state = self._state
+        state[at.S_SEED] = seed
+        state[at.S_KEY], state[at.S_LOW], state[at.S_HIGH] = (r.ctypes.data for r in self._texts)
+        self._out: Words = np.zeros((3, 0), np.int64)
+        self._reply_room(1 << 16)
+        self._out_room(1 << 10)
+        self.all: list[Any] = []  # newest first
+        self.generations: list[Generation] = []
+        self._fields: dict[str, int] = {}
+
+    def _reply_room(self, size: int) -> None:
+        self._reply = np.empty(size, np.uint8)
+        self._reply_view: Any = memoryview(self._reply)  # type: ignore[arg-type]
+        self._now[at.S_REPLY], self._now[at.S_REPLY_CAP] = self._reply.ctypes.data, size
+
+    def _out_room(self, count: int) -> None:
+        """Room for what a search finds; what it has so far stays."""
+        old, self._out = self._out, np.zeros((3, count), np.int64)
+        self._out[:, : old.shape[1]] = old
+        self._ends = np.zeros(2 * count, np.int64)
+        now = self._now
+        now[at.S_OUT_SOURCES], now[at.S_OUT_ROWS], now[at.S_OUT_SEQS] = (
+            int(row.ctypes.data) for row in self._out
+        )
+        now[at.S_OUT_CAP], now[at.S_ENDS] = count, self._ends.ctypes.data
+
+    def refresh(
+        self, generations: Sequence[Generation], readers: Sequence[SortedReader],
+        embedded: Sequence[str],
+    ) -> None:  # fmt: skip
+        """What there is now, each newest first."""
+        self.generations = list(generations)
+        self.all = [*(generation.records for generation in generations), *readers]
+        for source in self.all:
+            source.bind(embedded)
+        self._fields = {name: number for number, name in enumerate(embedded)}
+        self._table = np.array([source.address for source in self.all], np.int64)
+        self._now[at.S_SOURCES] = self._table.ctypes.data
+        self._now[at.S_SOURCE_COUNT] = len(self.all)
+
+    # ---- by key ----------------------------------------------------------------------------
+
+    def get(self, key: bytes) -> bytes | None:
+        """The newest version of a record, or None."""
+        size = len(key)
+        if size > _KEY_ROOM:
+            return None
+        self._key_view[:size] = key
+        now = self._now
+        now[at.S_KEY_SIZE] = size
+        length = records.find_one(self._address)
+        if length < 0:
+            return None
+        if length <= now[at.S_REPLY_CAP]:
+            return bytes(self._reply_view[:length])
+        return ctypes.string_at(now[at.S_FOUND], length)
+
+    def get_many(self, keys: Texts) -> list[bytes | None]:
+        """The newest versions of many records, None for each that is not there."""
+        places, rows = np.empty((2, keys.count), np.int64)
+        records.find_many(self._address, *keys.addresses, places, rows)
+        there = np.flatnonzero(places >= 0)
+        docs = gather(self._table, places[there], rows[there]).docs.to_list()
+        out: list[bytes | None] = [None] * keys.count
+        for place, doc in zip(there.tolist(), docs, strict=True):
+            out[place] = doc
+        return out
+
+    # ---- by index --------------------------------------------------------------------------
+
+    def search(
+        self, field: str, low: bytes, high: bytes, opened: int, k: int | None,
+        skipped: NDArray[np.uint8] | None,
+    ) -> Found:  # fmt: skip
+        """The `k` newest records with a value of an embedded field in the range."""
+        self._ask(field, low, high, opened)
+        now = self._now
+        now[at.S_K] = _ALL if k is None else k
+        now[at.S_SKIPPED] = 0 if skipped is None else skipped.ctypes.data
+        now[at.S_OUT_COUNT] = now[at.S_AT_SOURCE] = now[at.S_AT_BLOCK] = 0
+        while search.search(self._address) == at.NEED_OUTPUT:
+            self._out_room(4 * self._out.shape[1])
+        count = now[at.S_OUT_COUNT]
+        if count > 1:  # components are searched in key order
+            found = self._out[:, :count]
+            self._out[:, :count] = found[:, np.argsort(found[2])[::-1]]
+        return self._deliver(count if k is None else min(count, k))
+
+    def validate(self, asked: Any, k: int | None) -> Found:
+        """The `k` newest records of those that candidates (seqs, keys) lead to and that count."""
+        now = self._now
+        now[at.S_K] = _ALL if k is None else k
+        count = now[at.S_OUT_COUNT] = 0
+        for seqs, keys in asked:
+            if count + len(seqs) > self._out.shape[1]:
+                self._out_room(2 * (count + len(seqs)))
+            seqs_at = seqs.__array_interface__["data"][0]
+            count = records.newest(self._address, *keys.addresses, seqs_at)
+            if count == k:
+                break
+        now[at.S_INDEX_BLOCKS] += asked.blocks
+        return self._deliver(count)
+
+    def _ask(self, field: str, low: bytes, high: bytes, opened: int) -> None:
+        now = self._now
+        self._low_view[: len(low)] = low
+        self._high_view[: len(high)] = high
+        now[at.S_LOW_SIZE], now[at.S_HIGH_SIZE] = len(low), len(high)
+        now[at.S_FIELD], now[at.S_OPEN] = self._fields[field], opened
+
+    def _deliver(self, count: int) -> Found:
+        """The first of what was found, as documents."""
+        if not count:
+            return NOTHING
+        size = records.deliver(self._address, count)
+        if size > self._now[at.S_REPLY_CAP]:
+            self._reply_room(2 * size)
+            records.deliver(self._address, count)
+        whole = bytes(self._reply_view[:size])
+        if size > 1 << 24:
+            self._reply_room(1 << 16)
+        ends = self._ends[: 2 * count].tolist()
+        keys, docs = [], []
+        start = 0
+        for middle, end in zip(ends[::2], ends[1::2], strict=True):
+            keys.append(whole[start:middle])
+            docs.append(whole[middle:end])
+            start = end
+        return Found(self._out[2, :count].copy(), keys, docs)
+
+    def estimate(self, field: str, low: bytes, high: bytes) -> Estimate:
+        """What a search of an embedded field without k would look at."""
+        kept = self._now[at.S_BLOOM_CHECKS]
+        self._ask(field, low, high, 0)
+        out, total = np.zeros(2, np.int64), np.zeros(2, np.int64)
+        for reader in self.all[len(self.generations) :]:
+            if field in reader.embedded:
+                search.count_blocks(self._address, reader.address, out)
+                total += out
+        self._now[at.S_BLOOM_CHECKS] = kept
+        rows = sum(generation.records.rows for generation in self.generations)
+        return Estimate(float(total[1] + rows), float(total[0]))
+
+    # ---- facts -----------------------------------------------------------------------------
+
+    def skipped(self, wanted: tuple[bytes, bytes]) -> NDArray[np.uint8]:
+        """Which sources hold no value of the filter's field in a closed range."""
+        ranges = [generation.wanted for generation in self.generations]
+        ranges += [s.component.info.filters["wanted"] for s in self.all[len(ranges) :]]
+        return np.array([not each.overlaps(*wanted) for each in ranges], np.uint8)
+
+    def count_blocks(self, count: int) -> None:
+        """Take note of blocks that were read elsewhere."""
+        self._now[at.S_PRIMARY_BLOCKS] += count
+
+    def counters(self) -> dict[str, int]:
+        """What all searches so far have read."""
+        now = self._now
+        return {
+            "primary_blocks": now[at.S_PRIMARY_BLOCKS],
+            "index_blocks": now[at.S_INDEX_BLOCKS],
+            "bloom_checks": now[at.S_BLOOM_CHECKS],
+            "bloom_false": now[at.S_BLOOM_FALSE],
+        }

@@ -1,0 +1,66 @@
+"""What the layers of a collection hand to one another.
+
+    Rows       what is written: documents and deletions, with their keys and index entries
+    Entries    what an index on a field holds of some documents
+    Found      documents that came out, with the number of the write that made each
+    Estimate   what a search is expected to cost
+
+All are columns: one array for many rows, no Python object a row. Immutable by agreement.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tideline.index.texts import Texts
+
+__all__ = ["ARRAYS", "DELETE", "PUT", "Entries", "Estimate", "Found", "Rows"]
+
+PUT, DELETE = 1, 2
+
+ARRAYS = b"\xff"
+"""A value no JSON scalar has and that sorts after all: the entry of a document in which the
+indexed path meets an array. Whether there is one decides how ranges of a field are joined."""
+
+
+class Entries(NamedTuple):
+    """Entries of one field: entry i is of row `row[i]` and has value i. Rows never fall."""
+
+    row: NDArray[np.int64]
+    values: Texts
+
+
+class Rows(NamedTuple):
+    """One write. A deletion has an empty document and no entries."""
+
+    ops: NDArray[np.uint8]
+    keys: Texts
+    docs: Texts
+    entries: dict[str, Entries]
+    filter_values: Texts | None = None
+    """Every value of the filter's field in any of the documents, in no order."""
+
+    @property
+    def count(self) -> int:  # type: ignore[override]
+        """How many rows there are."""
+        return len(self.ops)
+
+
+class Found(NamedTuple):
+    """Documents as JSON text, each with its key and the number of its write."""
+
+    seqs: NDArray[np.int64]
+    keys: list[bytes]
+    docs: list[bytes]
+
+
+class Estimate(NamedTuple):
+    """What a search would look at."""
+
+    entries: float
+    """Entries in the range, or documents to be looked at."""
+    blocks: float
+    """Blocks of about 4 KiB that it would read."""

@@ -1,0 +1,237 @@
+"""Search an index of entries: what there is of it at one moment, newest first.
+
+A `View` holds the memories and the components of an index as one array of places for
+kernels. It is made anew when a memory is frozen or a component comes or goes; searching is
+one kernel call a chunk.
+
+    view.search(low, high, k=10) -> chunk (k candidates) -> chunk (4 k) -> ...
+
+Whoever validates the candidates stops when it has k good ones; if all are good, the first
+chunk was enough. `step` gives a chunk as addresses, for a kernel to go on with.
+
+A chunk from a memory is read under the owner's lock; those of components need none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tideline.index.entries import EntryKind, EntryReader
+from tideline.index.entrymemory import EntryMemory, address_of
+from tideline.index.texts import Texts
+from tideline.kernels.documents import found, newest, places
+
+__all__ = ["Candidates", "Chunk", "Estimate", "View", "search"]
+
+Words = NDArray[np.int64]
+_MOST = 65_536  # entries of a chunk of a search with k
+_KEY_WORDS = 4  # room for a key in the first go
+_HEAD = newest.C_WORDS + newest.Q_WORDS
+_EMPTY: Any = np.empty(0, np.int64)
+
+
+class Chunk(NamedTuple):
+    """Candidates in falling order of seq, none twice."""
+
+    seqs: Words
+    keys: Texts
+
+
+class Estimate(NamedTuple):
+    """What a search would meet if it went to the end."""
+
+    entries: int
+    blocks: int
+
+
+class View:
+    """An index at one moment: memories, then components, each newest first."""
+
+    def __init__(
+        self, kind: EntryKind, memories: Sequence[EntryMemory], readers: Sequence[EntryReader]
+    ) -> None:
+        self.kind = kind
+        self.memories = list(memories)
+        self.readers = list(readers)
+        self.count = len(self.memories) + len(self.readers)
+        every: list[EntryMemory | EntryReader] = [*self.memories, *self.readers]
+        rows = [place.row for place in every]
+        self._places: Words = np.concatenate(rows) if rows else np.zeros(1, np.int64)
+        self.address: int = self._places.ctypes.data
+        self._every = every
+        if kind.eager:
+            low = newest.EVERYTHING
+            for number in range(len(every) - 1, -1, -1):
+                partial = every[number].since > low
+                self._places[number * places.P_WORDS + places.P_PARTIAL] = partial
+                low = min(low, every[number].low)
+
+    @property
+    def low(self) -> int:
+        """The smallest seq there is now; above every seq when there is none."""
+        return min((place.low for place in self._every), default=newest.EVERYTHING)
+
+    def search(
+        self, low: bytes = b"", high: bytes | None = None, *, low_open: bool = False,
+        high_open: bool = False, k: int | None = None,
+        filters: Mapping[str, tuple[bytes, bytes]] | None = None,
+    ) -> Candidates:  # fmt: skip
+        """Candidates with a value in the range, newest first; `high=None` is no upper end.
+
+        Components whose filters miss one of the closed ranges in `filters` are left out.
+        """
+        if low != high:
+            for memory in self.memories:
+                memory.prepare()
+        view = self
+        if filters:
+            readers = [r for r in self.readers if _passes(r, filters)]
+            if len(readers) < len(self.readers):
+                view = View(self.kind, self.memories, readers)
+        return Candidates(view, low, high, low_open, high_open, k)
+
+    def estimate(
+        self, low: bytes = b"", high: bytes | None = None, *, low_open: bool = False,
+        high_open: bool = False,
+    ) -> Estimate:  # fmt: skip
+        """How many entries and blocks of components the range has, stale ones included."""
+        asked = self.search(low, high, low_open=low_open, high_open=high_open)
+        return Estimate(*self.counts(asked, 0, self.count).sum(axis=0).tolist())
+
+    def counts(self, asked: Candidates, first: int, limit: int) -> Words:
+        """Entries and blocks of the places [first, limit) for a question."""
+        call = np.zeros(_HEAD + 2 * (limit - first), np.int64)
+        address = self.address + first * places.P_WORDS * 8
+        found.count_matches(address, limit - first, *asked.question, address_of(call))
+        return call[_HEAD:].reshape(-1, 2)
+
+
+class Candidates(Iterator[Chunk]):
+    """The chunks of one search. `blocks` counts the blocks of components read so far."""
+
+    def __init__(
+        self, view: View, low: bytes, high: bytes | None, low_open: bool, high_open: bool,
+        k: int | None,
+    ) -> None:  # fmt: skip
+        top = b"" if high is None else high
+        flags = newest.EAGER if view.kind.eager else 0
+        if high is None:
+            flags |= newest.NO_HIGH
+        elif low == high and not (low_open or high_open):
+            flags |= newest.POINT
+        flags |= (newest.LOW_OPEN if low_open else 0) | (newest.HIGH_OPEN if high_open else 0)
+        self.blocks = 0
+        self._text = low + top
+        self.question = (address_of(self._text), len(low), len(top), flags)
+        self._view = view
+        self._room = k
+        self._place = 0
+        self._below = newest.EVERYTHING
+        self._ended = view.count == 0 or k == 0 or (high is not None and low > high)
+        self._call = _EMPTY
+        self._keys = _EMPTY
+
+    def step(self) -> tuple[int, int, int, int] | None:
+        """The next chunk as addresses: how many, key offsets, key bytes, seqs; None at the end.
+
+        They are good until the next step.
+        """
+        while not self._ended:
+            at = self._some(self._room) if self._room is not None else self._all()
+            if at[0]:
+                return at
+        return None
+
+    def __next__(self) -> Chunk:
+        """The next chunk; none is empty."""
+        at = self.step()
+        if at is None:
+            raise StopIteration
+        count, offsets_at, data_at, seqs_at = at
+        base = address_of(self._call)
+        seqs, offsets = (seqs_at - base) // 8, (offsets_at - base) // 8
+        data = self._call.view(np.uint8) if data_at == base else self._keys
+        return Chunk(
+            self._call[seqs : seqs + count], Texts(self._call[offsets : offsets + count + 1], data)
+        )
+
+    def _some(self, room: int) -> tuple[int, int, int, int]:
+        """Up to `room` entries from where the search stands."""
+        view = self._view
+        call = self._call = np.empty(_HEAD + (4 + _KEY_WORDS) * room + 1, np.int64)
+        base = address_of(call)
+        count = found.search(
+            view.address, view.count, *self.question, self._place, self._below, room,
+            base, call.nbytes,
+        )  # fmt: skip
+        self._place, self._below, size, blocks = call[:4].tolist()
+        self.blocks += blocks
+        self._ended = self._place >= view.count
+        self._room = min(room * 4, _MOST)
+        seqs_at = base + 8 * _HEAD
+        offsets_at = seqs_at + 24 * room
+        if size <= 8 * _KEY_WORDS * room:
+            return count, offsets_at, base, seqs_at
+        self._keys = np.empty(size, np.uint8)
+        offsets = call[_HEAD + 3 * room : _HEAD + 3 * room + count + 1]
+        offsets -= offsets[0]
+        data_at = address_of(self._keys)
+        found.gather(seqs_at + 8 * room, offsets_at, count, data_at)
+        return count, offsets_at, data_at, seqs_at
+
+    def _all(self) -> tuple[int, int, int, int]:
+        """All entries of the next place that has any; of all places at once if eager."""
+        view = self._view
+        room = first = limit = 0
+        while not room and self._place < view.count:
+            first = self._place
+            self._place += view.count if view.kind.eager else 1
+            limit = min(self._place, view.count)
+            room, blocks = view.counts(self, first, limit).sum(axis=0).tolist()
+            if not room:
+                self.blocks += blocks
+        self._ended = self._place >= view.count
+        if not room:
+            return 0, 0, 0, 0
+        call = np.empty(_HEAD + 3 * room, np.int64)
+        count = found.search(
+            view.address, limit, *self.question[:3], self.question[3] | newest.ALL, first,
+            newest.EVERYTHING, room, address_of(call), call.nbytes,
+        )  # fmt: skip
+        self.blocks += int(call[newest.C_BLOCKS])
+        seqs, addresses, sizes = call[_HEAD:].reshape(3, room)[:, :count]
+        if count > 1 and not (seqs[1:] < seqs[:-1]).all():
+            order = np.argsort(seqs)[::-1]
+            order = order[np.concatenate(([True], np.diff(seqs[order]) != 0))]
+            seqs, addresses, sizes = seqs[order], addresses[order], sizes[order]
+        count = len(seqs)
+        made = self._call = np.zeros(2 * count + 1, np.int64)
+        made[:count] = seqs
+        np.cumsum(sizes, out=made[count + 1 :])
+        self._keys = np.empty(int(made[-1]), np.uint8)
+        base, data_at = address_of(made), address_of(self._keys)
+        addresses = np.ascontiguousarray(addresses)
+        found.gather(address_of(addresses), base + 8 * count, count, data_at)
+        return count, base + 8 * count, data_at, base
+
+
+def search(
+    kind: EntryKind, memories: Sequence[EntryMemory], readers: Sequence[EntryReader],
+    low: bytes = b"", high: bytes | None = None, *, low_open: bool = False,
+    high_open: bool = False, k: int | None = None,
+) -> Candidates:  # fmt: skip
+    """`View.search` for once: memories and readers newest first."""
+    view = View(kind, memories, readers)
+    return view.search(low, high, low_open=low_open, high_open=high_open, k=k)
+
+
+def _passes(reader: EntryReader, ranges: Mapping[str, tuple[bytes, bytes]]) -> bool:
+    filters = reader.component.info.filters
+    return all(
+        name not in filters or filters[name].overlaps(low, high)
+        for name, (low, high) in ranges.items()
+    )

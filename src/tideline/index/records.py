@@ -1,0 +1,263 @@
+"""Memory of records: what was written since the last seal, laid out like a component.
+
+    key_offsets, keys, seqs, flags, doc_offsets, docs      one entry a write, in order of arrival
+    lists, offsets, values                                 the same for each embedded field
+    lows, highs, chain, row_of, heads                      made by whoever searches (search.py)
+    table                                                  hash of a key -> its newest row
+
+A write copies a batch behind what is there: six copies of whole columns and one kernel for the
+table, whatever the number of records. Every column has its address range reserved, so nothing
+ever moves: whoever took note of how many rows there were may read those without a lock.
+
+Not thread-safe: the owner's lock is held during every call, except `sorted_rows`, which reads
+rows that nobody changes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from tideline.index.texts import Texts
+from tideline.kernels.documents import layout as at
+from tideline.kernels.documents import merge, records
+
+__all__ = ["PART_BYTES", "PART_ROWS", "Records", "Values", "sorted_rows"]
+
+Words = NDArray[np.int64]
+PART_BYTES = 32 << 20  # what one `add` may bring at most
+PART_ROWS = 1 << 16
+_LARGE = 16 << 20  # bytes of a memory whose documents fill huge pages
+_ROW_BYTES = 48  # of a record beside its key and document: offsets, seq, its place in the table
+_PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
+_HEADS = 1 << 16  # of chains of equal values, 4 bytes each
+_FURTHER = 5  # bytes of values that a byte of a document can make, arrays of digits are the worst
+
+
+class Values:
+    """The values of one field in every row: `lists` (int32) and the texts they number."""
+
+    def __init__(self, lists: NDArray[np.int32], texts: Texts) -> None:
+        self.lists = lists
+        self.texts = texts
+
+
+class _Column:
+    """A growing array that never moves."""
+
+    def __init__(self, dtype: Any, count: int, *, large: bool = False) -> None:
+        size = max(int(count) * np.dtype(dtype).itemsize, mmap.PAGESIZE)
+        pages = mmap.mmap(-1, size, flags=_PRIVATE)
+        if large and hasattr(mmap, "MADV_HUGEPAGE"):
+            with contextlib.suppress(OSError):
+                pages.madvise(mmap.MADV_HUGEPAGE)
+        self.array: NDArray[Any] = np.frombuffer(pages, dtype)
+        self.address = int(self.array.ctypes.data)
+
+
+class _Field:
+    """What was written of an embedded field."""
+
+    def __init__(self, rows: int, size_bytes: int) -> None:
+        room = size_bytes * _FURTHER
+        self.lists = _Column(np.int32, rows + 1)
+        self.offsets = _Column(np.int64, room // 8)
+        self.values = _Column(np.uint8, room)
+        self.chain = _Column(np.int32, room // 8)
+        self.row_of = _Column(np.int32, room // 8)
+        self.lows = _Column(np.int64, rows // at.MEMORY_BLOCK + 1)
+        self.highs = _Column(np.int64, rows // at.MEMORY_BLOCK + 1)
+        self.heads = np.zeros(_HEADS, np.int32)
+        self.count = 0
+        self.used = 0
+
+    def add(self, first: int, count: int, row: Words, values: Texts) -> int:
+        """Values of the rows from `first` on; returns the bytes they take."""
+        added = values.count
+        lists = self.lists.array[first + 1 : first + count + 1]
+        if added == count and (count == 0 or (row[0] == 0 and row[-1] == count - 1)):
+            lists[:] = np.arange(self.count + 1, self.count + count + 1, dtype=np.int32)
+            if not np.array_equal(row, np.arange(count)):
+                lists[:] = self.count + np.cumsum(np.bincount(row, minlength=count))
+        else:
+            lists[:] = self.count + np.cumsum(np.bincount(row, minlength=count))
+        size = _append(self.offsets.array, self.values.array, self.count, self.used, values)
+        self.count += added
+        self.used += size
+        return size + 12 * added
+
+
+class Records:
+    """Rows in the order of arrival, found by key.
+
+    >>> memory = Records(1 << 20, [], seed=7)
+    >>> memory.add(Texts.of([b"k", b"k"]), Texts.of([b"{}", b'{"a":1}']), np.zeros(2, np.uint8),
+    ...            5, [])
+    >>> memory.rows, memory.row_texts("docs")[1], memory.newest().tolist()
+    (2, b'{"a":1}', [1])
+    """
+
+    def __init__(self, size_bytes: int, fields: Sequence[str], *, seed: int) -> None:
+        self.limit_bytes = size_bytes
+        self.fields = list(fields)
+        self.seed = seed
+        self.rows = 0
+        self.size_bytes = 0
+        self.first_seq = 0
+        self.readers = 0  # who reads it without the lock
+        room = size_bytes + PART_BYTES + (17 << 20)
+        most = (size_bytes + PART_BYTES) // _ROW_BYTES + PART_ROWS
+        self._key_offsets = _Column(np.int64, most + 1)
+        self._doc_offsets = _Column(np.int64, most + 1)
+        self._seqs = _Column(np.int64, most)
+        self._flags = _Column(np.uint8, most)
+        self._keys = _Column(np.uint8, room)
+        self._docs = _Column(np.uint8, room, large=size_bytes >= _LARGE)
+        self._values = [_Field(most, room) for _ in self.fields]
+        self._key_bytes = self._doc_bytes = 0
+        self._table: Words = np.zeros(1024, np.int64)
+        self.facts: Words = np.zeros(at.X_WORDS, np.int64)
+        facts = self.facts
+        facts[at.X_KEY_OFFSETS] = self._key_offsets.address
+        facts[at.X_KEYS] = self._keys.address
+        facts[at.X_SEQS] = self._seqs.address
+        facts[at.X_FLAGS] = self._flags.address
+        facts[at.X_DOC_OFFSETS] = self._doc_offsets.address
+        facts[at.X_DOCS] = self._docs.address
+        facts[at.X_TABLE], facts[at.X_TABLE_CAP] = self._table.ctypes.data, len(self._table)
+        facts[at.X_SEQ_HIGH] = 1 << 62  # until there is a row: nothing says that it is old
+        self.address = int(facts.ctypes.data)
+        self._bound: list[str] = []
+        self._field_facts = np.zeros(at.F_WORDS, np.int64)
+        facts[at.X_FIELDS] = self._field_facts.ctypes.data
+        self.bind(self.fields)
+
+    def bind(self, fields: Sequence[str]) -> None:
+        """Number the embedded fields as a search does; what it knows nothing of is left out."""
+        if list(fields) == self._bound:
+            return
+        chained = {}
+        for number, name in enumerate(self._bound):
+            chained[name] = self._field_facts[number * at.F_WORDS + at.F_CHAINED]
+        facts = np.zeros(max(len(fields), 1) * at.F_WORDS, np.int64)
+        for number, name in enumerate(fields):
+            if name not in self.fields:
+                continue
+            words, field = facts[number * at.F_WORDS :], self._values[self.fields.index(name)]
+            words[at.F_LISTS] = field.lists.address
+            words[at.F_OFFSETS] = field.offsets.address
+            words[at.F_VALUES] = field.values.address
+            words[at.F_LOW], words[at.F_HIGH] = -(1 << 63), (1 << 63) - 1
+            words[at.F_LOWS], words[at.F_HIGHS] = field.lows.address, field.highs.address
+            words[at.F_CHAIN], words[at.F_ROW_OF] = field.chain.address, field.row_of.address
+            words[at.F_HEADS] = field.heads.ctypes.data
+            words[at.F_HEADS_CAP] = len(field.heads)
+            words[at.F_CHAINED] = chained.get(name, 0)
+            if name not in chained:
+                field.heads[:] = 0
+        self._bound = list(fields)
+        self._field_facts = facts
+        self.facts[at.X_FIELDS] = facts.ctypes.data
+        self.facts[at.X_FIELD_COUNT] = len(fields)
+
+    def clear(self) -> None:
+        """Begin anew in the same memory, whose pages are warm."""
+        self.rows = self.size_bytes = self.first_seq = 0
+        self._key_bytes = self._doc_bytes = 0
+        self._table[:] = 0
+        self.facts[[at.X_ROWS, at.X_TABLE_USED, at.X_ORDER]] = 0
+        self.facts[at.X_SEQ_HIGH] = 1 << 62
+        for field in self._values:
+            field.count = field.used = 0
+            field.heads[:] = 0
+        self._bound = []
+        self.bind(self.fields)
+
+    def add(
+        self, keys: Texts, docs: Texts, flags: NDArray[np.uint8], seq: int,
+        values: Sequence[tuple[Words, Texts]],
+    ) -> None:  # fmt: skip
+        """Rows with the seqs from `seq` on; `values` of each field are (row, values)."""
+        count, first = keys.count, self.rows
+        if first == 0:
+            self.first_seq = seq
+            self.facts[at.X_SEQ_LOW] = seq
+        size = _append(self._key_offsets.array, self._keys.array, first, self._key_bytes, keys)
+        self._key_bytes += size
+        more = _append(self._doc_offsets.array, self._docs.array, first, self._doc_bytes, docs)
+        self._doc_bytes += more
+        self._seqs.array[first : first + count] = np.arange(seq, seq + count)
+        self._flags.array[first : first + count] = flags
+        for field, (row, texts) in zip(self._values, values, strict=True):
+            more += field.add(first, count, row, texts)
+        facts = self.facts
+        if (facts[at.X_TABLE_USED] + count) * 2 > facts[at.X_TABLE_CAP]:
+            self._grow(count)
+        self.rows = first + count
+        facts[at.X_ROWS] = self.rows
+        facts[at.X_SEQ_HIGH] = seq + count - 1
+        records.insert(self.address, first, self.rows, self.seed)
+        self.size_bytes += size + more + _ROW_BYTES * count
+
+    def _grow(self, more: int) -> None:
+        facts = self.facts
+        cap = 1 << int((int(facts[at.X_TABLE_USED]) + more) * 3).bit_length()
+        self._table = np.zeros(cap, np.int64)
+        facts[at.X_TABLE], facts[at.X_TABLE_CAP] = self._table.ctypes.data, cap
+        facts[at.X_TABLE_USED] = 0
+        records.insert(self.address, 0, self.rows, self.seed)
+
+    def newest(self) -> Words:
+        """The rows that are the newest of their key, oldest first."""
+        out = np.empty(int(self.facts[at.X_TABLE_USED]), np.int64)
+        count = int(records.newest_rows(self.address, out))
+        out = out[:count]
+        out.sort()
+        return out
+
+    def row_texts(self, what: str) -> Texts:
+        """The keys or the docs of all rows, in place."""
+        offsets, data = (
+            (self._key_offsets, self._keys) if what == "keys" else (self._doc_offsets, self._docs)
+        )
+        return Texts(offsets.array[: self.rows + 1], data.array)
+
+    def numbers(self) -> tuple[Words, NDArray[np.uint8]]:
+        """Seqs and flags of all rows, in place."""
+        return self._seqs.array[: self.rows], self._flags.array[: self.rows]
+
+    def values(self, number: int) -> Values:
+        """The values of an embedded field, in place."""
+        field = self._values[number]
+        texts = Texts(field.offsets.array[: field.count + 1], field.values.array)
+        return Values(field.lists.array[: self.rows + 1], texts)
+
+
+def sorted_rows(keys: Texts, rows: Words) -> Words:
+    """Rows in the order of their keys; all keys differ.
+
+    >>> sorted_rows(Texts.of([b"c", b"a", b"b"]), np.array([0, 1, 2])).tolist()
+    [1, 2, 0]
+    """
+    mine = keys if len(rows) == keys.count else keys.take(rows)
+    if merge.is_sorted(mine.offsets.ctypes.data, mine.data.ctypes.data, mine.count):
+        return rows
+    order = pc.array_sort_indices(mine.to_arrow()).to_numpy()
+    return np.ascontiguousarray(rows[order])
+
+
+def _append(
+    offsets: Words, data: NDArray[np.uint8], first: int, used: int, texts: Texts
+) -> int:  # fmt: skip
+    """Put texts behind those that are there; returns their bytes."""
+    given = texts.offsets
+    start, limit = int(given[0]), int(given[-1])
+    np.add(given[1:], used - start, out=offsets[first + 1 : first + len(given)])
+    data[used : used + limit - start] = texts.data[start:limit]
+    return limit - start

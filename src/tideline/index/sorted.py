@@ -1,0 +1,395 @@
+"""Sealed components of records: sorted by key, each key once.
+
+    key: large_binary     bytes that sort as the keys do (where/keys.py)
+    seq: int64            the number of the write that made the record
+    flags: uint8          1 for a delete
+    doc: large_string     the JSON text, empty for a delete
+    values.F: list<large_binary>      a column for each embedded index: the values of field F
+    side: binary          all that has another length than the rows, in row 0
+
+Side data, which `extra["side"]` finds by name: `starts`, the first row of each block (a run of
+rows of about 4 KiB of documents) and the end; `bloom`, of the keys, 10 bits each in lines of 512;
+and for each embedded field F `F.lows` and `F.highs`, the prefixes of the least and the greatest
+value of each block, `F.bloom_starts` and `F.bloom`, and the same for groups of 64 blocks:
+`F.group_lows`, `F.group_highs`, `F.group_starts`, `F.group_bloom`. Arrays begin at multiples of 64.
+
+Invariants:
+1. Keys grow strictly from row to row; seqs lie in the filter `seq`.
+2. Every value of a block lies in its zone and is in its bloom; every value of the component
+   lies in the filter `zone.F`. Every key is in the bloom of keys.
+
+Readers use the columns in place (kernels/documents). Byte layout: docs/internals/documents.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tideline.errors import Corruption
+from tideline.index.records import Records, Values, sorted_rows
+from tideline.index.texts import Texts
+from tideline.kernels.documents import blocks, keys, merge, records
+from tideline.kernels.documents import layout as at
+from tideline.lsm.component import Component, Streamed
+from tideline.lsm.filter import MinMax
+
+__all__ = ["BLOCK_BYTES", "Gathered", "Sealed", "SortedKind", "SortedReader", "extremes", "gather"]
+
+Words = NDArray[np.int64]
+BLOCK_BYTES = 4096
+_KEY_BITS = 10
+_PIECE_BYTES = 4 << 20
+_NO_BYTES = np.zeros(0, np.uint8)
+_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
+_SIDE_PLACES = (
+    (at.F_LOWS, "lows"), (at.F_HIGHS, "highs"), (at.F_BLOOM_STARTS, "bloom_starts"),
+    (at.F_BLOOM, "bloom"), (at.F_GROUP_LOWS, "group_lows"), (at.F_GROUP_HIGHS, "group_highs"),
+    (at.F_GROUP_STARTS, "group_starts"), (at.F_GROUP_BLOOM, "group_bloom"),
+)  # fmt: skip
+Extract = Callable[[Texts, Sequence[str]], list[Any]]
+
+
+@dataclass
+class Sealed:
+    """A component about to be written."""
+
+    table: pa.Table
+    rows: int
+    filters: dict[str, MinMax]
+    extra: dict[str, Any]
+    streams: Sequence[Streamed] = ()
+
+
+@dataclass
+class Gathered:
+    """Records as columns: a component in the making, or what a search has found."""
+
+    keys: Texts
+    seqs: Words
+    flags: NDArray[np.uint8]
+    docs: Texts
+    values: dict[str, Values] = field(default_factory=dict)
+    stream: Streamed | None = None  # in place of the bytes of the documents
+
+
+class SortedReader:
+    """An open component: where its columns are, for kernels."""
+
+    def __init__(self, component: Component) -> None:
+        self.component = component
+        table, extra = component.table, component.info.extra
+        columns = {name: table[name].chunk(0) for name in table.column_names}
+        self.keys = Texts.from_arrow(columns["key"])
+        self.docs = Texts.from_arrow(columns["doc"])
+        self.seqs = _numbers(columns["seq"])
+        self.flags = _numbers(columns["flags"])
+        self._values = {name[7:]: columns[name] for name in columns if name.startswith("values.")}
+        whole = columns["side"].buffers()[2]
+        self._side = {
+            name: (int(whole.address) + start, size)
+            for name, (start, size) in extra["side"].items()
+        }
+        if any(at_ + size > whole.address + whole.size for at_, size in self._side.values()):
+            raise Corruption("side data is cut short", file=component.info.name)
+        self._probes = extra["probes"]
+        self.rows = table.num_rows
+        self._bound: list[str] | None = None
+        self._field_facts = np.zeros(at.F_WORDS, np.int64)
+        self.facts = np.zeros(at.X_WORDS, np.int64)
+        facts, seq = self.facts, component.info.filters["seq"]
+        facts[at.X_ROWS] = self.rows
+        facts[at.X_KEY_OFFSETS] = self.keys.offsets.ctypes.data
+        facts[at.X_KEYS] = self.keys.data.ctypes.data
+        facts[at.X_SEQS] = self.seqs.ctypes.data
+        facts[at.X_FLAGS] = self.flags.ctypes.data
+        facts[at.X_DOC_OFFSETS] = self.docs.offsets.ctypes.data
+        facts[at.X_DOCS] = self.docs.data.ctypes.data
+        facts[at.X_BLOOM], size = self._side["bloom"]
+        facts[at.X_BLOOM_LINES] = size // 64
+        facts[at.X_STARTS], size = self._side["starts"]
+        facts[at.X_BLOCKS] = size // 8 - 1
+        facts[at.X_LOW], facts[at.X_HIGH] = extra["key_prefixes"]
+        facts[at.X_SEQ_LOW], facts[at.X_SEQ_HIGH] = seq.low, seq.high
+        self.address = int(facts.ctypes.data)
+
+    @property
+    def embedded(self) -> list[str]:
+        """The fields it has values of."""
+        return list(self._values)
+
+    def bind(self, fields: Sequence[str]) -> None:
+        """Number the embedded fields as a search does; what it knows nothing of is left out."""
+        if list(fields) == self._bound:
+            return
+        facts = np.zeros(max(len(fields), 1) * at.F_WORDS, np.int64)
+        for number, name in enumerate(fields):
+            if name not in self._values:
+                continue
+            words = facts[number * at.F_WORDS :]
+            column = self._values[name]
+            words[at.F_LISTS] = column.buffers()[1].address
+            words[at.F_OFFSETS] = column.values.buffers()[1].address
+            data = column.values.buffers()[2]
+            words[at.F_VALUES] = data.address if data is not None else 0
+            for place, what in _SIDE_PLACES:
+                words[place] = self._side[f"{name}.{what}"][0]
+            words[at.F_PROBES] = self._probes[name]
+            words[at.F_LOW] = self._array(f"{name}.group_lows").min(initial=_MOST)
+            words[at.F_HIGH] = self._array(f"{name}.group_highs").max(initial=_LEAST)
+        self._bound = list(fields)
+        self._field_facts = facts
+        self.facts[at.X_FIELDS] = facts.ctypes.data
+        self.facts[at.X_FIELD_COUNT] = len(fields)
+
+    def values(self, name: str, extract: Extract) -> Values:
+        """The values of a field in every row; extracted if the component has none."""
+        column = self._values.get(name)
+        if column is None:
+            found = extract(self.docs, [name])[0]
+            counts = np.bincount(found.row, minlength=self.rows)
+            counts[self.flags != 0] = 0
+            keep = self.flags[found.row] == 0
+            texts = found.values if keep.all() else found.values.take(np.flatnonzero(keep))
+            lists = np.zeros(self.rows + 1, np.int32)
+            np.cumsum(counts, out=lists[1:])
+            return Values(lists, texts)
+        lists = np.frombuffer(column.buffers()[1], np.int32)[: self.rows + 1]
+        return Values(lists, Texts.from_arrow(column.values))
+
+    def _array(self, name: str) -> Words:
+        """A side array of words, in place."""
+        whole = self.component.table["side"].chunk(0).buffers()[2]
+        start, size = self.component.info.extra["side"][name]
+        return np.frombuffer(whole, np.int64, size // 8, start)
+
+    def check(self) -> None:
+        """Verify the checksum and the order that searches rely on."""
+        self.component.verify()
+        info = self.component.info
+        seq = info.filters["seq"]
+        if not merge.is_sorted(*self.keys.addresses):
+            raise Corruption("keys are out of order", file=info.name)
+        if self.seqs.min() < seq.low or self.seqs.max() > seq.high:
+            raise Corruption("a seq lies outside the filter", file=info.name)
+        starts = self._array("starts")
+        if starts[0] != 0 or starts[-1] != self.rows or np.any(np.diff(starts) <= 0):
+            raise Corruption("blocks are wrong", file=info.name)
+
+
+class SortedKind:
+    """How the LSM framework opens, seals and merges components of records."""
+
+    name = "sorted"
+
+    def __init__(self, *, seed: int, bloom_bits: int, extract: Extract) -> None:
+        self.seed = seed
+        self.bloom_bits = bloom_bits
+        self.extract = extract
+
+    def open(self, component: Component) -> SortedReader:
+        """A reader over an open component."""
+        try:
+            return SortedReader(component)
+        except (KeyError, IndexError, TypeError, ValueError, pa.ArrowException) as error:
+            raise Corruption(
+                "component has other columns than it should", file=component.info.name
+            ) from error
+
+    def seal(self, memory: Records, wanted: MinMax) -> Sealed:
+        """A frozen memory as a component; `wanted` is the range of the filter's field."""
+        rows = sorted_rows(memory.row_texts("keys"), memory.newest())
+        seqs, flags = memory.numbers()
+        whole = len(rows) == memory.rows and bool(np.array_equal(rows, np.arange(len(rows))))
+        made = Gathered(
+            memory.row_texts("keys"), seqs, flags, memory.row_texts("docs"),
+            {name: memory.values(n) for n, name in enumerate(memory.fields)},
+        )  # fmt: skip
+        if not whole:
+            values = {name: _take([each], rows) for name, each in made.values.items()}
+            table = np.array([memory.address], np.int64)
+            made = gather(table, np.zeros(len(rows), np.int64), rows, streamed=True)
+            made.values = values
+        span = MinMax(int(memory.facts[at.X_SEQ_LOW]), int(memory.facts[at.X_SEQ_HIGH]))
+        return self._build(made, span, wanted)
+
+    def merge(
+        self, readers: Sequence[SortedReader], fields: Sequence[str], *, tombs: bool
+    ) -> Sealed | None:
+        """One component of several, oldest first: the newest version of every key.
+
+        Without `tombs` deletes are left out. None when nothing is left.
+        """
+        newest_first = list(reversed(readers))
+        total = sum(reader.rows for reader in readers)
+        cursors = np.zeros((len(readers), at.M_WORDS), np.int64)
+        for number, reader in enumerate(newest_first):
+            cursors[number] = [reader.address, 0, reader.rows, 0]
+        sources, rows = np.empty(total, np.int64), np.empty(total, np.int64)
+        count = int(merge.merge_next(cursors.ctypes.data, len(readers), tombs, sources, rows))
+        sources, rows = sources[:count], rows[:count]
+        if count == 0:
+            return None
+        table = np.array([reader.address for reader in newest_first], np.int64)
+        made = gather(table, sources, rows, streamed=True)
+        starts = np.cumsum([0, *(reader.rows for reader in newest_first)])
+        places = starts[sources] + rows
+        for name in fields:
+            each = [reader.values(name, self.extract) for reader in newest_first]
+            made.values[name] = _take(each, places)
+        infos = [reader.component.info for reader in readers]
+        span = MinMax(infos[0].filters["seq"].low, infos[-1].filters["seq"].high)
+        wanted = MinMax.empty()
+        for info in infos:
+            wanted = wanted.merge(info.filters["wanted"])
+        return self._build(made, span, wanted)
+
+    def _build(self, made: Gathered, span: MinMax, wanted: MinMax) -> Sealed:
+        count = made.keys.count
+        sizes = made.docs.offsets[:-1] - made.docs.offsets[0]
+        firsts = np.flatnonzero(np.diff(sizes // BLOCK_BYTES, prepend=-1))
+        starts = np.append(firsts, count)
+        side: dict[str, NDArray[Any]] = {"starts": starts}
+        lines = -(-count * _KEY_BITS // 512)
+        side["bloom"] = np.zeros(lines * 8, np.int64)
+        offsets, data, _ = made.keys.addresses
+        blocks.key_bloom(offsets, data, count, self.seed, lines, side["bloom"])
+        filters = {"seq": span, "wanted": wanted}
+        probes = max(1, min(8, round(self.bloom_bits * 0.69)))
+        columns = {
+            "key": made.keys.to_arrow(),
+            "seq": pa.array(np.ascontiguousarray(made.seqs)),
+            "flags": pa.array(np.ascontiguousarray(made.flags)),
+            "doc": _documents(made),
+        }
+        for name, values in made.values.items():
+            lists = np.ascontiguousarray(values.lists, np.int32)
+            per_block = np.diff(lists[starts]).astype(np.int64)
+            bloom_starts = np.zeros(len(starts), np.int64)
+            np.cumsum(-(-per_block * self.bloom_bits // 64), out=bloom_starts[1:])
+            bloom = np.zeros(int(bloom_starts[-1]), np.int64)
+            lows, highs = np.empty((2, len(firsts)), np.int64)
+            per_group = np.add.reduceat(per_block, np.arange(0, len(per_block), at.GROUP))
+            group_starts = np.zeros(len(per_group) + 1, np.int64)
+            np.cumsum(-(-per_group * _KEY_BITS // 512), out=group_starts[1:])
+            group_bloom = np.zeros(8 * int(group_starts[-1]), np.int64)
+            group_lows, group_highs = np.empty((2, len(per_group)), np.int64)
+            offsets, data, _ = values.texts.addresses
+            blocks.index_blocks(
+                lists, offsets, data, starts, self.seed, probes, bloom_starts, bloom, lows, highs,
+                at.GROUP, group_starts, group_bloom, group_lows, group_highs,
+            )  # fmt: skip
+            made_here = (lows, highs, bloom_starts, bloom,
+                         group_lows, group_highs, group_starts, group_bloom)  # fmt: skip
+            for (_, what), array in zip(_SIDE_PLACES, made_here, strict=True):
+                side[f"{name}.{what}"] = array
+            filters[f"zone.{name}"] = extremes(values.texts)
+            columns[f"values.{name}"] = pa.ListArray.from_arrays(
+                pa.array(lists), values.texts.to_arrow()
+            )
+        columns["side"], places = _side(side, count)
+        extra = {
+            "side": places,
+            "probes": dict.fromkeys(made.values, probes),
+            "key_prefixes": [_prefix(made.keys[0]), _prefix(made.keys[count - 1])],
+        }
+        streams = () if made.stream is None else (made.stream,)
+        return Sealed(pa.table(columns), count, filters, extra, streams)
+
+
+def gather(table: Words, sources: Words, rows: Words, *, streamed: bool = False) -> Gathered:
+    """Copies of records that stand in several sources, which `table` has the addresses of.
+
+    Streamed, the documents are copied while they are written, a few MiB at a time.
+    """
+    count = len(rows)
+    seqs = np.empty(count, np.int64)
+    key_offsets, doc_offsets = np.empty(count + 1, np.int64), np.empty(count + 1, np.int64)
+    records.measure_rows(table, sources, rows, seqs, key_offsets, doc_offsets)
+    key_data = np.empty(int(key_offsets[-1]), np.uint8)
+    flags = np.empty(count, np.uint8)
+    records.copy_keys(table, sources, rows, key_offsets, key_data, flags)
+
+    def pieces() -> Iterator[memoryview]:
+        room = np.empty(_PIECE_BYTES, np.uint8)
+        first = 0
+        while first < count:
+            end = doc_offsets[first] + _PIECE_BYTES
+            limit = max(first + 1, int(np.searchsorted(doc_offsets, end, side="right")) - 1)
+            size = int(doc_offsets[limit] - doc_offsets[first])
+            if size > len(room):
+                room = np.empty(size, np.uint8)
+            records.copy_docs(table, sources, rows, doc_offsets, first, limit, room)
+            yield memoryview(room[:size])  # type: ignore[arg-type]
+            first = limit
+
+    keys = Texts(key_offsets, key_data)
+    if streamed:
+        stream = Streamed(int(doc_offsets[-1]), pieces)
+        return Gathered(keys, seqs, flags, Texts(doc_offsets, _NO_BYTES), stream=stream)
+    doc_data = np.empty(int(doc_offsets[-1]), np.uint8)
+    records.copy_docs(table, sources, rows, doc_offsets, 0, count, doc_data)
+    return Gathered(keys, seqs, flags, Texts(doc_offsets, doc_data))
+
+
+def _documents(made: Gathered) -> Any:
+    if made.stream is None:
+        return made.docs.to_arrow(pa.large_string())
+    buffers = [None, pa.py_buffer(made.docs.offsets), made.stream.buffer]
+    return pa.Array.from_buffers(pa.large_string(), made.docs.count, buffers)
+
+
+def extremes(texts: Texts) -> MinMax:
+    """The least and the greatest of some texts.
+
+    >>> extremes(Texts.of([b"b", b"a", b"c"]))
+    MinMax(low=b'a', high=b'c')
+    """
+    if not texts.count:
+        return MinMax.empty()
+    found = np.zeros(2, np.int64)
+    keys.extremes(*texts.addresses, found)
+    low, high = found.tolist()
+    return MinMax(texts[low], texts[high])
+
+
+def _take(parts: Sequence[Values], rows: Words) -> Values:
+    """The values of some rows of several sources one after the other."""
+    lists = [
+        pa.ListArray.from_arrays(pa.array(np.ascontiguousarray(p.lists)), p.texts.to_arrow())
+        for p in parts
+    ]
+    whole = lists[0] if len(lists) == 1 else pa.concat_arrays(lists)
+    taken = whole.take(pa.array(rows))
+    return Values(_numbers(taken.offsets).astype(np.int32), Texts.from_arrow(taken.values))
+
+
+def _side(arrays: dict[str, NDArray[Any]], rows: int) -> tuple[pa.Array, dict[str, list[int]]]:
+    """Everything in row 0 of a binary column, and where."""
+    places, end = {}, 0
+    for name, array in arrays.items():
+        places[name] = [end, array.nbytes]
+        end += -(-array.nbytes // 64) * 64
+    whole = np.zeros(max(end, 1), np.uint8)
+    for name, array in arrays.items():
+        start, size = places[name]
+        whole[start : start + size] = np.ascontiguousarray(array).view(np.uint8)
+    small = end < 1 << 31
+    offsets = np.full(rows + 1, end, np.int32 if small else np.int64)
+    offsets[0] = 0
+    kind = pa.binary() if small else pa.large_binary()
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(whole)]
+    return pa.Array.from_buffers(kind, rows, buffers), places
+
+
+def _numbers(column: Any) -> NDArray[Any]:
+    return np.asarray(column.to_numpy(zero_copy_only=True))
+
+
+def _prefix(data: bytes) -> int:
+    return int.from_bytes(data[:8].ljust(8, b"\0"), "big") - (1 << 63)

@@ -1,0 +1,377 @@
+"""Records by key: the table of a memory, and the newest version of a key over all sources.
+
+Sources come newest first: memories, then components. A key is looked for in one after the other;
+the first that has it has the newest version. A memory says so by its hash table; a component by
+the range of its keys, then its bloom, and only then by a search among its keys.
+
+A candidate of an index is a key and a seq. It counts exactly when the newest version of the key
+has that seq and is no tomb (`newest`). Sources hold disjoint ranges of seqs, so those that are
+older than the candidate need not be asked.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tideline.kernels import jit
+from tideline.kernels.documents.layout import (
+    S_BLOOM_CHECKS,
+    S_BLOOM_FALSE,
+    S_ENDS,
+    S_FOUND,
+    S_FOUND_SIZE,
+    S_K,
+    S_KEY,
+    S_KEY_SIZE,
+    S_OUT_CAP,
+    S_OUT_COUNT,
+    S_OUT_ROWS,
+    S_OUT_SEQS,
+    S_OUT_SOURCES,
+    S_PRIMARY_BLOCKS,
+    S_REPLY,
+    S_REPLY_CAP,
+    S_SEED,
+    S_SOURCE_COUNT,
+    S_SOURCES,
+    S_WORDS,
+    TOMB,
+    X_BLOOM,
+    X_BLOOM_LINES,
+    X_DOC_OFFSETS,
+    X_DOCS,
+    X_FLAGS,
+    X_HIGH,
+    X_KEY_OFFSETS,
+    X_KEYS,
+    X_LOW,
+    X_ROWS,
+    X_SEQ_HIGH,
+    X_SEQS,
+    X_TABLE,
+    X_TABLE_CAP,
+    X_TABLE_USED,
+    X_WORDS,
+)  # fmt: skip
+from tideline.kernels.documents.octets import (
+    copy_bytes,
+    hash_bytes,
+    order_bytes,
+    prefix_of,
+    same_bytes,
+)  # fmt: skip
+from tideline.kernels.lanes import get8, get64, high_product, hot
+from tideline.kernels.views import words
+
+__all__ = [
+    "bloom_bits", "bloom_line", "copy_docs", "copy_keys", "deliver", "find_many", "find_one",
+    "find_row", "in_bloom", "insert", "measure_rows", "newest", "newest_rows", "replaced",
+    "row_key",
+]  # fmt: skip
+
+_LOW32 = 0xFFFFFFFF
+_P2 = -4417276706812531889
+
+
+# ---- blooms of keys -------------------------------------------------------------
+
+
+@hot
+def bloom_line(h, lines):
+    """Which line of 512 bits a hash falls in."""
+    return np.int64(high_product(np.uint64(h), np.uint64(lines)))
+
+
+@hot
+def bloom_bits(h):
+    """Seven numbers of nine bits each."""
+    g = (h ^ (h >> 31)) * _P2
+    return g ^ (g >> 33)
+
+
+@jit
+def in_bloom(bloom, lines, h):
+    """Whether a hash may be in a bloom."""
+    line = bloom + 64 * bloom_line(h, lines)
+    g = bloom_bits(h)
+    for _ in range(7):
+        if not (get64(line + ((g >> 6) & 7) * 8) >> (g & 63)) & 1:
+            return False
+        g >>= 9
+    return True
+
+
+# ---- one source -----------------------------------------------------------------
+
+
+@hot
+def row_key(source, row):
+    """Address and size of a record's key."""
+    at = get64(source + 8 * X_KEY_OFFSETS) + 8 * row
+    start = get64(at)
+    return get64(source + 8 * X_KEYS) + start, get64(at + 8) - start
+
+
+@jit
+def find_row(state, source, key, size, h, prefix):
+    """The row of the newest version of a key in one source, or -1."""
+    cap = get64(source + 8 * X_TABLE_CAP)
+    if cap:
+        table = get64(source + 8 * X_TABLE)
+        tag = (h >> 32) & _LOW32
+        i = h & (cap - 1)
+        while True:
+            entry = get64(table + 8 * i)
+            if entry == 0:
+                return -1
+            if (entry >> 32) & _LOW32 == tag:
+                row = (entry & _LOW32) - 1
+                there, there_size = row_key(source, row)
+                if there_size == size and same_bytes(there, key, size):
+                    return row
+            i = (i + 1) & (cap - 1)
+    if prefix < get64(source + 8 * X_LOW) or prefix > get64(source + 8 * X_HIGH):
+        return -1
+    count = words(state, S_WORDS)
+    count[S_BLOOM_CHECKS] += 1
+    if not in_bloom(get64(source + 8 * X_BLOOM), get64(source + 8 * X_BLOOM_LINES), h):
+        return -1
+    count[S_PRIMARY_BLOCKS] += 1
+    low = 0
+    high = get64(source + 8 * X_ROWS)
+    while low < high:
+        middle = (low + high) >> 1
+        there, there_size = row_key(source, middle)
+        found = order_bytes(there, there_size, key, size)
+        if found == 0:
+            return middle
+        if found < 0:
+            low = middle + 1
+        else:
+            high = middle
+    count[S_BLOOM_FALSE] += 1
+    return -1
+
+
+@jit
+def insert(source, first, limit, seed):
+    """Put the rows [first, limit) into the table of a memory; it has room for them."""
+    facts = words(source, X_WORDS)
+    cap = facts[X_TABLE_CAP]
+    table = words(facts[X_TABLE], cap)
+    used = facts[X_TABLE_USED]
+    for row in range(first, limit):
+        key, size = row_key(source, row)
+        h = hash_bytes(key, size, seed)
+        tag = (h >> 32) & _LOW32
+        entry = tag << 32 | (row + 1)
+        i = h & (cap - 1)
+        while True:
+            there = table[i]
+            if there == 0:
+                used += 1
+                break
+            if (there >> 32) & _LOW32 == tag:
+                other, other_size = row_key(source, (there & _LOW32) - 1)
+                if other_size == size and same_bytes(other, key, size):
+                    break
+            i = (i + 1) & (cap - 1)
+        table[i] = entry
+    facts[X_TABLE_USED] = used
+
+
+@jit
+def newest_rows(source, out):
+    """The rows of a memory that are the newest of their key, in no order. Returns how many."""
+    cap = get64(source + 8 * X_TABLE_CAP)
+    table = words(get64(source + 8 * X_TABLE), cap)
+    count = 0
+    for i in range(cap):
+        if table[i] != 0:
+            out[count] = (table[i] & _LOW32) - 1
+            count += 1
+    return count
+
+
+# ---- all sources ------------------------------------------------------------------
+
+
+@jit
+def find_one(state):
+    """Find the newest version of the key at S_KEY; its document goes to S_REPLY.
+
+    Returns the size of the document, or -1 when there is none. A document that is too large
+    for the reply stays where S_FOUND says.
+    """
+    facts = words(state, S_WORDS)
+    key, size = facts[S_KEY], facts[S_KEY_SIZE]
+    h = hash_bytes(key, size, facts[S_SEED])
+    prefix = prefix_of(key, size)
+    sources = facts[S_SOURCES]
+    for number in range(facts[S_SOURCE_COUNT]):
+        source = get64(sources + 8 * number)
+        row = find_row(state, source, key, size, h, prefix)
+        if row >= 0:
+            if get8(get64(source + 8 * X_FLAGS) + row) & TOMB:
+                return -1
+            at = get64(source + 8 * X_DOC_OFFSETS) + 8 * row
+            start = get64(at)
+            length = get64(at + 8) - start
+            facts[S_FOUND] = get64(source + 8 * X_DOCS) + start
+            facts[S_FOUND_SIZE] = length
+            if length <= facts[S_REPLY_CAP]:
+                copy_bytes(facts[S_REPLY], facts[S_FOUND], length)
+            return length
+    return -1
+
+
+@jit
+def find_many(state, offsets_at, base, count, out_sources, out_rows):
+    """For each key the source and row of its newest version; source -1 when there is none."""
+    facts = words(state, S_WORDS)
+    offsets = words(offsets_at, count + 1)
+    sources = facts[S_SOURCES]
+    for i in range(count):
+        key = base + offsets[i]
+        size = offsets[i + 1] - offsets[i]
+        h = hash_bytes(key, size, facts[S_SEED])
+        prefix = prefix_of(key, size)
+        out_sources[i] = -1
+        for number in range(facts[S_SOURCE_COUNT]):
+            source = get64(sources + 8 * number)
+            row = find_row(state, source, key, size, h, prefix)
+            if row >= 0:
+                if not get8(get64(source + 8 * X_FLAGS) + row) & TOMB:
+                    out_sources[i] = number
+                    out_rows[i] = row
+                break
+
+
+@jit
+def newest(state, offsets_at, base, count, seqs_at):
+    """Put those candidates that count among what was found, in their order, up to S_K of all.
+
+    Returns how many there are then. There is room for all.
+    """
+    facts = words(state, S_WORDS)
+    offsets = words(offsets_at, count + 1)
+    seqs = words(seqs_at, count)
+    sources = facts[S_SOURCES]
+    found, cap = facts[S_OUT_COUNT], facts[S_OUT_CAP]
+    for i in range(count):
+        if found >= facts[S_K]:
+            break
+        key = base + offsets[i]
+        size = offsets[i + 1] - offsets[i]
+        h = hash_bytes(key, size, facts[S_SEED])
+        prefix = prefix_of(key, size)
+        for number in range(facts[S_SOURCE_COUNT]):
+            source = get64(sources + 8 * number)
+            if get64(source + 8 * X_SEQ_HIGH) < seqs[i]:
+                break  # only older ones from here on
+            row = find_row(state, source, key, size, h, prefix)
+            if row >= 0:
+                flags = get8(get64(source + 8 * X_FLAGS) + row)
+                if get64(get64(source + 8 * X_SEQS) + 8 * row) == seqs[i] and not flags & TOMB:
+                    words(facts[S_OUT_SOURCES], cap)[found] = number
+                    words(facts[S_OUT_ROWS], cap)[found] = row
+                    words(facts[S_OUT_SEQS], cap)[found] = seqs[i]
+                    found += 1
+                break
+    facts[S_OUT_COUNT] = found
+    return found
+
+
+@jit
+def replaced(state, upto, key, size):
+    """Whether a source newer than number `upto` has the key."""
+    facts = words(state, S_WORDS)
+    h = hash_bytes(key, size, facts[S_SEED])
+    prefix = prefix_of(key, size)
+    for number in range(upto):
+        source = get64(facts[S_SOURCES] + 8 * number)
+        if find_row(state, source, key, size, h, prefix) >= 0:
+            return True
+    return False
+
+
+# ---- records out -------------------------------------------------------------------
+
+
+@jit
+def deliver(state, count):
+    """Copy the first `count` of what was found to S_REPLY: key, document, key, document.
+
+    S_ENDS gets where each ends. Returns the bytes of all, which may be more than there is room
+    for: then nothing is copied.
+    """
+    facts = words(state, S_WORDS)
+    numbers = words(facts[S_OUT_SOURCES], count)
+    rows = words(facts[S_OUT_ROWS], count)
+    ends = words(facts[S_ENDS], 2 * count)
+    end = 0
+    for i in range(count):
+        source = get64(facts[S_SOURCES] + 8 * numbers[i])
+        _, size = row_key(source, rows[i])
+        ends[2 * i] = end + size
+        at = get64(source + 8 * X_DOC_OFFSETS) + 8 * rows[i]
+        end += size + get64(at + 8) - get64(at)
+        ends[2 * i + 1] = end
+    if end > facts[S_REPLY_CAP]:
+        return end
+    start = facts[S_REPLY]
+    for i in range(count):
+        source = get64(facts[S_SOURCES] + 8 * numbers[i])
+        key, size = row_key(source, rows[i])
+        copy_bytes(start, key, size)
+        doc = get64(get64(source + 8 * X_DOC_OFFSETS) + 8 * rows[i])
+        limit = facts[S_REPLY] + ends[2 * i + 1]
+        copy_bytes(start + size, get64(source + 8 * X_DOCS) + doc, limit - start - size)
+        start = limit
+    return end
+
+
+@jit
+def measure_rows(sources, numbers, rows, seqs, key_offsets, doc_offsets):
+    """Seqs of records, and where their keys and documents will stand when copied."""
+    key_offsets[0] = 0
+    doc_offsets[0] = 0
+    for i in range(len(rows)):
+        source = sources[numbers[i]]
+        row = rows[i]
+        seqs[i] = get64(get64(source + 8 * X_SEQS) + 8 * row)
+        _, size = row_key(source, row)
+        key_offsets[i + 1] = key_offsets[i] + size
+        at = get64(source + 8 * X_DOC_OFFSETS) + 8 * row
+        doc_offsets[i + 1] = doc_offsets[i] + get64(at + 8) - get64(at)
+
+
+@jit
+def copy_keys(sources, numbers, rows, key_offsets, keys, flags):
+    """Copy keys and flags to where `measure_rows` said."""
+    keys_at = np.int64(keys.ctypes.data)
+    for i in range(len(rows)):
+        source = sources[numbers[i]]
+        key, size = row_key(source, rows[i])
+        copy_bytes(keys_at + key_offsets[i], key, size)
+        flags[i] = get8(get64(source + 8 * X_FLAGS) + rows[i])
+
+
+@jit
+def copy_docs(sources, numbers, rows, doc_offsets, first, limit, docs):
+    """Copy the documents of the records [first, limit), one after the other.
+
+    Runs of records that stand one after the other in one source are copied at once.
+    """
+    at = np.int64(docs.ctypes.data)
+    i = first
+    while i < limit:
+        source = sources[numbers[i]]
+        run = i + 1
+        while run < limit and numbers[run] == numbers[i] and rows[run] == rows[run - 1] + 1:
+            run += 1
+        start = get64(get64(source + 8 * X_DOC_OFFSETS) + 8 * rows[i])
+        size = doc_offsets[run] - doc_offsets[i]
+        copy_bytes(at, get64(source + 8 * X_DOCS) + start, size)
+        at += size
+        i = run

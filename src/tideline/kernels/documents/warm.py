@@ -1,0 +1,68 @@
+"""The kernels of documents that Python calls, with the types it calls them with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba.core import types as t
+
+from tideline.kernels.documents import (
+    blocks,
+    build,
+    entries,
+    found,
+    keys,
+    merge,
+    objects,
+    order,
+    places,
+    records,
+    search,
+)
+
+__all__ = ["kernels"]
+
+_I, _Q = t.int64, t.boolean
+_W = t.Array(t.int64, 1, "C")
+_W2 = t.Array(t.int64, 2, "C")
+_B = t.Array(t.uint8, 1, "C")
+_I32 = t.Array(t.int32, 1, "C")
+
+
+def kernels() -> list[tuple[Any, tuple[Any, ...]]]:
+    """Every kernel of the group."""
+    return [
+        (keys.encode_column, (_I, _W, _W, _W, _W, _B)),
+        (keys.extremes, (_I, _I, _I, _W)),
+        (records.insert, (_I, _I, _I, _I)),
+        (records.newest_rows, (_I, _W)),
+        (records.find_one, (_I,)),
+        (records.find_many, (_I, _I, _I, _I, _W, _W)),
+        (records.newest, (_I,) * 5),
+        (records.deliver, (_I, _I)),
+        (records.measure_rows, (_W,) * 6),
+        (records.copy_keys, (_W, _W, _W, _W, _B, _B)),
+        (records.copy_docs, (_W, _W, _W, _W, _I, _I, _B)),
+        (blocks.key_bloom, (_I, _I, _I, _I, _I, _W)),
+        (blocks.index_blocks, (_I32, _I, _I, _W, _I, _I, _W, _W, _W, _W, _I, _W, _W, _W, _W)),
+        (search.search, (_I,)),
+        (search.count_blocks, (_I, _I, _W)),
+        (merge.seek, (_I, _I, _I, _I)),
+        (merge.is_sorted, (_I, _I, _I)),
+        (merge.merge_next, (_I, _I, _Q, _W, _W)),
+        (objects.write_objects, (_I, _W2, _W, _B)),
+        (objects.write_arrays, (_W, _W2, _W, _B)),
+        (entries.add, (_I,) * 13),
+        (entries.rehash, (_I,)),
+        (order.sort_ties, (_I,) * 6),
+        (order.merge_orders, (_I,) * 6),
+        (build.plan_memory, (_I, _I, _I, _Q, _I)),
+        (build.plan_merge, (_I, _I, _Q, _I)),
+        (build.keep_entries, (_I, _Q, _I)),
+        (places.make_bloom, (_I,) * 5),
+        (places.make_fence, (_I,)),
+        (places.check_place, (_I,)),
+        (found.search, (_I,) * 11),
+        (found.count_matches, (_I,) * 7),
+        (found.gather, (_I,) * 4),
+    ]

@@ -1,0 +1,204 @@
+"""A collection by brute force, in two parts: the judge of the tests, and an engine of dicts.
+
+`Judge` says what a collection must answer. `ModelEngine` has the interface of
+`documents.engine.Engine`, so that the upper layer can be tested alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from tideline.documents.extract import extract
+from tideline.documents.types import ARRAYS, DELETE, Entries, Estimate, Found, Rows
+from tideline.errors import Closed, NotFound
+from tideline.index.texts import Texts
+from tideline.where import parse
+from tideline.where.keys import encode
+from tideline.where.order import entries, sort_key, sort_keys
+from tideline.where.values import RANK
+
+SCALARS = (type(None), bool, int, float, str)
+
+
+class Judge:
+    """What must come out, from a dict of documents in the order of their writes."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.documents: dict[Any, tuple[int, dict[str, Any]]] = {}
+        self.seq = 0
+
+    def put(self, document: dict[str, Any]) -> None:
+        self.seq += 1
+        self.documents[document[self.key]] = (self.seq, document)
+
+    def delete(self, key: Any) -> None:
+        self.seq += 1
+        self.documents.pop(key, None)
+
+    def newest(self) -> list[dict[str, Any]]:
+        return [doc for _, doc in sorted(self.documents.values(), key=lambda p: -p[0])]
+
+    def get(self, key: Any) -> dict[str, Any] | None:
+        return self.documents.get(key, (0, None))[1]
+
+    def lookup(self, field: str, value: Any, k: int | None = None) -> list[dict[str, Any]]:
+        return [d for d in self.newest() if _has(d, field, value, value)][:k]
+
+    def range_lookup(self, field: str, low: Any, high: Any, k: int | None = None) -> Any:
+        return [d for d in self.newest() if _has(d, field, low, high)][:k]
+
+    def find(self, where: Any, sort: Any = None, limit: int | None = None) -> Any:
+        condition = parse(where)
+        found = [doc for doc in self.newest() if condition.matches(doc)]
+        if sort is not None:
+            found.sort(key=sort_keys(sort, self.key))
+        return found[:limit]
+
+
+def _has(document: dict[str, Any], field: str, low: Any, high: Any) -> bool:
+    rank = RANK[type(high if low is None else low)]
+    for value in entries(document, field):
+        if type(value) not in SCALARS or RANK[type(value)] != rank:
+            continue
+        if (low is None or sort_key(low) <= sort_key(value)) and (
+            high is None or sort_key(value) <= sort_key(high)
+        ):
+            return True
+    return False
+
+
+class ModelEngine:
+    """`documents.engine.Engine`, by dicts and loops."""
+
+    def __init__(self, facts: dict[str, Any]) -> None:
+        self.facts = facts
+        self.indexes: dict[str, str] = dict(facts["indexes"])
+        self.building: list[str] = []
+        self.records: dict[bytes, tuple[int, bytes]] = {}
+        self.next_seq = 1
+        self.closed = False
+        self.writes: list[Rows] = []
+
+    def write(self, rows: Rows) -> int:
+        self._open()
+        first = self.next_seq
+        keys, docs = rows.keys.to_list(), rows.docs.to_list()
+        for field in self.indexes:
+            assert field in rows.entries or not docs or (rows.ops == DELETE).all()
+            if field in rows.entries:
+                _check(rows.entries[field], docs, field)
+        for op, key, doc in zip(rows.ops.tolist(), keys, docs, strict=True):
+            if op == DELETE:
+                self.records.pop(key, None)
+            else:
+                self.records[key] = (self.next_seq, doc)
+            self.next_seq += 1
+        return first
+
+    def get(self, key: bytes) -> bytes | None:
+        self._open()
+        return self.records.get(key, (0, None))[1]
+
+    def get_many(self, keys: Texts) -> list[bytes | None]:
+        return [self.get(key) for key in keys.to_list()]
+
+    def lookup(
+        self, field: str, low: bytes, high: bytes, k: int | None = None, *,
+        low_open: bool = False, high_open: bool = False, filter: Any = None,
+    ) -> Found:  # fmt: skip
+        self._open()
+        if field not in self.indexes:
+            raise NotFound("no index on this field", field=field)
+        hits = []
+        for key, (seq, doc) in self.records.items():
+            for value in extract(Texts.of([doc]), [field])[0].values.to_list():
+                after = value > low or (value == low and not low_open)
+                before = value < high or (value == high and not high_open)
+                if after and before and self._wanted(doc, filter):
+                    hits.append((seq, key, doc))
+                    break
+        return _found(sorted(hits, reverse=True)[:k])
+
+    def scan(
+        self, low: bytes | None = None, high: bytes | None = None, *, filter: Any = None,
+        batch: int = 3,
+    ) -> Any:  # fmt: skip
+        self._open()
+        hits = [
+            (seq, key, doc)
+            for key, (seq, doc) in sorted(self.records.items())
+            if (low is None or key >= low) and (high is None or key < high)
+            and self._wanted(doc, filter)
+        ]  # fmt: skip
+        for first in range(0, len(hits), batch):
+            yield _found(hits[first : first + batch])
+
+    def _wanted(self, doc: bytes, filter: Any) -> bool:
+        if filter is None:
+            return True
+        values = extract(Texts.of([doc]), [self.facts["filter"]])[0].values.to_list()
+        values = [value for value in values if value != ARRAYS]
+        # A component of one document: outside, or not.
+        return not values or not (max(values) < filter[0] or min(values) > filter[1])
+
+    def count(self) -> int:
+        return len(self.records)
+
+    def estimate(self, field: str | None, low: bytes, high: bytes) -> Estimate:
+        if field is None:
+            found = sum(1 for key in self.records if low <= key <= high)
+            return Estimate(found, found / 7)
+        count = len(self.lookup(field, low, high).seqs)
+        return Estimate(count, count)
+
+    def counters(self) -> dict[str, int]:
+        return dict.fromkeys(["primary_blocks", "index_blocks", "bloom_checks", "bloom_false"], 0)
+
+    def stats(self) -> dict[str, Any]:
+        return {
+            "seq": self.next_seq - 1, "memory_rows": len(self.records), "memory_bytes": 0,
+            "log_bytes": 0, "component_bytes": 0, "components": {"primary": []},
+        }  # fmt: skip
+
+    def add_index(self, field: str, kind: str, progress: Any = None) -> None:
+        self.indexes[field] = kind
+        if progress:
+            progress(len(self.records), len(self.records))
+
+    def drop_index(self, field: str) -> None:
+        del self.indexes[field]
+
+    def close(self) -> None:
+        self.closed = True
+
+    def _open(self) -> None:
+        if self.closed:
+            raise Closed("the database was closed")
+
+
+def _found(hits: list[tuple[int, bytes, bytes]]) -> Found:
+    return Found(
+        np.array([hit[0] for hit in hits], np.int64), [hit[1] for hit in hits],
+        [hit[2] for hit in hits],
+    )  # fmt: skip
+
+
+def _check(given: Entries, docs: list[bytes], field: str) -> None:
+    """Entries are what the contract says, whichever way they were made."""
+    found: dict[int, set[bytes]] = {}
+    for row, value in zip(given.row.tolist(), given.values.to_list(), strict=True):
+        assert value not in found.setdefault(row, set())
+        found[row].add(value)
+    assert given.row.tolist() == sorted(given.row.tolist())
+    for row, doc in enumerate(docs):
+        if doc:
+            wanted = {
+                encode(value)
+                for value in entries(msgspec.json.decode(doc), field)
+                if type(value) in SCALARS
+            }
+            assert found.get(row, set()) - {ARRAYS} == wanted, (doc, field)

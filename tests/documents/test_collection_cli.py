@@ -1,0 +1,106 @@
+"""`tideline collection`: transcripts of the commands, in this process, on real folders."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from test_cli import Run, run
+
+__all__ = ["run"]  # a fixture
+
+
+@pytest.fixture
+def tweets(run: Run) -> Run:
+    done = run("collection", "create", "data", "tweets", "--key", "id", "--index", "user=lazy",
+               "--filter", "time")  # fmt: skip
+    assert done.lines[0]["indexes"] == {"user": "lazy"}
+    return run
+
+
+def test_documents_go_in_and_come_out_as_lines(tweets: Run) -> None:
+    text = "\n".join(['{"id": 1, "user": "a"}', "", '{"id": 2, "user": "a"}'])
+    assert tweets("collection", "put", "data", "tweets", stdin=text).lines == [
+        {"stored": 2, "rejected": 0}
+    ]
+    assert tweets("collection", "put", "data", "tweets", '{"id": "x"}').lines[0]["stored"] == 1
+    found = tweets("collection", "lookup", "data", "tweets", "user", "a").lines
+    assert [each["id"] for each in found] == [2, 1]
+    assert tweets("collection", "get", "data", "tweets", "x", "1").lines[0] == {"id": "x"}
+    assert tweets("collection", "count", "data", "tweets").lines == [{"count": 3}]
+    assert tweets("collection", "delete", "data", "tweets", "x", "2").code == 0
+    assert tweets("collection", "count", "data", "tweets", '{"user": "a"}').lines == [{"count": 1}]
+
+
+def test_bad_lines_are_named_and_the_others_are_stored(tweets: Run) -> None:
+    text = '{"id": 1}\n[1]\n{"id": null}\n{"id": 2'
+    done = tweets("collection", "put", "data", "tweets", stdin=text)
+    assert done.code == 2
+    assert '{"stored":1,"rejected":3}' in done.text
+    for number in (2, 3, 4):
+        assert f"line {number}: " in done.error
+
+
+def test_a_file_of_columns_is_stored(tweets: Run, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": [1, 2], "time": [5, None]}), tmp_path / "t.parquet")
+    done = tweets("collection", "put", "data", "tweets", "--file", "t.parquet")
+    assert done.lines == [{"stored": 2, "rejected": 0}]
+    found = tweets("collection", "find", "data", "tweets", "--sort", "id:-1").lines
+    assert found == [{"id": 2}, {"id": 1, "time": 5}]
+    assert tweets("collection", "put", "data", "tweets", "--file", "t.txt").code == 2
+
+
+def test_indexes_come_and_go(tweets: Run) -> None:
+    tweets("collection", "put", "data", "tweets", '{"id": 1, "time": 7}')
+    done = tweets("collection", "index", "data", "tweets", "time", "embedded")
+    assert done.lines == [{"indexed": "time", "kind": "embedded"}]
+    assert tweets("collection", "range", "data", "tweets", "time", "--low", "5").lines
+    told = tweets("collection", "explain", "data", "tweets", '{"time": 7}').lines[0]
+    assert told["found"] == 1
+    advice = tweets("collection", "advise", "data", "tweets", "--where", '{"time": 7}').lines
+    assert {each["field"] for each in advice} == {"user", "time"}
+    assert tweets("collection", "unindex", "data", "tweets", "time").code == 0
+    assert tweets("collection", "list", "data").lines[0]["indexes"] == {"user": "lazy"}
+
+
+def test_commands_of_the_whole_database_cover_collections(tweets: Run) -> None:
+    tweets("collection", "put", "data", "tweets", '{"id": 1}')
+    tweets("channel", "create", "data", "roads")
+    rows = tweets("stats", "data").lines
+    assert [row.get("channel") or row["collection"] for row in rows] == ["roads", "tweets"]
+    assert tweets("stats", "data", "tweets").lines[0]["documents"] == 1
+    assert tweets("check", "data").lines[0]["collections"] == 1
+    assert tweets("backup", "data", "copy").code == 0
+    assert tweets("restore", "copy", "again").lines[0]["collections"] == 1
+    assert tweets("collection", "get", "again", "tweets", "1").lines == [{"id": 1}]
+    assert tweets("drop", "data", "tweets").lines == [{"dropped": "tweets"}]
+    assert tweets("collection", "list", "data").lines == []
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["get", "data", "tweets", "9"], 3),
+        (["get", "data", "twets", "9"], 3),
+        (["get", "nowhere", "tweets", "9"], 3),
+        (["lookup", "data", "tweets", "place", "x"], 2),
+        (["lookup", "data", "tweets", "user", "x", "-k", "0"], 2),
+        (["range", "data", "tweets", "user"], 2),
+        (["range", "data", "tweets", "user", "--low", "2", "--high", "1"], 2),
+        (["find", "data", "tweets", "{"], 2),
+        (["find", "data", "tweets", '{"a": {"$no": 1}}'], 2),
+        (["index", "data", "tweets", "a", "b-tree"], 2),
+        (["unindex", "data", "tweets", "a"], 2),
+        (["create", "data", "tweets", "--key", "other"], 4),
+        (["create", "data", "more", "--key", "id", "--index", "a"], 2),
+        (["drop", "data", "twets"], 3),
+    ],
+)
+def test_what_is_wrong_ends_in_an_exit_code(tweets: Run, words: list[str], code: int) -> None:
+    assert tweets("collection", *words).code == code

@@ -1,0 +1,139 @@
+"""A collection answers as brute force does: all kinds and policies, over seals and reopening."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    rule,
+    run_state_machine_as_test,
+)
+from judge import Judge
+from test_find import SORTS, conditions
+
+import tideline
+from tests.where.strategies import scalars, values
+from tideline.documents.checks import KINDS, POLICIES
+
+KEYS = st.one_of(st.integers(-3, 12), st.sampled_from(["a", "b", "é", 2**60]))
+FIELD = st.one_of(scalars(), scalars(), values())
+DOCUMENTS = st.fixed_dictionaries(
+    {"id": KEYS}, optional={"a": FIELD, "b": FIELD, "c": FIELD, "pad": st.just("p" * 900)}
+)
+ROWS = st.lists(
+    st.fixed_dictionaries(
+        {"id": st.integers(-3, 12)},
+        optional={"a": st.sampled_from(["", "x", 'q"\n\\é\x01']), "b": st.integers(-2, 2),
+                  "c": st.lists(st.sampled_from([1.5, -0.0, 3.0]), max_size=2)},
+    ),
+    min_size=1, max_size=8,
+)  # fmt: skip
+
+# Their names are enough: written out, strategies of conditions fill pages.
+SOME = st.deferred(lambda: DOCUMENTS)
+WHERE = st.deferred(conditions)
+
+
+class CollectionMachine(RuleBasedStateMachine):
+    policy = "prefix"
+
+    @initialize(
+        kinds=st.lists(st.sampled_from(KINDS), min_size=2, max_size=2),
+        filter=st.sampled_from([None, "a", "b"]),
+    )
+    def begin(self, kinds: list[str], filter: str | None) -> None:
+        self.folder = tempfile.mkdtemp(prefix="tideline-test-")
+        self.database = tideline.open(self.folder)
+        self.found = self.database.collection(
+            "docs", key="id", indexes={"a": kinds[0], "b": kinds[1]}, policy=self.policy,
+            filter=filter, bloom_bits=10,
+        )  # fmt: skip
+        self.judge = Judge("id")
+
+    def teardown(self) -> None:
+        if hasattr(self, "database"):
+            self.database.close()
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    @rule(document=SOME)
+    def put(self, document: Any) -> None:
+        self.found.put(document)
+        self.judge.put(document)
+
+    @rule(documents=st.lists(SOME, max_size=8), texts=st.booleans())
+    def put_many(self, documents: list[Any], texts: bool) -> None:
+        given = [msgspec.json.encode(each) for each in documents] if texts else documents
+        assert self.found.put_many(given).stored == len(documents)
+        for each in documents:
+            self.judge.put(each)
+
+    @rule(rows=ROWS)
+    def put_table(self, rows: list[Any]) -> None:
+        table = pa.Table.from_pylist(rows, schema=pa.schema(
+            [("id", pa.int32()), ("a", pa.string()), ("b", pa.int64()),
+             ("c", pa.list_(pa.float64()))]
+        ))  # fmt: skip
+        assert self.found.put_many(table).stored == len(rows)
+        for each in rows:
+            self.judge.put(each)
+
+    @rule(key=KEYS)
+    def delete(self, key: Any) -> None:
+        self.found.delete(key)
+        self.judge.delete(key)
+
+    @rule()
+    def seal(self) -> None:
+        self.found._engine.seal()
+
+    @rule()
+    def reopen(self) -> None:
+        self.database.close()
+        self.database = tideline.open(self.folder)
+        self.found = self.database.collection("docs")
+
+    @rule(field=st.sampled_from(["a", "b", "c", "a.b"]), kind=st.sampled_from(KINDS))
+    def change_index(self, field: str, kind: str) -> None:
+        if field in self.found.indexes:
+            self.found.drop_index(field)
+        else:
+            self.found.create_index(field, kind).wait()
+            assert self.found.indexes[field] == kind
+
+    @rule(keys=st.lists(KEYS, max_size=4))
+    def get(self, keys: list[Any]) -> None:
+        wanted = [self.judge.get(key) for key in keys]
+        assert self.found.get_many(keys) == wanted
+        assert [self.found.get(key) for key in keys] == wanted
+
+    @rule(low=scalars(), high=scalars(), k=st.sampled_from([None, 1, 3]))
+    def lookup(self, low: Any, high: Any, k: Any) -> None:
+        for field in self.found.indexes:
+            assert self.found.lookup(field, low, k=k) == self.judge.lookup(field, low, k)
+            if type(low) is type(high) and low is not None and low <= high:
+                wanted = self.judge.range_lookup(field, low, high, k)
+                assert self.found.range_lookup(field, low, high, k=k) == wanted
+
+    @rule(where=WHERE, sort=SORTS, limit=st.sampled_from([None, 1, 3]))
+    def find(self, where: Any, sort: Any, limit: Any) -> None:
+        wanted = self.judge.find(where, sort, limit)
+        assert self.found.find(where, sort=sort, limit=limit) == wanted
+        assert self.found.count(where) == len(self.judge.find(where))
+
+    @rule()
+    def check(self) -> None:
+        assert self.database.check().collections == 1
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_collection_is_brute_force(policy: str) -> None:
+    machine = type("Machine", (CollectionMachine,), {"policy": policy})
+    run_state_machine_as_test(machine)
