@@ -32,7 +32,7 @@ from tideline.errors import InvalidRequest
 from tideline.workload.shape import LENGTH_LIMIT, Choice, Draws, Shape, mix, new_york
 from tideline.workload.words import WORDS
 
-__all__ = ["BATCH_ROWS", "START_US", "Operations", "Tweets"]
+__all__ = ["BATCH_ROWS", "START_US", "Numbers", "Operations", "Tweets"]
 
 START_US = 1_700_000_000_000_000
 BATCH_ROWS = 1 << 15
@@ -91,15 +91,15 @@ class Tweets:
 
     def rows(self, numbers: Numbers) -> pa.RecordBatch:
         """The rows of these numbers, in any order."""
-        user = _tables(self.shape).users.pick(self._draws(numbers, _USER))
+        user = tables_of(self.shape).users.pick(self._draws(numbers, _USER))
         cell, lon, lat = self._places(numbers)
         columns = [
-            _decimal(numbers),
-            _decimal(user),
+            decimal(numbers),
+            decimal(user),
             _timestamps(self._times(numbers)),
             pa.array(lon),
             pa.array(lat),
-            _tables(self.shape).names.take(pa.array(cell)),
+            tables_of(self.shape).names.take(pa.array(cell)),
             self._texts(numbers, None),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
@@ -151,7 +151,7 @@ class Tweets:
         """Cell number, longitude and latitude of each row."""
         grid = self.shape.grid
         west, south, east, north = grid.bounds
-        cell = _tables(self.shape).cells.pick(self._draws(numbers, _CELL))
+        cell = tables_of(self.shape).cells.pick(self._draws(numbers, _CELL))
         draws = self._draws(numbers, _POINT)
         row, col = np.divmod(cell, grid.cols)
         x = col + ((draws >> _HALF) + 0.5) * 2.0**-32
@@ -161,8 +161,8 @@ class Tweets:
 
     def _texts(self, numbers: Numbers, wanted: NDArray[np.bool_] | None) -> pa.Array:
         """A text for each row that is wanted, null for the others."""
-        pool = _pool()
-        size = _tables(self.shape).lengths.pick(self._draws(numbers, _LENGTH))
+        pool = word_pool()
+        size = tables_of(self.shape).lengths.pick(self._draws(numbers, _LENGTH))
         words = np.uint64(len(pool.starts))
         word = ((self._draws(numbers, _TEXT) >> _HALF) * words >> _HALF).view(np.int64)
         start = pool.starts[word]
@@ -221,7 +221,7 @@ class Operations(Tweets):
         return pa.schema({"op": text, "id": text, **place, "user": text, **times, "body": text})
 
     def rows(self, numbers: Numbers) -> pa.RecordBatch:
-        tables = _tables(self.shape)
+        tables = tables_of(self.shape)
         shares = np.uint64(self.subscriptions + self.events)
         # The low half: the high half of this draw is the moment.
         side = (self._draws(numbers, _MOMENT) & np.uint64(0xFFFFFFFF)) * shares >> _HALF
@@ -237,9 +237,9 @@ class Operations(Tweets):
         body = pc.binary_join_element_wise('{"text":"', self._texts(numbers, event), '"}', "")
         columns = [
             pa.array(["subscribe", "publish"]).take(pa.array(event.view(np.int8))),
-            _decimal(numbers),
+            decimal(numbers),
             *place,
-            _decimal(user, event),
+            decimal(user, event),
             _timestamps(at),
             _timestamps(at - back, event),
             _timestamps(at + np.where(event, valid, ahead)),
@@ -263,7 +263,7 @@ def _distinct(numbers: Numbers) -> Numbers:
     return np.unique(numbers)
 
 
-def _decimal(numbers: Numbers, null: NDArray[np.bool_] | None = None) -> pa.Array:
+def decimal(numbers: Numbers, null: NDArray[np.bool_] | None = None) -> pa.Array:
     return pa.array(numbers, mask=null).cast(pa.string())
 
 
@@ -279,18 +279,18 @@ class _Tables:
         self.cells = Choice(shape.cells)
         self.lengths = Choice(shape.lengths)
         row, col = np.divmod(np.arange(len(shape.cells)), shape.grid.cols)
-        self.names = pc.binary_join_element_wise(_decimal(row), _decimal(col), ".")
+        self.names = pc.binary_join_element_wise(decimal(row), decimal(col), ".")
 
 
 @lru_cache(maxsize=4)
-def _tables(shape: Shape) -> _Tables:
+def tables_of(shape: Shape) -> _Tables:
     return _Tables(shape)
 
 
 class _Pool:
     """A stretch of words, of which every text is a piece, from one word to another.
 
-    >>> pool = _pool()
+    >>> pool = word_pool()
     >>> pool.slices(pool.starts[:2], pool.first_ends[:2] - pool.starts[:2], None).to_pylist()
     ['this', 'and']
     """
@@ -331,5 +331,5 @@ class _Pool:
 
 
 @lru_cache(maxsize=1)
-def _pool() -> _Pool:
+def word_pool() -> _Pool:
     return _Pool()
