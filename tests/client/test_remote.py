@@ -59,7 +59,8 @@ def parameters(method: Any) -> list[tuple[str, Any, Any]]:
     ("embedded", "remote", "only_embedded"),
     [
         (Channel, RemoteChannel, {"seal", "maintain"}),  # an operator's, at the folder
-        (Database, Remote, {"check", "backup"}),
+        # A server serves channels; collections are for who opens the folder.
+        (Database, Remote, {"check", "backup", "collection", "collections", "drop_collection"}),
     ],
 )
 def test_a_client_has_the_names_of_the_library(
