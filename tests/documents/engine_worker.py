@@ -19,6 +19,7 @@ from typing import Any
 from engine_model import open_engine, records_in, rows_of
 
 from tideline.errors import TidelineError, Unavailable
+from tideline.kernels import warm
 from tideline.where.keys import encode
 
 FACTS: dict[str, Any] = {
@@ -92,6 +93,7 @@ def full(folder: Path, segment_bytes: int) -> None:
 
 
 if __name__ == "__main__":
+    warm.ensure("documents")  # compiling would write files too
     if sys.argv[1] == "churn":
         churn(Path(sys.argv[2]), int(sys.argv[3]))
     else:

@@ -19,7 +19,8 @@ from engine_model import Model, entries_of, extract, open_engine, records_in, ro
 from engine_worker import EXTRA, FACTS, document
 
 from tideline.documents.engine import Engine
-from tideline.errors import Corruption, Unavailable
+from tideline.errors import Closed, Corruption, Unavailable
+from tideline.index.texts import Texts
 from tideline.where.keys import encode
 
 HERE = Path(__file__).resolve().parent
@@ -178,7 +179,7 @@ def test_a_flipped_byte_is_found_and_its_file_named(pattern: str, copies: Any) -
     missed = []
     for name in names:
         good = (copies() / name).read_bytes()
-        chosen = random.Random(name).sample(range(len(good)), min(len(good), 60))
+        chosen = random.Random(name).sample(range(len(good)), min(len(good), 40))
         for position in {0, len(good) - 1, *chosen}:
             folder = copies()
             bad = bytearray(good)
@@ -310,3 +311,79 @@ def test_an_index_made_again_during_a_seal_has_every_record_once(
     found = engine.lookup("n", encode(1), encode(1))
     assert found.seqs.tolist() == list(range(29, 0, -3))
     engine.close()
+
+
+def test_an_index_dropped_and_made_again_while_it_is_built_is_whole(tmp_path: Path) -> None:
+    """The first build must not call the second one finished."""
+    engine = open_engine(tmp_path / "c", FACTS)
+    for n in range(0, 200, 10):
+        engine.write(rows_of([(k, document(k, 0)) for k in range(n, n + 10)]))
+    engine.drain()
+    for kind in ("embedded", "lazy", "eager"):
+        again: list[int] = []
+
+        def change(done: int, total: int, kind: str = kind, again: list[int] = again) -> None:
+            if done and not again:
+                again.append(done)
+                engine.drop_index(EXTRA)
+                engine.write(rows_of([(k, document(k, 1)) for k in range(40, 80)]))
+                engine.add_index(EXTRA, kind)
+
+        engine.add_index(EXTRA, kind, change)
+        engine.drain()
+        assert again
+        assert engine.building == []
+        everything(engine)
+        engine.drop_index(EXTRA)
+    engine.close()
+
+
+def test_a_seal_that_failed_is_made_up_for_by_the_next(tmp_path: Path) -> None:
+    engine = open_engine(tmp_path / "c", FACTS)
+    write, failures = engine.upkeep.write, [Unavailable("disk is full")] * 3
+
+    def fail(*arguments: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return write(*arguments)
+
+    engine.upkeep.write = fail  # type: ignore[method-assign]
+    refused = 0
+    n = 0
+    while failures or n < 400:
+        try:
+            engine.write(rows_of([(n, document(n, 0))]))
+            n += 1
+        except Unavailable:
+            refused += 1
+        engine.upkeep.wait_for_seals()
+    for _ in range(3):
+        try:
+            engine.seal()
+        except Unavailable:
+            refused += 1
+    assert refused
+    assert engine.frozen == []
+    assert len(everything(engine)) == n
+    engine.close()
+
+
+def test_closed_is_said_by_every_verb(tmp_path: Path) -> None:
+    engine = open_engine(tmp_path / "c", FACTS)
+    engine.write(rows_of([(1, document(1, 0))]))
+    engine.close()
+    engine.close()
+    for call in (
+        lambda: engine.get(encode(1)),
+        lambda: engine.get_many(Texts.of([encode(1)])),
+        lambda: engine.write(rows_of([(1, None)])),
+        lambda: engine.lookup("n", encode(1), encode(1)),
+        lambda: list(engine.scan()),
+        lambda: engine.count(),
+        lambda: engine.seal(),
+        lambda: engine.add_index("x", "lazy"),
+        lambda: engine.drop_index("n"),
+        lambda: engine.backup(tmp_path / "copy"),
+    ):
+        with pytest.raises(Closed):
+            call()

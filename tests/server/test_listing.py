@@ -8,6 +8,7 @@ import pytest
 from talk import Api
 
 import tideline
+from tideline.client import channel as client_channel
 from tideline.errors import InvalidRequest
 from tideline.server.tokens import Tokens
 
@@ -96,7 +97,7 @@ def test_the_client_lists_as_the_library_does(
 ) -> None:
     for n in range(25):
         channel.subscribe("a", user="ann" if n % 2 else "bob", id=f"s{n}", until_s=600)
-    monkeypatch.setattr(tideline.client.channel, "_PART", 4)
+    monkeypatch.setattr(client_channel, "_PART", 4)
     with tideline.connect(url) as remote:
         twin = remote.channel(channel.name)
         for options in [

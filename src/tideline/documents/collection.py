@@ -36,7 +36,7 @@ from tideline.where.order import entries
 __all__ = ["Collection"]
 
 _SLICE = 16_384  # documents that are written at once, and share one frame of the log
-_decode = msgspec.json.decode
+_decode = msgspec.json.Decoder().decode
 
 Document = dict[str, Any]
 Given = Document | str | bytes
@@ -320,14 +320,18 @@ class Collection:
             )  # fmt: skip
         if self._build is not None and not self._build.done:
             raise InvalidRequest("an index is being built; wait for it", field=self._build.field)
-        self._finder.forget(field)
+        self._finder.indexes_change(field)
         self._build = Build(self._engine, field, kind)
         return self._build
 
     def drop_index(self, field: str) -> None:
         """Drop the index on a field."""
         self._indexed(field)
-        self._engine.drop_index(field)
+        self._finder.indexes_change(field)
+        try:
+            self._engine.drop_index(field)
+        finally:
+            self._finder.indexes_change(field)
 
     # ---- looking in ---------------------------------------------------------------------------
 
@@ -374,8 +378,11 @@ class Collection:
         return tuple(self._engine.indexes)
 
     def _write(self, given: Rows, arrays: Iterable[str]) -> None:
-        with self._finder.writing(arrays):
+        self._finder.before_write(arrays)
+        try:
             self._engine.write(given)
+        finally:
+            self._finder.after_write()
 
     def _delete(self, keys: list[bytes]) -> None:
         self._write(rows.deletions(keys, self._fields(), self.filter), ())

@@ -3,7 +3,7 @@
     write    rows -> log (one frame) -> active generation: primary memory and every index
     read     active generation, frozen ones, components: always newest first
     seal     a full generation freezes; the worker writes one component a tree; all take its place
-             at once (upkeep.py)
+             at once (upkeep.py); indexes come and go meanwhile (building.py)
 
 Every write of a record has a seq: 1, 2, 3 and so on. An index entry is (value, key, seq), and it
 counts exactly when the newest version of its key has that seq. So indexes need no deletes, and a
@@ -28,6 +28,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tideline.documents.alone import Index
+from tideline.documents.building import Building
 from tideline.documents.generation import Generation
 from tideline.documents.parts import Extract, completed, in_parts
 from tideline.documents.payload import payload_parts, read_payload
@@ -37,8 +39,6 @@ from tideline.documents.sources import NOTHING, Sources
 from tideline.documents.types import Estimate, Found, Rows
 from tideline.documents.upkeep import Upkeep
 from tideline.errors import Closed, InvalidRequest, NotFound, TidelineError, Unavailable
-from tideline.index.entries import EntryKind
-from tideline.index.entryview import View
 from tideline.index.records import Records
 from tideline.index.sorted import BLOCK_BYTES, SortedKind, SortedReader
 from tideline.index.texts import Texts
@@ -48,20 +48,10 @@ from tideline.lsm.backup import begin_copy
 from tideline.lsm.store import Store
 from tideline.lsm.tree import Tree
 
-__all__ = ["KINDS", "POLICIES", "Engine", "Index"]
+__all__ = ["KINDS", "POLICIES", "Engine"]
 
 KINDS = ("embedded", "composite", "lazy", "eager")
 _LEAST_BYTES, _MOST_BYTES = 256 << 10, 64 << 20
-
-
-class Index:
-    """A stand-alone index: its tree, and a view of all there is of it."""
-
-    def __init__(self, field: str, kind: EntryKind, tree: Tree[Any]) -> None:
-        self.field = field
-        self.kind = kind
-        self.tree = tree
-        self.view = View(kind, [], [])
 
 
 class Engine:
@@ -80,8 +70,9 @@ class Engine:
         self.facts = self.store.facts
         self.seed = int(self.facts["seed"])
         self.filter: str | None = self.facts.get("filter")
-        self.indexes: dict[str, str] = self.facts.setdefault("indexes", {})
-        self.building: list[str] = self.facts.setdefault("building", [])
+        # Both are replaced, never changed: who reads them needs no lock.
+        self.indexes: dict[str, str] = dict(self.facts.get("indexes", {}))
+        self.building: list[str] = list(self.facts.get("building", []))
         self.next_seq = int(self.facts.get("next_seq", 1))
         self.budget = budget
         self._generation_bytes = generation_bytes
@@ -100,6 +91,7 @@ class Engine:
         )  # fmt: skip
         self.alone: dict[str, Index] = {}
         self.upkeep = Upkeep(self)
+        self.building_jobs = Building(self)
         try:
             self.store.attach(self.primary, 0)
             for field, name in self.indexes.items():
@@ -113,7 +105,8 @@ class Engine:
             budget.members.append(self)
             if self.store.is_new:
                 self.store.commit(self.lock, self.snapshot)
-            self.upkeep.resume()
+            self.building_jobs.resume()
+            self.upkeep.tidy()
         except BaseException:
             self.upkeep.close()
             self.store.close()
@@ -134,13 +127,8 @@ class Engine:
 
     def new_index(self, field: str, name: str) -> Index:
         """A stand-alone index with an empty tree."""
-        kind = EntryKind(name, seed=self.seed)
-        tree: Tree[Any] = Tree(
-            self.store.folder, f"index {field} {name}", kind,
-            policy_of(self._policy, lambda: self.primary.infos),
-            self.store.next_component, sync=self.store.sync,
-        )  # fmt: skip
-        return Index(field, kind, tree)
+        policy = policy_of(self._policy, lambda: self.primary.infos)
+        return Index(field, name, self.store, policy, seed=self.seed)
 
     def new_generation(self) -> Generation:
         """An empty generation for the indexes there are."""
@@ -159,6 +147,11 @@ class Engine:
             records = Records(size, self.embedded, seed=self.seed)
         return Generation(records, memories, first_log=self.store.log.segment)
 
+    def begin_generation(self) -> None:
+        """Replace the active generation, which is empty, by one for the indexes there are now."""
+        self.active = self.new_generation()
+        self.refresh()
+
     def recycle(self, generation: Generation) -> None:
         """Keep the memory of a sealed generation, unless a scan reads it."""
         if not generation.records.readers and not self._spare:
@@ -169,12 +162,8 @@ class Engine:
         generations = [self.active, *reversed(self.frozen)]
         readers = list(reversed(self.primary.readers))
         self.sources.refresh(generations, readers, self.embedded)
-        for field, index in self.alone.items():
-            memories = [g.alone[field] for g in generations if field in g.alone]
-            index.view = View(index.kind, memories, list(reversed(index.tree.readers)))
-            if index.kind.eager and field in self.active.alone:
-                older = View(index.kind, memories[1:], index.view.readers)
-                self.active.alone[field].look_back(older)
+        for index in self.alone.values():
+            index.refresh(generations)
 
     # ---- writing -----------------------------------------------------------------------------
 
@@ -213,12 +202,14 @@ class Engine:
     def get(self, key: bytes) -> bytes | None:
         """The newest version of a record as JSON text, or None."""
         with self.lock:
+            if self._closed:
+                raise Closed("the database was closed")
             return self.sources.get(key)
 
     def get_many(self, keys: Texts) -> list[bytes | None]:
         """The newest versions of many records, None for each that is not there."""
         with self.lock:
-            self._open()
+            self.require_open()
             return self.sources.get_many(keys)
 
     def lookup(
@@ -233,7 +224,7 @@ class Engine:
         if k is not None and k < 1:
             return NOTHING
         with self.lock:
-            self._open()
+            self.require_open()
             if self._kind_of(field) == "embedded":
                 opened = low_open * LOW_OPEN | high_open * HIGH_OPEN
                 return self.sources.search(field, low, high, opened, k, self._skipped(filter))
@@ -249,7 +240,7 @@ class Engine:
     ) -> Iterator[Found]:  # fmt: skip
         """All records with a key in [low, high), in key order, as they were at the first batch."""
         with self.lock:
-            self._open()
+            self.require_open()
             scan = Scan(self.sources.all, self._skipped(filter))
         try:
             for found, size_bytes in scan.batches(low, high, batch):
@@ -257,24 +248,22 @@ class Engine:
                     self.sources.count_blocks(-(-size_bytes // BLOCK_BYTES))
                 yield found
         finally:
-            with self.lock:
-                scan.end()
+            scan.end()
 
     def count(self) -> int:
         """How many records there are now: reads every key."""
         with self.lock:
-            self._open()
+            self.require_open()
             scan = Scan(self.sources.all, None)
         try:
             return scan.count()
         finally:
-            with self.lock:
-                scan.end()
+            scan.end()
 
     def estimate(self, field: str, low: bytes, high: bytes) -> Estimate:
         """What a lookup without k would look at."""
         with self.lock:
-            self._open()
+            self.require_open()
             if self._kind_of(field) == "embedded":
                 return self.sources.estimate(field, low, high)
             found = self.alone[field].view.estimate(low, high)
@@ -328,7 +317,7 @@ class Engine:
         """Bring the memory back from the log."""
         sealed = max((int(r.facts[X_SEQ_HIGH]) for r in self.primary.readers), default=0)
         self.next_seq = max(self.next_seq, sealed + 1)
-        self.upkeep.begin_again(sealed + 1)
+        self.building_jobs.begin_again(sealed + 1)
         for segment, payload in self.store.log.replay():
             rows, seq = read_payload(payload)
             if seq <= sealed:
@@ -342,7 +331,7 @@ class Engine:
     def seal(self) -> None:
         """Seal everything in memory to disk now."""
         with self.writing:
-            self._open()
+            self.require_open()
             if not self.active.is_empty:
                 self.upkeep.freeze()
         self.drain()
@@ -355,13 +344,13 @@ class Engine:
         """Verify every checksum and invariant on disk."""
         self.drain()
         with self.writing, self.lock:
-            self._open()
+            self.require_open()
             self.store.check()
 
     def backup(self, target: Path) -> None:
         """Copy everything as it is now into a new folder, while writers go on."""
         with self.writing, self.lock:
-            self._open()
+            self.require_open()
             finish = begin_copy(self.store, target, *self.snapshot())
         finish()
 
@@ -373,11 +362,11 @@ class Engine:
         """
         if kind not in KINDS:
             raise InvalidRequest("no such kind of index", kind=kind, kinds=KINDS)
-        self.upkeep.add_index(field, kind, progress)
+        self.building_jobs.add(field, kind, progress)
 
     def drop_index(self, field: str) -> None:
         """Forget an index and delete its files."""
-        self.upkeep.drop_index(field)
+        self.building_jobs.drop(field)
 
     def close(self) -> None:
         """Finish background work, save the manifest, let go of the files."""
@@ -402,6 +391,7 @@ class Engine:
         if self in self.budget.members:
             self.budget.members.remove(self)
 
-    def _open(self) -> None:
+    def require_open(self) -> None:
+        """`Closed` when it was closed."""
         if self._closed:
             raise Closed("the database was closed")

@@ -4,10 +4,10 @@
 
 What a plan relies on, and who sees to it:
 
-- that no document has an array where two needs were joined: `writing` is told before such a
-  document can be found; the first time after opening, the index is asked;
-- that its indexes are there: a search whose index was dropped is planned again;
-- that several searches of one plan see one state: `writing` counts, and a plan that saw a
+- that no document has an array where two needs were joined: `before_write` tells of such a
+  document before it can be found; the first time after opening, the index is asked;
+- that its indexes are there: a search beside which an index came or went is planned again;
+- that several searches of one plan see one state: writes are counted, and a plan that saw a
   write in between is run again, at last as one scan.
 
 Safe from any thread.
@@ -41,6 +41,7 @@ class Finder:
         self._workload = workload
         self._key: str = engine.facts["key"]
         self._filter: str | None = engine.facts["filter"]
+        self._changes = 0
         self._writes = 0
         self._arrays: dict[str, bool] = {}
         self._everything = (-1, Estimate(0.0, 0.0))  # when it was counted, and what there was
@@ -58,8 +59,9 @@ class Finder:
             return int(self._engine.count())
         search = Search(self._engine, self._key, condition, None, None)
         for _ in range(_TRIES):
-            chosen, before = self._plan(condition, None), self._writes
-            with self._without_dropped(chosen):
+            before = self._moment()
+            with self._unless_changed(before):
+                chosen = self._plan(condition, None)
                 found = search.count(chosen)
                 if not self._moved(chosen, before):
                     return found
@@ -100,52 +102,56 @@ class Finder:
     ) -> tuple[list[dict[str, Any]], Plan, Search]:
         search = Search(self._engine, self._key, condition, order, limit)
         most = limit if order is None else None
-        chosen = self._plan(condition, most, weigh)
         self._workload.finds += 1
-        for name, ranged in chosen.asked.items():
-            self._workload.asked(name, most, ranged=ranged)
-        for _ in range(_TRIES):
-            before = self._writes
-            with self._without_dropped(chosen):
+        for attempt in range(_TRIES):
+            before = self._moment()
+            with self._unless_changed(before):
+                chosen = self._plan(condition, most, weigh)
+                if not attempt:
+                    for name, ranged in chosen.asked.items():
+                        self._workload.asked(name, most, ranged=ranged)
                 found = search.documents(chosen)
                 if not self._moved(chosen, before):
                     return found, chosen, search
-            chosen = self._plan(condition, most, weigh)
-        return search.documents(SCAN), chosen, search
+        return search.documents(SCAN), SCAN, search
 
     # ---- what plans rely on -------------------------------------------------------------------
 
-    @contextmanager
-    def writing(self, arrays: Iterable[str]) -> Iterator[None]:
-        """Around a write: `arrays` are the fields in which it brings one."""
+    def before_write(self, arrays: Iterable[str]) -> None:
+        """Something will be written, with arrays in these fields."""
         for field in arrays:
             self._arrays[field] = True
         self._writes += 1
-        try:
-            yield
-        finally:
-            self._writes += 1
+
+    def after_write(self) -> None:
+        """It was written, or not."""
+        self._writes += 1
+
+    def indexes_change(self, field: str) -> None:
+        """An index on a field comes or goes; whether it has arrays is for the new one to say."""
+        self._changes += 1
+        self._arrays.pop(field, None)
+
+    def _moment(self) -> tuple[int, int]:
+        """What has been done so far: changes of indexes, and writes."""
+        return self._changes, self._writes
 
     @contextmanager
-    def _without_dropped(self, chosen: Plan) -> Iterator[None]:
+    def _unless_changed(self, before: tuple[int, int]) -> Iterator[None]:
         """Around a search: that its index was dropped meanwhile is no error of the caller's."""
         try:
             yield
         except (NotFound, Unavailable):
-            there = self.indexes()
-            if all(way.field in there for way in chosen.ways if way.kind == "index"):
+            if before[0] == self._changes:
                 raise
 
-    def forget(self, field: str) -> None:
-        """A field gets an index: whether it has arrays is for that to say."""
-        self._arrays.pop(field, None)
-
-    def _moved(self, chosen: Plan, before: int) -> bool:
-        """Whether a write came between the searches of a plan, so that they do not fit together."""
-        if any(self._arrays.get(field) for field in chosen.joined):
+    def _moved(self, chosen: Plan, before: tuple[int, int]) -> bool:
+        """Whether something came between the searches of a plan that they cannot bear."""
+        if before == self._moment():
+            return False
+        if before[0] != self._changes or any(self._arrays.get(field) for field in chosen.joined):
             return True
-        several = len(chosen.ways) > 1 or any(len(way.ranges) > 1 for way in chosen.ways)
-        return several and before != self._writes
+        return len(chosen.ways) > 1 or any(len(way.ranges) > 1 for way in chosen.ways)
 
     def _has_arrays(self, field: str) -> bool:
         """Whether a document has an array where an index looks."""

@@ -22,7 +22,6 @@ from tideline.documents.types import DELETE, Entries, Rows
 from tideline.index.records import Records
 from tideline.index.sorted import extremes
 from tideline.index.texts import Texts
-from tideline.kernels.documents.layout import TOMB
 from tideline.lsm.filter import MinMax
 
 __all__ = ["Generation"]
@@ -65,7 +64,7 @@ class Generation:
 
     def add(self, rows: Rows, seq: int) -> None:
         """Take in rows that the log has."""
-        flags = np.where(rows.ops == DELETE, np.uint8(TOMB), np.uint8(0))
+        flags = (rows.ops == DELETE).view(np.uint8)  # TOMB where it holds
         values = [rows.entries.get(name, _NONE) for name in self.records.fields]
         self.records.add(rows.keys, rows.docs, flags, seq, [(e.row, e.values) for e in values])
         for name, memory in self.alone.items():

@@ -25,6 +25,7 @@ from tideline.index.texts import Texts
 __all__ = ["payload_parts", "read_payload"]
 
 _HEAD = struct.Struct("<5q")
+_ONE = struct.Struct("<qii")
 
 
 def payload_parts(rows: Rows, seq: int) -> list[bytes | memoryview]:
@@ -36,7 +37,11 @@ def payload_parts(rows: Rows, seq: int) -> list[bytes | memoryview]:
     7
     """
     count = rows.count
-    head = _HEAD.pack(1, count, seq, rows.keys.size_bytes, rows.docs.size_bytes)
+    key_bytes, doc_bytes = rows.keys.size_bytes, rows.docs.size_bytes
+    head = _HEAD.pack(1, count, seq, key_bytes, doc_bytes)
+    if count == 1:  # the short way for single writes
+        sizes_of_one = _ONE.pack(int(rows.ops[0]), key_bytes, doc_bytes)
+        return [head + sizes_of_one, _view(rows.keys), _view(rows.docs)]
     sizes = np.concatenate([np.diff(rows.keys.offsets), np.diff(rows.docs.offsets)])
     return [
         head,

@@ -14,7 +14,6 @@ Keys are whole numbers of 64 bits or text of 1 to 1,024 bytes. Pure functions.
 from __future__ import annotations
 
 import contextlib
-import struct
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
@@ -38,12 +37,11 @@ __all__ = ["DOCUMENT_LIMIT_BYTES", "KEY_LIMIT_BYTES", "Prepared", "deletions", "
 DOCUMENT_LIMIT_BYTES = 16 << 20
 KEY_LIMIT_BYTES = 1024
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
-_EXACT, _WIDE = 1 << 53, 1 << 64
-_number = struct.Struct(">Bd").pack
+_WIDE, _DEEP = 1 << 64, 32
 _encode = msgspec.json.Encoder().encode
 _lines = msgspec.json.Encoder().encode_lines
 _NEWLINE = 0x0A
-_decode = msgspec.json.decode
+_decode = msgspec.json.Decoder().decode
 _ONE_PUT = np.array([PUT], np.uint8)
 _ROW_0 = np.zeros(1, np.int64)
 _NO_ENTRIES = Entries(np.empty(0, np.int64), Texts.of([]))
@@ -66,8 +64,6 @@ def key_bytes(key: Any, name: str = "key") -> bytes:
     tideline.errors.InvalidRequest: a key must be a whole number or text. key=True
     """
     if type(key) is int:
-        if 0 <= key <= _EXACT:  # quick: a double from 0 on sorts as its bits do, the first one set
-            return _number(1, -float(key))
         if _LEAST <= key <= _MOST:
             return encode(key)
         raise InvalidRequest("a key that is a number must fit 64 bits", **{name: key})
@@ -133,26 +129,40 @@ def _text_of(given: Any) -> tuple[bytes, dict[str, Any]]:
         raise InvalidRequest(
             "the document is too large", size_bytes=len(text), limit=DOCUMENT_LIMIT_BYTES
         )
-    if type(given) is dict and _is_plain(given):
-        return text, given
+    document = given
+    if type(given) is not dict:
+        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            document = _decode(text)
+    if type(document) is dict and _is_plain(document, 0):
+        return text, document
     reason = _wrong(text)
     if reason is not None:
         raise InvalidRequest(reason, document=given)
     return text, _decode(text)
 
 
-_SCALARS = frozenset((type(None), bool, int, float, str))
+_SCALARS = frozenset((type(None), bool, float, str))
 
 
-def _is_plain(document: dict[Any, Any]) -> bool:
-    """Whether it is what decoding its JSON would give, seen at a glance."""
-    for name, value in document.items():
-        kind = type(value)
-        if type(name) is not str or kind not in _SCALARS:
-            return False
-        if kind is int and not -_WIDE < value < _WIDE:  # JSON has no limit, but doubles have
+def _is_plain(value: Any, depth: int) -> bool:
+    """Whether an object is what decoding its JSON gives, with nothing in it that is odd."""
+    for name, part in value.items():
+        if type(name) is not str or not (type(part) in _SCALARS or _is_plain_part(part, depth)):
             return False
     return True
+
+
+def _is_plain_part(value: Any, depth: int) -> bool:
+    kind = type(value)
+    if kind is int:
+        return bool(-_WIDE < value < _WIDE)  # JSON has no limit, but doubles have
+    if depth == _DEEP:
+        return False
+    if kind is dict:
+        return _is_plain(value, depth + 1)
+    if kind is not list:
+        return False
+    return all(type(part) in _SCALARS or _is_plain_part(part, depth + 1) for part in value)
 
 
 def _wrong(text: bytes) -> str | None:

@@ -44,14 +44,14 @@ class Scan:
             self._rows.append(source.newest() if memory else None)
             self._keys.append(source.row_texts("keys") if memory else source.keys)
             if memory:
-                source.readers += 1
+                source.readers.add(id(self))
         self._begun = False
 
     def end(self) -> None:
-        """Let go of the sources (the lock is held)."""
+        """Let go of the sources. Takes no lock: a garbage collector may call it anywhere."""
         for source in self._held:
             if isinstance(source, Records):
-                source.readers -= 1
+                source.readers.discard(id(self))
         self._held = []
 
     def _cursors(self, low: bytes | None, high: bytes | None) -> Words:

@@ -34,7 +34,7 @@ __all__ = ["Order", "Search", "Searched"]
 _FIRST_K = 64
 _GROWTH = 4
 _FEW = 16  # so many texts are decoded and tested sooner than a batch is set up
-_decode = msgspec.json.decode
+_decode = msgspec.json.Decoder().decode
 
 Order = list[tuple[str, int]] | None
 """Fields and directions; None for the newest first."""

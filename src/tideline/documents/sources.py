@@ -186,7 +186,10 @@ class Sources:
                 total += out
         self._now[at.S_BLOOM_CHECKS] = kept
         rows = sum(generation.records.rows for generation in self.generations)
-        return Estimate(float(total[1] + rows), float(total[0]))
+        sealed = sum(reader.rows for reader in self.all[len(self.generations) :])
+        # What memory has of the range is not counted: as much as components have.
+        share = int(total[1]) / sealed if sealed else 1.0
+        return Estimate(float(total[1]) + share * rows, float(total[0]))
 
     # ---- facts -----------------------------------------------------------------------------
 

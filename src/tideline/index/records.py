@@ -80,13 +80,12 @@ class _Field:
     def add(self, first: int, count: int, row: Words, values: Texts) -> int:
         """Values of the rows from `first` on; returns the bytes they take."""
         added = values.count
-        lists = self.lists.array[first + 1 : first + count + 1]
-        if added == count and (count == 0 or (row[0] == 0 and row[-1] == count - 1)):
-            lists[:] = np.arange(self.count + 1, self.count + count + 1, dtype=np.int32)
-            if not np.array_equal(row, np.arange(count)):
-                lists[:] = self.count + np.cumsum(np.bincount(row, minlength=count))
+        if count == 1:
+            self.lists.array[first + 1] = self.count + added
         else:
-            lists[:] = self.count + np.cumsum(np.bincount(row, minlength=count))
+            lists = self.lists.array[first + 1 : first + count + 1]
+            np.cumsum(np.bincount(row, minlength=count), out=lists)
+            lists += np.int32(self.count)
         size = _append(self.offsets.array, self.values.array, self.count, self.used, values)
         self.count += added
         self.used += size
@@ -110,7 +109,7 @@ class Records:
         self.rows = 0
         self.size_bytes = 0
         self.first_seq = 0
-        self.readers = 0  # who reads it without the lock
+        self.readers: set[int] = set()  # who reads it without the lock
         room = size_bytes + PART_BYTES + (17 << 20)
         most = (size_bytes + PART_BYTES) // _ROW_BYTES + PART_ROWS
         self._key_offsets = _Column(np.int64, most + 1)
@@ -192,7 +191,7 @@ class Records:
         self._key_bytes += size
         more = _append(self._doc_offsets.array, self._docs.array, first, self._doc_bytes, docs)
         self._doc_bytes += more
-        self._seqs.array[first : first + count] = np.arange(seq, seq + count)
+        self._seqs.array[first : first + count] = seq if count == 1 else np.arange(seq, seq + count)
         self._flags.array[first : first + count] = flags
         for field, (row, texts) in zip(self._values, values, strict=True):
             more += field.add(first, count, row, texts)

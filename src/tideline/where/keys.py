@@ -35,6 +35,8 @@ __all__ = ["LIMIT", "decode", "encode", "high_of", "is_cut", "low_of"]
 LIMIT = 1025  # bytes of an encoded value: one for the bracket and 1 KiB
 
 _DOUBLE = struct.Struct(">d")
+_POSITIVE = struct.Struct(">Bd").pack
+_EXACT = 1 << 53
 _SIGN = 1 << 63
 _ALL = (1 << 64) - 1
 _NAMES = {"null": 0, "number": 1, "text": 2, "boolean": 5}
@@ -50,6 +52,8 @@ def encode(value: object) -> bytes:
     >>> encode(2**53) < encode(2**53 + 1) < encode(2**53 + 2)
     True
     """
+    if type(value) is int and 0 <= value <= _EXACT:
+        return _POSITIVE(1, -float(value))  # the common case, quick: bits that sort, sign set
     if isinstance(value, str):
         try:
             return b"\x02" + value.encode()[: LIMIT - 1]
