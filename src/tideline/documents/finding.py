@@ -141,8 +141,9 @@ class Finder:
         """Around a search: that its index was dropped meanwhile is no error of the caller's."""
         try:
             yield
-        except (NotFound, Unavailable):
-            if before[0] == self._changes:
+        except (NotFound, Unavailable) as error:
+            field = error.values.get("field")  # of an index that cannot be asked
+            if field is None or (before[0] == self._changes and field in self.indexes()):
                 raise
 
     def _moved(self, chosen: Plan, before: tuple[int, int]) -> bool:
