@@ -54,8 +54,8 @@ def open_engine(folder: Path, facts: dict[str, Any] | None = None, **settings: A
     """An engine with generations so small that a few writes are sealed and merged."""
     settings = {"generation_bytes": 16_000, "segment_bytes": 1 << 20, **settings}
     return Engine(
-        folder, {"seed": 99, **(facts or {})}, budget=Budget(8 << 20), durability="os",
-        logged=True, **{"extract": extract, **settings},
+        folder, {"seed": 99, **(facts or {})}, budget=Budget(8 << 20), logged=True,
+        **{"extract": extract, "durability": "os", **settings},
     )  # fmt: skip
 
 

@@ -387,3 +387,21 @@ def test_closed_is_said_by_every_verb(tmp_path: Path) -> None:
     ):
         with pytest.raises(Closed):
             call()
+
+
+def test_what_is_acknowledged_is_on_disk_when_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    fsync = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda fd: (synced.append(fd), fsync(fd)))
+    engine = open_engine(tmp_path / "c", FACTS, durability="disk")
+    for n in range(3):
+        before = len(synced)
+        engine.write(rows_of([(n, document(n, 0))]))
+        assert len(synced) > before
+    engine.seal()
+    engine.close()
+    again = open_engine(tmp_path / "c", durability="disk")
+    assert len(everything(again)) == 3
+    again.close()

@@ -15,7 +15,13 @@ import pyarrow as pa
 import pytest
 
 from tideline.errors import Closed, Corruption, InvalidRequest, Unavailable
-from tideline.lsm.component import Component, ComponentInfo, remove_strays, write_component
+from tideline.lsm.component import (
+    Component,
+    ComponentInfo,
+    Streamed,
+    remove_strays,
+    write_component,
+)
 from tideline.lsm.files import checksum
 from tideline.lsm.filter import MinMax
 
@@ -250,3 +256,40 @@ def test_wrong_numbers_are_refused(tmp_path, number, rows):
         write_component(
             tmp_path, number, KEYS, kind="k", rows=rows, filters={}, extra={}, sync=False
         )
+
+
+def streamed(folder, pieces, size=6, *, named=True):
+    """A column of texts whose bytes are made while it is written."""
+    stream = Streamed(size, lambda: map(memoryview, pieces))
+    offsets = pa.py_buffer(np.array([0, 2, 2, size], np.int64))
+    data = stream.buffer if named else pa.py_buffer(b"......"[:size])
+    texts = pa.Array.from_buffers(pa.large_string(), 3, [None, offsets, data])
+    table = pa.table({"n": [1, 2, 3], "text": texts})
+    return write_component(
+        folder, 1, table, kind="sorted", rows=3, filters={}, extra={}, sync=False, streams=[stream]
+    )
+
+
+@pytest.mark.parametrize("pieces", [[b"abcdef"], [b"a", b"", b"bcd", b"ef"]])
+def test_a_streamed_column_comes_back_as_it_was_made(tmp_path, pieces):
+    info = streamed(tmp_path, pieces)
+    component = Component.open(tmp_path, info)
+    assert component.table.to_pydict() == {"n": [1, 2, 3], "text": ["ab", "", "cdef"]}
+    component.close()
+
+
+def test_a_stream_that_gives_other_bytes_or_is_not_asked_is_refused(tmp_path):
+    for pieces in ([b"abcde"], [b"abcdef", b"g"]):
+        with pytest.raises(InvalidRequest):
+            streamed(tmp_path, pieces)
+    with pytest.raises(InvalidRequest):
+        streamed(tmp_path, [b"abcdef"], named=False)
+    assert os.listdir(tmp_path) == []
+
+
+def test_an_empty_stream_is_an_empty_column(tmp_path):
+    info = write_component(
+        tmp_path, 1, pa.table({"n": [1]}), kind="sorted", rows=1, filters={}, extra={},
+        sync=False, streams=[Streamed(0, lambda: iter(()))],
+    )  # fmt: skip
+    Component.open(tmp_path, info).close()

@@ -126,6 +126,8 @@ def write_component(
         options = pa.ipc.IpcWriteOptions(compression=None)
         with pa.ipc.new_file(pa.PythonFile(sink, "w"), batch.schema, options=options) as writer:
             writer.write_batch(batch)
+        if sink.streams:
+            raise InvalidRequest("a stream is no buffer of the table", streams=len(sink.streams))
         if sync:
             os.fsync(fd)
         fd, closing = -1, fd
@@ -266,12 +268,13 @@ class _Sink:
 
     def __init__(self, fd: int, streams: Sequence[Streamed]) -> None:
         self._fd = fd
-        self._streams = {stream.buffer.address: stream for stream in streams if stream.size}
+        # Those still to be written, by address.
+        self.streams = {stream.buffer.address: stream for stream in streams if stream.size}
         self.size = 0
         self.crc = 0
 
     def write(self, data: bytes | pa.Buffer) -> int:
-        stream = self._streams.get(data.address) if isinstance(data, pa.Buffer) else None
+        stream = self.streams.pop(data.address, None) if isinstance(data, pa.Buffer) else None
         before = self.size
         for piece in (memoryview(data).cast("B"),) if stream is None else stream.pieces():
             write_all(self._fd, piece)

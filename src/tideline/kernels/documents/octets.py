@@ -52,8 +52,9 @@ def put_sorted(typingctx: Any, address: Any, word: Any) -> Any:
 
 @hot
 def _mix(h):
-    h = (h ^ (h >> 32)) * _P2
-    return h ^ (h >> 29)
+    # Shifts without a sign: with one, the highest bit of the result would always be 0.
+    h = (h ^ ((h >> 32) & 0xFFFFFFFF)) * _P2
+    return h ^ ((h >> 29) & 0x7FFFFFFFF)
 
 
 @jit

@@ -85,8 +85,8 @@ def bloom_line(h, lines):
 @hot
 def bloom_bits(h):
     """Seven numbers of nine bits each."""
-    g = (h ^ (h >> 31)) * _P2
-    return g ^ (g >> 33)
+    g = (h ^ ((h >> 31) & 0x1FFFFFFFF)) * _P2
+    return g ^ ((g >> 33) & 0x7FFFFFFF)
 
 
 @jit
