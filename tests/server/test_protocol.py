@@ -9,6 +9,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from talk import Api
+
+from tideline.server import protocol
 
 HANDSHAKE = (
     b"GET /v1/live HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
@@ -196,3 +199,40 @@ def test_text_that_is_no_text(url: str) -> None:
     with Wire(url) as wire:
         wire.send(frame(TEXT, b'{"do": "sync", "tag": "\xff"}'))
         assert wire.heard()["error"]["kind"] == "InvalidRequest"
+
+
+def publish(n: int) -> bytes:
+    request = {"do": "publish", "tag": n, "channel": "flood", "place": "a", "body": n, "ttl_s": 600}
+    return frame(TEXT, json.dumps(request).encode(), mask=bytes(4))
+
+
+@pytest.mark.parametrize("turn_s", [0.0, 0.02])
+def test_a_flood_is_taken_in_turns_in_order_and_whole(
+    turn_s: float, url: str, database: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocol, "_TURN_S", turn_s, raising=False)
+    channel = database.channel("flood")
+    before = channel.stats().events
+    with Wire(url) as wire:
+        wire.send(b"".join(publish(n) for n in range(1_500)) + frame(TEXT, sync("end")))
+        tags = [wire.heard()["tag"] for _ in range(1_501)]
+    assert tags == [*range(1_500), "end"]
+    assert channel.stats().events - before == 1_500
+
+
+def test_others_are_served_during_a_flood(
+    url: str, database: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocol, "_TURN_S", 0.002, raising=False)
+    channel = database.channel("flood")
+    before = channel.stats().events
+    with Wire(url) as wire:
+        wire.send(b"".join(publish(n) for n in range(1_500)))
+        wire.heard()  # it has begun
+        assert Api(url).get("/healthz").status == 200
+        done = channel.stats().events - before
+        assert done < 1_200, "one connection kept the server to itself"
+        wire.send(frame(TEXT, sync("end")))
+        while wire.heard()["tag"] != "end":
+            pass
+    assert channel.stats().events - before == 1_500

@@ -3,7 +3,8 @@
     heads            must arrive in time (arrivals.py), and have a largest size; what is no request
                      is refused in the words of every other refusal
     plain messages   whole text or binary frames are framed here, both ways, and handed to whoever
-                     serves the connection at once: no queue, no task switch, no objects
+                     serves the connection at once: no queue, no task switch, no objects; a
+                     connection that sends very much does not keep others waiting for long
     everything else  the handshake, pings, closes, fragments and whatever is wrong goes to the
                      library (websockets), frame by whole frame, so that it always knows its state
     no lines of it   what uvicorn would log of a request names its query, where a browser's token
@@ -21,6 +22,7 @@ Everything here is on the event loop.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -42,6 +44,7 @@ __all__ = ["LINGER_S", "LiveProtocol", "QuietHttp"]
 LINGER_S = 30.0
 _PLAIN = (0x81, 0x82)  # a whole text or binary message
 _CONTROL = 0x08
+_TURN_S = 0.02  # messages of one connection that are taken before others are served
 
 
 # Warnings and errors only, whatever the program around the server logs.
@@ -205,6 +208,7 @@ class LiveProtocol(WebSocketsSansIOProtocol):
     def _read_frames(self, data: bytes) -> int:
         """Read the whole frames in `data`; returns where the rest begins."""
         start, size = 0, len(data)
+        limit = time.perf_counter() + _TURN_S  # the loop's own time stands still meanwhile
         while size - start >= 2 and not self._held:
             length = data[start + 1] & 0x7F
             body = start + 2
@@ -225,6 +229,9 @@ class LiveProtocol(WebSocketsSansIOProtocol):
                 pass  # nobody listens any more
             elif data[start] in _PLAIN and not self._fragments:
                 self._message(apply_mask(data[body:end], data[body - 4 : body]))
+                if not self._held and end < size and time.perf_counter() >= limit:
+                    self._hold()
+                    self.loop.call_soon(self.go_on)
             else:
                 if not data[start] & _CONTROL:
                     self._fragments = not data[start] & 0x80
