@@ -88,9 +88,10 @@ class _Tar:
                     while piece := await self._hub.in_thread(file.read, _PIECE):
                         await _send(send, piece)
                 await _send(send, bytes(-length % 512))
-            await send({"type": "http.response.body", "body": bytes(1024)})
         finally:
             await self._hub.in_thread(shutil.rmtree, self._folder, True)
+        # Last, so that who has the whole file knows that nothing of it is left here.
+        await send({"type": "http.response.body", "body": bytes(1024)})
 
 
 async def _send(send: Any, data: bytes) -> None:
