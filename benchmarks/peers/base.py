@@ -7,15 +7,15 @@ puts the operations into the form that the system's client likes best, `answers`
 into one form for all, so that the answers of every system can be compared, row by row.
 
 Operations are a table as `tideline.Channel.apply` takes it: `op`, `id`, `place` (a text key) or
-`lon`, `lat`, `radius_m`, then `user`, `at`, `since`, `until`, `body`, and `unseen` where it is used.
-Ids are numbers written out; a row's `at` is its "now", so channel time is the workload's, not the
-wall's. A system that follows the wall clock alone says so with `wall_clock`, and is given operations
-at the pace of their times.
+`lon`, `lat`, `radius_m`, then `user`, `at`, `since`, `until`, `body`, and `unseen` where it is
+used. Ids are numbers written out; a row's `at` is its "now", so channel time is the workload's, not
+the wall's. A system that follows the wall clock alone says so with `wall_clock`, and is given
+operations at the pace of their times.
 
 Invariants:
 1. Operations take effect in the order of their rows. A row sees all rows before it.
 2. A subscription answers with past events when it is stored; an event with the subscriptions that
-   must be told. An answer counts when since <= event.at < until and both are still valid at the row.
+   must be told. An answer counts when since <= event.at < until and both are valid at the row.
 3. What has expired leaves the system, by the means the system's documentation recommends.
 """
 
