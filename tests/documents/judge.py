@@ -182,8 +182,8 @@ class ModelEngine:
 
 def _found(hits: list[tuple[int, bytes, bytes]]) -> Found:
     return Found(
-        np.array([hit[0] for hit in hits], np.int64), [hit[1] for hit in hits],
-        [hit[2] for hit in hits],
+        np.array([hit[0] for hit in hits], np.int64), [hit[2] for hit in hits],
+        [hit[1] for hit in hits],
     )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ import math
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -412,3 +413,40 @@ def test_in_memory_keeps_nothing() -> None:
         cars.put({"id": 1, "a": 2})
         assert cars.lookup("a", 2) == [{"id": 1, "a": 2}]
         assert cars.stats().bytes_log == 0
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        [2**n for n in range(50)] + [-(3**n) for n in range(30)],
+        [f"the same beginning {n:05}" for n in range(3_000)],
+        [*range(1_000), 10**15, "a", "b" * 900, *(f"{n}" for n in range(500))],
+    ],
+    ids=["powers", "prefix", "mixed"],
+)
+def test_every_key_is_found_however_keys_lie(tmp_path: Path, keys: list[Any]) -> None:
+    with tideline.open(tmp_path / "db") as db:
+        things = db.collection("things", key="id")
+        things.put_many([{"id": key} for key in keys])
+        things._engine.seal()
+        assert [things.get(key) for key in keys] == [{"id": key} for key in keys]
+        assert not any(things.get(f"{key}!") for key in keys)
+        assert things.get(5 * 10**14) is None
+        assert things.get(-(10**18)) is None
+
+
+@pytest.mark.parametrize("kind", ["lazy", "composite", "eager", "embedded"])
+@pytest.mark.parametrize("k", [1, 10, 1024, 1025, None])
+def test_a_lookup_goes_past_what_was_replaced(tmp_path: Path, kind: str, k: int | None) -> None:
+    """The newest entries of a value are mostly of documents that have another value by now."""
+    with tideline.open(tmp_path / "db") as db:
+        cars = db.collection("cars", key="id", indexes={"road": kind})
+        cars.put_many([{"id": n, "road": "A1"} for n in range(4_000)])
+        cars._engine.seal()
+        cars.put_many([{"id": n, "road": "B2"} for n in range(100, 4_000)])
+        want = [{"id": n, "road": "A1"} for n in range(99, -1, -1)][:k]
+        assert cars.lookup("road", "A1", k=k) == want
+        assert cars.range_lookup("road", "A0", "A9", k=k) == want
+        newest = [{"id": n, "road": "B2"} for n in range(3_999, 99, -1)][:k]
+        assert cars.lookup("road", "B2", k=k) == newest
+        assert cars.lookup("road", "C3", k=k) == []

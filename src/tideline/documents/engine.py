@@ -228,11 +228,10 @@ class Engine:
             if self._kind_of(field) == "embedded":
                 opened = low_open * LOW_OPEN | high_open * HIGH_OPEN
                 return self.sources.search(field, low, high, opened, k, self._skipped(filter))
-            ranges = None if filter is None else {"wanted": filter}
-            asked = self.alone[field].view.search(
-                low, high, low_open=low_open, high_open=high_open, k=k, filters=ranges
-            )
-            return self.sources.validate(asked, k)
+            view = self.alone[field].view
+            if filter is not None:
+                view = view.passing({"wanted": filter})
+            return self.sources.lookup(view, low, high, k, low_open=low_open, high_open=high_open)
 
     def scan(
         self, low: bytes | None = None, high: bytes | None = None, *,

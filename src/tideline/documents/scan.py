@@ -88,7 +88,7 @@ class Scan:
                 from_, which = from_[keep], which[keep]
             if len(which):
                 made = gather(addresses, from_, which)
-                found = Found(made.seqs, made.keys.to_list(), made.docs.to_list())
+                found = Found(made.seqs, made.docs.to_list(), made.keys.to_list())
                 yield found, made.docs.size_bytes
 
     def count(self) -> int:

@@ -2,7 +2,8 @@
 
     refresh     what there is now
     get         one key -> its document            one call of a kernel
-    search      a range of an embedded field, or candidates of another index, -> places
+    search      a range of an embedded field -> places
+    lookup      a range of a stand-alone index -> documents    one call of a kernel for the k newest
     deliver     places -> documents                one call of a kernel
 
 A *place* is a source and a row. The owner's lock is held during every call: the buffers are one
@@ -20,17 +21,19 @@ from numpy.typing import NDArray
 
 from tideline.documents.generation import Generation
 from tideline.documents.types import Estimate, Found
+from tideline.index.entryview import View
 from tideline.index.sorted import SortedReader, gather
 from tideline.index.texts import Texts
 from tideline.kernels.documents import layout as at
-from tideline.kernels.documents import records, search
+from tideline.kernels.documents import lookup, newest, records, search
 
 __all__ = ["NOTHING", "Sources"]
 
 Words = NDArray[np.int64]
-_KEY_ROOM = 2048
+_KEY_ROOM = 4096  # a key, or both ends of a range
 _ALL = 1 << 62
-NOTHING = Found(np.zeros(0, np.int64), [], [])
+_FEW = 1024  # that many are looked up in one call of a kernel
+NOTHING = Found(np.zeros(0, np.int64), [])
 
 
 class Sources:
@@ -50,7 +53,9 @@ class Sources:
         state[at.S_KEY], state[at.S_LOW], state[at.S_HIGH] = (r.ctypes.data for r in self._texts)
         self._out: Words = np.zeros((3, 0), np.int64)
         self._reply_room(1 << 16)
-        self._out_room(1 << 10)
+        self._out_room(_FEW)
+        self._call: Words = np.empty(newest.CALL_WORDS + 4 * _FEW + 1, np.int64)
+        self._call_at = int(self._call.ctypes.data)
         self.all: list[Any] = []  # newest first
         self.generations: list[Generation] = []
         self._fields: dict[str, int] = {}
@@ -64,7 +69,7 @@ class Sources:
         """Room for what a search finds; what it has so far stays."""
         old, self._out = self._out, np.zeros((3, count), np.int64)
         self._out[:, : old.shape[1]] = old
-        self._ends = np.zeros(2 * count, np.int64)
+        self._ends = np.zeros(count, np.int64)
         now = self._now
         now[at.S_OUT_SOURCES], now[at.S_OUT_ROWS], now[at.S_OUT_SEQS] = (
             int(row.ctypes.data) for row in self._out
@@ -133,7 +138,27 @@ class Sources:
             self._out[:, :count] = found[:, np.argsort(found[2])[::-1]]
         return self._deliver(count if k is None else min(count, k))
 
-    def validate(self, asked: Any, k: int | None) -> Found:
+    def lookup(
+        self, view: View, low: bytes, high: bytes, k: int | None, *, low_open: bool = False,
+        high_open: bool = False,
+    ) -> Found:  # fmt: skip
+        """The `k` newest records with a value in the range, by a stand-alone index."""
+        if k is None or k > _FEW:
+            asked = view.search(low, high, low_open=low_open, high_open=high_open, k=k)
+            return self._validate(asked, k)
+        if low > high:
+            return NOTHING
+        flags = view.ask(low, high, low_open=low_open, high_open=high_open)
+        middle = len(low)
+        self._low_view[:middle] = low
+        self._low_view[middle : middle + len(high)] = high
+        count = lookup.lookup(
+            self._address, view.address, view.count, self._now[at.S_LOW], middle, len(high),
+            flags, k, self._call_at, _FEW,
+        )  # fmt: skip
+        return self._documents(count, self._now[at.S_FOUND_SIZE])
+
+    def _validate(self, asked: Any, k: int | None) -> Found:
         """The `k` newest records of those that candidates (seqs, keys) lead to and that count."""
         now = self._now
         now[at.S_K] = _ALL if k is None else k
@@ -157,23 +182,21 @@ class Sources:
 
     def _deliver(self, count: int) -> Found:
         """The first of what was found, as documents."""
+        return self._documents(count, records.deliver(self._address, count) if count else 0)
+
+    def _documents(self, count: int, size: int) -> Found:
+        """What was delivered, or what must be delivered again, for it found no room."""
         if not count:
             return NOTHING
-        size = records.deliver(self._address, count)
         if size > self._now[at.S_REPLY_CAP]:
             self._reply_room(2 * size)
             records.deliver(self._address, count)
         whole = bytes(self._reply_view[:size])
         if size > 1 << 24:
             self._reply_room(1 << 16)
-        ends = self._ends[: 2 * count].tolist()
-        keys, docs = [], []
-        start = 0
-        for middle, end in zip(ends[::2], ends[1::2], strict=True):
-            keys.append(whole[start:middle])
-            docs.append(whole[middle:end])
-            start = end
-        return Found(self._out[2, :count].copy(), keys, docs)
+        ends = self._ends[:count].tolist()
+        docs = [whole[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+        return Found(self._out[2, :count].copy(), docs)
 
     def estimate(self, field: str, low: bytes, high: bytes) -> Estimate:
         """What a search of an embedded field without k would look at."""

@@ -10,6 +10,7 @@ All are columns: one array for many rows, no Python object a row. Immutable by a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -50,11 +51,12 @@ class Rows(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Documents as JSON text, each with its key and the number of its write."""
+    """Documents as JSON text, each with the number of its write."""
 
     seqs: NDArray[np.int64]
-    keys: list[bytes]
     docs: list[bytes]
+    keys: Sequence[bytes] = ()
+    """Of a scan, one a document; a search leaves them out."""
 
 
 class Estimate(NamedTuple):

@@ -30,7 +30,7 @@ __all__ = ["Candidates", "Chunk", "Estimate", "View", "search"]
 Words = NDArray[np.int64]
 _MOST = 65_536  # entries of a chunk of a search with k
 _KEY_WORDS = 4  # room for a key in the first go
-_HEAD = newest.C_WORDS + newest.Q_WORDS
+_HEAD = newest.CALL_WORDS
 _EMPTY: Any = np.empty(0, np.int64)
 
 
@@ -84,15 +84,28 @@ class View:
 
         Components whose filters miss one of the closed ranges in `filters` are left out.
         """
-        if low != high:
-            for memory in self.memories:
-                memory.prepare()
-        view = self
-        if filters:
-            readers = [r for r in self.readers if _passes(r, filters)]
-            if len(readers) < len(self.readers):
-                view = View(self.kind, self.memories, readers)
-        return Candidates(view, low, high, low_open, high_open, k)
+        flags = self.ask(low, high, low_open=low_open, high_open=high_open)
+        return Candidates(self.passing(filters) if filters else self, low, high, flags, k)
+
+    def ask(
+        self, low: bytes, high: bytes | None, *, low_open: bool = False, high_open: bool = False
+    ) -> int:
+        """Make ready for a question; what kernels have to know of it beside its texts."""
+        flags = newest.EAGER if self.kind.eager else 0
+        if low == high and not (low_open or high_open):
+            return flags | newest.POINT
+        for memory in self.memories:
+            memory.prepare()
+        if high is None:
+            flags |= newest.NO_HIGH
+        return flags | low_open * newest.LOW_OPEN | high_open * newest.HIGH_OPEN
+
+    def passing(self, filters: Mapping[str, tuple[bytes, bytes]]) -> View:
+        """The view without the components whose filters miss one of the closed ranges."""
+        readers = [r for r in self.readers if _passes(r, filters)]
+        if len(readers) == len(self.readers):
+            return self
+        return View(self.kind, self.memories, readers)
 
     def estimate(
         self, low: bytes = b"", high: bytes | None = None, *, low_open: bool = False,
@@ -114,16 +127,9 @@ class Candidates(Iterator[Chunk]):
     """The chunks of one search. `blocks` counts the blocks of components read so far."""
 
     def __init__(
-        self, view: View, low: bytes, high: bytes | None, low_open: bool, high_open: bool,
-        k: int | None,
-    ) -> None:  # fmt: skip
+        self, view: View, low: bytes, high: bytes | None, flags: int, k: int | None
+    ) -> None:
         top = b"" if high is None else high
-        flags = newest.EAGER if view.kind.eager else 0
-        if high is None:
-            flags |= newest.NO_HIGH
-        elif low == high and not (low_open or high_open):
-            flags |= newest.POINT
-        flags |= (newest.LOW_OPEN if low_open else 0) | (newest.HIGH_OPEN if high_open else 0)
         self.blocks = 0
         self._text = low + top
         self.question = (address_of(self._text), len(low), len(top), flags)

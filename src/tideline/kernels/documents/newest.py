@@ -35,6 +35,7 @@ C_WORDS = 8
     Q_FLAGS,
 ) = range(7)
 Q_WORDS = 8
+CALL_WORDS = C_WORDS + Q_WORDS
 EVERYTHING = (1 << 62) - 1  # above every seq
 
 

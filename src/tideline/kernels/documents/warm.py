@@ -12,6 +12,7 @@ from tideline.kernels.documents import (
     entries,
     found,
     keys,
+    lookup,
     merge,
     objects,
     order,
@@ -64,5 +65,6 @@ def kernels() -> list[tuple[Any, tuple[Any, ...]]]:
         (places.check_place, (_I,)),
         (found.search, (_I,) * 11),
         (found.count_matches, (_I,) * 7),
+        (lookup.lookup, (_I,) * 10),
         (found.gather, (_I,) * 4),
     ]
