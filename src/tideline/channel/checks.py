@@ -13,6 +13,7 @@ import msgspec
 
 from tideline.clock import FOREVER, span_us, to_us
 from tideline.errors import InvalidRequest
+from tideline.where.plain import plain_json
 
 __all__ = [
     "BODY_LIMIT_BYTES",
@@ -31,19 +32,13 @@ __all__ = [
 BODY_LIMIT_BYTES = 128 << 10
 ID_LIMIT_BYTES = 256
 _LAST_US = 250_000_000_000 * 1_000_000  # the year 9892: datetimes end soon after
-_encode = msgspec.json.Encoder().encode
 
 
 def encode_body(body: Any) -> bytes:
     """A body as JSON text, within the limit."""
     if isinstance(body, (set, frozenset)):
         raise InvalidRequest("body is not JSON: a set has no order", body=body)
-    try:
-        text = _encode(body)
-    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
-        raise InvalidRequest(f"body is not JSON: {error}", body=body) from None
-    if b"null" in text and _has_nan(body):
-        raise InvalidRequest("body is not JSON: it holds NaN or infinity", body=body)
+    text = plain_json(body, "body")
     if len(text) > BODY_LIMIT_BYTES:
         raise InvalidRequest("body is too large", size_bytes=len(text), limit=BODY_LIMIT_BYTES)
     return text
@@ -54,17 +49,6 @@ def same_json(one: bytes, other: bytes) -> bool:
     return one == other or bool(
         one and other and msgspec.json.decode(one) == msgspec.json.decode(other)
     )
-
-
-def _has_nan(value: Any) -> bool:
-    """The encoder writes NaN and infinity as null: look where a null may be one of them."""
-    if isinstance(value, float):
-        return value != value or value in (float("inf"), float("-inf"))
-    if isinstance(value, dict):
-        return any(_has_nan(item) for item in value.values())
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return any(_has_nan(item) for item in value)
-    return False
 
 
 def check_limit(limit: Any, least: int = 0) -> None:

@@ -30,6 +30,7 @@ from tideline.index.texts import Texts
 from tideline.kernels import jsonpath as at
 from tideline.kernels.jsontext import DEPTH_LIMIT, check_rows
 from tideline.where.keys import encode
+from tideline.where.plain import has_nan, plain_json
 
 __all__ = ["DOCUMENT_LIMIT_BYTES", "KEY_LIMIT_BYTES", "Prepared", "deletions", "key_bytes",
            "prepare", "single"]  # fmt: skip
@@ -38,7 +39,6 @@ DOCUMENT_LIMIT_BYTES = 16 << 20
 KEY_LIMIT_BYTES = 1024
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 _WIDE, _DEEP = 1 << 64, 32
-_encode = msgspec.json.Encoder().encode
 _lines = msgspec.json.Encoder().encode_lines
 _NEWLINE = 0x0A
 _decode = msgspec.json.Decoder().decode
@@ -192,24 +192,7 @@ def json_text(given: Any) -> bytes:
             raise InvalidRequest("the document is not valid Unicode") from None
     if isinstance(given, (set, frozenset, list, tuple)):
         raise InvalidRequest("a document must be a JSON object", document=given)
-    try:
-        text = _encode(given)
-    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
-        raise InvalidRequest(f"the document is not JSON: {error}", document=given) from None
-    if b"null" in text and _has_nan(given):
-        raise InvalidRequest("the document is not JSON: it holds NaN or infinity", document=given)
-    return text
-
-
-def _has_nan(value: Any) -> bool:
-    """The encoder writes NaN and infinity as null: look where a null may be one of them."""
-    if isinstance(value, float):
-        return value != value or value in (float("inf"), float("-inf"))
-    if isinstance(value, dict):
-        return any(_has_nan(item) for item in value.values())
-    if isinstance(value, (list, tuple)):
-        return any(_has_nan(item) for item in value)
-    return False
+    return plain_json(given, "document")
 
 
 def _key_of(document: dict[str, Any], key: str) -> bytes:
@@ -253,7 +236,7 @@ def _many(given: Sequence[Any], rejected: dict[int, str]) -> Texts:
 
 def _any_nan(docs: Texts, given: Sequence[Any]) -> bool:
     nulls = pc.match_substring(docs.to_arrow(), b"null")
-    return any(_has_nan(given[row]) for row in pc.indices_nonzero(nulls).to_pylist())
+    return any(has_nan(given[row]) for row in pc.indices_nonzero(nulls).to_pylist())
 
 
 def _prepared(

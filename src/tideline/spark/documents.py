@@ -16,7 +16,7 @@ that is, is for the frame to say: `repartition` by the key and `sortWithinPartit
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -24,10 +24,10 @@ from pyspark.sql import datasource as D
 from pyspark.sql import types as T
 
 from tideline.errors import InvalidRequest
-from tideline.spark.client import Pushed, connect
+from tideline.spark.client import connect
 from tideline.spark.columns import check_columns, fit
 from tideline.spark.options import choice, json_object, target
-from tideline.spark.reader import pushed_of
+from tideline.spark.reader import PushingReader
 from tideline.spark.writer import Staged, Writing
 
 __all__ = ["SCHEMA", "DocumentReader", "DocumentStreamWriter", "DocumentWriter"]
@@ -46,24 +46,15 @@ _PLAIN = (
 # ---- reading ----------------------------------------------------------------------------------
 
 
-class DocumentReader(D.DataSourceReader):
+class DocumentReader(PushingReader):
     """Reads a collection once."""
 
     def __init__(self, options: Mapping[str, str], schema: T.StructType) -> None:
         self._target = target(options, "read documents")
         json_object(options, "where")  # checked here, sent as it is
         self._narrow = {name: options.get(name) for name in ("where", "low", "high")}
-        self._types = {field.name: field.dataType for field in schema}
-        self._pushed: list[Pushed] = []
+        super().__init__(schema)
         self._schema = check_columns(schema, SCHEMA, "documents")
-
-    def pushFilters(self, filters: list[D.Filter]) -> Iterable[D.Filter]:  # noqa: N802
-        for each in filters:
-            test = pushed_of(each, self._types)
-            if test is None:
-                yield each
-            else:
-                self._pushed.append(test)
 
     def read(self, partition: D.InputPartition) -> Iterator[pa.RecordBatch]:
         client = connect(self._target)

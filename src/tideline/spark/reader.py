@@ -25,7 +25,7 @@ from tideline.spark.client import Pushed, connect
 from tideline.spark.columns import check_read, fit
 from tideline.spark.options import choice, json_object, target, time_us
 
-__all__ = ["Reader", "pushed_of"]
+__all__ = ["PushingReader", "Reader", "pushed_of"]
 
 _COMPARISONS: dict[type[D.Filter], tuple[str, str | None]] = {
     D.EqualTo: ("=", "!="),
@@ -43,7 +43,23 @@ _COMPARISONS: dict[type[D.Filter], tuple[str, str | None]] = {
 """A filter as a comparison, and its opposite."""
 
 
-class Reader(D.DataSourceReader):
+class PushingReader(D.DataSourceReader):
+    """Keeps the filters that the store can test, and leaves the others to Spark."""
+
+    def __init__(self, schema: T.StructType) -> None:
+        self._types = {field.name: field.dataType for field in schema}
+        self._pushed: list[Pushed] = []
+
+    def pushFilters(self, filters: list[D.Filter]) -> Iterable[D.Filter]:  # noqa: N802
+        for each in filters:
+            test = pushed_of(each, self._types)
+            if test is None:
+                yield each
+            else:
+                self._pushed.append(test)
+
+
+class Reader(PushingReader):
     """Reads a channel once."""
 
     def __init__(self, options: Mapping[str, str], schema: T.StructType) -> None:
@@ -56,22 +72,13 @@ class Reader(D.DataSourceReader):
             "until": time_us(options, "until"),
             "where": options.get("where"),
         }
-        self._types = {field.name: field.dataType for field in schema}
-        self._pushed: list[Pushed] = []
+        super().__init__(schema)
         client = connect(self._target)
         try:
             space = client.describe(self._target.channel).space
         finally:
             client.close()
         self._schema = check_read(schema, self._kind, space)
-
-    def pushFilters(self, filters: list[D.Filter]) -> Iterable[D.Filter]:  # noqa: N802
-        for each in filters:
-            test = pushed_of(each, self._types)
-            if test is None:
-                yield each
-            else:
-                self._pushed.append(test)
 
     def read(self, partition: D.InputPartition) -> Iterator[pa.RecordBatch]:
         client = connect(self._target)
