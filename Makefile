@@ -52,7 +52,7 @@ test: $(STAMP) java mingo chromium  ## install, compile the kernels, run the tes
 	@$(MAKE) --no-print-directory test-bounds
 
 test-bounds: $(STAMP)  ## the core tests again with numba's bounds checks on
-	NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest -q $(PARALLEL) \
+	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-bounds} NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest -q $(PARALLEL) \
 	  -m "not long and not spark" $(BOUNDS_TESTS) $(BOUNDS_MACHINE)
 
 test-long: $(STAMP) java mingo chromium  ## all tests with long random runs; takes long

@@ -41,6 +41,11 @@ settings.register_profile(  # for the person who mends something: the first fail
     phases=[Phase.generate],
     report_multiple_bugs=False,
 )
+settings.register_profile(  # the tests have run before: now the same ground with checks on
+    "bounds",
+    parent=settings.get_profile("default"),
+    max_examples=20,
+)
 settings.register_profile(
     "long",
     deadline=None,
