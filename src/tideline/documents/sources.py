@@ -130,12 +130,12 @@ class Sources:
         now[at.S_K] = _ALL if k is None else k
         now[at.S_SKIPPED] = 0 if skipped is None else skipped.ctypes.data
         now[at.S_OUT_COUNT] = now[at.S_AT_SOURCE] = now[at.S_AT_BLOCK] = 0
-        while search.search(self._address) == at.NEED_OUTPUT:
+        while (count := lookup.lookup_embedded(self._address)) < 0:
             self._out_room(4 * self._out.shape[1])
-        count = now[at.S_OUT_COUNT]
-        if count > 1:  # components are searched in key order
-            found = self._out[:, :count]
-            self._out[:, :count] = found[:, np.argsort(found[2])[::-1]]
+        if (size := now[at.S_FOUND_SIZE]) >= 0:
+            return self._documents(count, size)
+        found = self._out[:, :count]
+        found[:] = found[:, np.argsort(found[2])[::-1]]
         return self._deliver(count if k is None else min(count, k))
 
     def lookup(

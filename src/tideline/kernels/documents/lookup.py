@@ -1,11 +1,13 @@
-"""The newest records with a value, by a stand-alone index, in one call.
+"""The newest records with a value, in one call.
 
-    found.search   the newest candidates (seq, key) of a range
-    records.take   those of them that count: their key's newest version has their seq
-    records.deliver   their documents
+    by a stand-alone index    found.search     the newest candidates (seq, key) of a range
+                              records.take     those that count: their key's newest version has
+                                               their seq
+    by an embedded index      search.search    places of records that count
+    both                      records.deliver  their documents
 
-Mostly every candidate counts, and the first chunk of k is enough. Where many were replaced since,
-chunks grow fourfold up to what the call has room for.
+Mostly every candidate of a stand-alone index counts, and the first chunk of k is enough. Where
+many were replaced since, chunks grow fourfold up to what the call has room for.
 """
 
 from __future__ import annotations
@@ -13,10 +15,15 @@ from __future__ import annotations
 from tideline.kernels import jit
 from tideline.kernels.documents.found import search
 from tideline.kernels.documents.layout import (
+    DONE,
     S_FOUND_SIZE,
     S_INDEX_BLOCKS,
     S_K,
+    S_OUT_CAP,
     S_OUT_COUNT,
+    S_OUT_ROWS,
+    S_OUT_SEQS,
+    S_OUT_SOURCES,
     S_WORDS,
 )
 from tideline.kernels.documents.newest import (
@@ -28,9 +35,12 @@ from tideline.kernels.documents.newest import (
     Q_WORDS,
 )
 from tideline.kernels.documents.records import deliver, take
+from tideline.kernels.documents.search import search as search_embedded
 from tideline.kernels.views import words
 
-__all__ = ["lookup"]
+__all__ = ["lookup", "lookup_embedded"]
+
+_FEW = 64  # so many are sorted here; more, by numpy
 
 
 @jit
@@ -59,3 +69,33 @@ def lookup(state, places, count, text, low_size, high_size, flags, k, call, room
         room = min(4 * room, room_limit)
     facts[S_FOUND_SIZE] = deliver(state, facts[S_OUT_COUNT])
     return facts[S_OUT_COUNT]
+
+
+@jit
+def lookup_embedded(state):
+    """Go on with a search of an embedded field; deliver what it found if that is little.
+
+    Returns how many were found, at most S_K if they were delivered: then S_FOUND_SIZE says how
+    many bytes, else it is -1. Returns -1 when there must be more room for what is found.
+    """
+    facts = words(state, S_WORDS)
+    facts[S_FOUND_SIZE] = -1
+    if search_embedded(state) != DONE:
+        return -1
+    count = facts[S_OUT_COUNT]
+    if count > _FEW:
+        return count
+    cap = facts[S_OUT_CAP]
+    sources = words(facts[S_OUT_SOURCES], cap)
+    rows = words(facts[S_OUT_ROWS], cap)
+    seqs = words(facts[S_OUT_SEQS], cap)
+    for i in range(1, count):  # components are searched in the order of keys
+        source, row, seq = sources[i], rows[i], seqs[i]
+        j = i
+        while j > 0 and seqs[j - 1] < seq:
+            sources[j], rows[j], seqs[j] = sources[j - 1], rows[j - 1], seqs[j - 1]
+            j -= 1
+        sources[j], rows[j], seqs[j] = source, row, seq
+    count = min(count, facts[S_K])
+    facts[S_FOUND_SIZE] = deliver(state, count)
+    return count

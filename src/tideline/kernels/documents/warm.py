@@ -46,7 +46,6 @@ def kernels() -> list[tuple[Any, tuple[Any, ...]]]:
         (records.copy_docs, (_W, _W, _W, _W, _I, _I, _B)),
         (blocks.key_bloom, (_I, _I, _I, _I, _I, _W)),
         (blocks.index_blocks, (_I32, _I, _I, _W, _I, _I, _W, _W, _W, _W, _I, _W, _W, _W, _W)),
-        (search.search, (_I,)),
         (search.count_blocks, (_I, _I, _W)),
         (merge.seek, (_I, _I, _I, _I)),
         (merge.is_sorted, (_I, _I, _I)),
@@ -66,5 +65,6 @@ def kernels() -> list[tuple[Any, tuple[Any, ...]]]:
         (found.search, (_I,) * 11),
         (found.count_matches, (_I,) * 7),
         (lookup.lookup, (_I,) * 10),
+        (lookup.lookup_embedded, (_I,)),
         (found.gather, (_I,) * 4),
     ]
