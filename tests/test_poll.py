@@ -184,3 +184,34 @@ def test_apply_answers_the_past_and_stores_no_subscription(open_channel: Opener)
     assert sorted(rejected) == [3, 4]
     assert "poll stores no subscriptions" in rejected[4]
     assert channel.stats().subscriptions == 0
+
+
+def test_who_asked_in_between_is_asked_for_by_a_write_like_the_others(
+    open_channel: Opener,
+) -> None:
+    clock = ManualClock(1_000)
+    channel = open_channel("poll", clock=clock)
+    eager, quiet, gone = (channel.subscribe("a", user=user, until_s=60) for user in "uvw")
+    gone.cancel()
+    for _ in range(20):
+        clock.advance(0.25)
+        assert eager.take() == []
+    assert len(channel._poller._times) < 10  # takes between polls leave nothing behind
+    channel.publish("a", {}, id="e", ttl_s=60)
+    assert len(channel._poller._times) == 2  # what was due is gone, one entry a handle is left
+    clock.advance(1)
+    channel.publish("b", {}, id="other")
+    assert [ids(list(sub._arrived)) for sub in (eager, quiet, gone)] == [["e"], ["e"], []]
+
+
+def test_polls_before_a_write_find_what_is_valid_at_their_own_moment(open_channel: Opener) -> None:
+    clock = ManualClock(1_000)
+    channel = open_channel("poll", clock=clock)
+    subs = [channel.subscribe("a", user=f"u{n}", until_s=10) for n in range(3)]
+    clock.advance(0.5)
+    channel.publish("a", {}, id="e", ttl_s=0.6)  # gone 1.1 s after the start
+    clock.advance(0.7)
+    assert ids(subs[1].take()) == ["e"]
+    clock.advance(5)
+    channel.publish("b", {}, id="other")
+    assert [ids(list(sub._arrived)) for sub in subs] == [["e"], [], ["e"]]

@@ -5,10 +5,15 @@ and again every `poll_s`; what expires between two polls is missed, and `publish
 say whom it answers. The polls of a handle fall on made + k * poll_s. They are run when
 somebody looks or before the next write, each with the time it falls on: the store
 cannot have changed in between, so the answers are those a timer would have got.
+
+Which handles are due is read off a heap of (time, handle), so a write looks only at those. An entry
+whose handle has asked since, or is gone, is stale; whoever asks clears those off the top, so that
+writes do not pay for it.
 """
 
 from __future__ import annotations
 
+import heapq
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -51,6 +56,7 @@ class Poller:
         self._channel = channel
         self._every = every_us
         self._asking: dict[int, _Asking] = {}
+        self._times: list[tuple[int, int]] = []
         self._made = 0
 
     def subscribe(
@@ -85,6 +91,7 @@ class Poller:
         channel._engine.answers += len(past)
         if until_us > now:
             self._asking[handle.seq] = asking
+            heapq.heappush(self._times, (asking.next_us, handle.seq))
         return handle
 
     def ask(self, handle: Subscription) -> None:
@@ -93,18 +100,32 @@ class Poller:
         with channel._engine.lock:
             if not channel._closed:
                 self._run(handle.seq, channel._now())
+                while self._times and self._stale(*self._times[0]):
+                    heapq.heappop(self._times)
 
     def due(self, now: int) -> list[tuple[Subscription, Event]]:
         """Run everybody's polls up to `now` (the lock is held)."""
+        numbers = []
+        while self._times and self._times[0][0] <= now:
+            entry = heapq.heappop(self._times)
+            if not self._stale(*entry):
+                numbers.append(entry[1])
         found = []
-        for number in list(self._asking):
+        for number in sorted(numbers):
             found += self._run(number, now)
         return found
+
+    def _stale(self, time_us: int, number: int) -> bool:
+        """Whether a handle does not ask at this time any more."""
+        asking = self._asking.get(number)
+        return asking is None or asking.next_us != time_us
 
     def _run(self, number: int, now: int) -> list[tuple[Subscription, Event]]:
         found = []
         asking = self._asking.get(number)
-        while asking is not None and asking.next_us <= now:
+        if asking is None or asking.next_us > now:
+            return []
+        while asking.next_us <= now:
             handle, time_us = asking.handle, asking.next_us
             if time_us > handle.until_us:
                 # The last poll falls on the end of the window.
@@ -124,7 +145,8 @@ class Poller:
                 asking.next_us += (now - asking.next_us) // self._every * self._every
             if time_us >= handle.until_us:
                 del self._asking[number]
-                break
+                return found
+        heapq.heappush(self._times, (asking.next_us, number))
         return found
 
     def _idle(self, asking: _Asking, now: int) -> bool:
@@ -206,3 +228,4 @@ class Poller:
         for asking in self._asking.values():
             asking.handle._end("closed")
         self._asking.clear()
+        self._times.clear()
