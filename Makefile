@@ -6,7 +6,8 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help install java mingo chromium demo test test-bounds test-long check bench clean
+.PHONY: help install java mingo chromium peers demo test test-bounds test-long check bench bench-full \
+	clean
 
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -43,6 +44,9 @@ mingo:  ## see to mingo, which the tests compare conditions with; node and npm b
 chromium:  ## see to Chromium for the tests of the page, by apt-get when there is none
 	@bash scripts/chromium.sh
 
+peers:  ## see to the servers of the side-by-side benchmark, by apt-get where one is missing
+	@bash scripts/peers.sh
+
 demo: $(STAMP) java  ## server, Spark pipeline and live map in one; DEMO_S=30 stops by itself
 	@$(BIN)/tideline demo
 
@@ -65,10 +69,24 @@ check: $(STAMP)  ## lint, format, types, layers, docs
 	$(BIN)/mypy --strict src
 	$(BIN)/python -m pytest -q tests/test_imports.py tests/test_docs.py
 
-bench: $(STAMP)  ## measure; writes benchmarks/results/
+bench: $(STAMP) peers  ## measure in small; writes benchmarks/results/
 	$(BIN)/python benchmarks/channel.py
 	$(BIN)/python benchmarks/conditions.py
+	$(BIN)/python benchmarks/secondary.py
+	$(BIN)/python benchmarks/experiments.py
+	$(BIN)/python benchmarks/side_by_side.py
 	$(BIN)/python benchmarks/spark.py
+	$(BIN)/python benchmarks/server.py
+	$(BIN)/python benchmarks/page.py
+
+bench-full: $(STAMP) peers  ## measure in full, to 10 million subscriptions; takes hours
+	$(BIN)/python benchmarks/channel.py --full
+	$(BIN)/python benchmarks/conditions.py
+	$(BIN)/python benchmarks/secondary.py --size full
+	$(BIN)/python benchmarks/experiments.py --size full
+	$(BIN)/python benchmarks/side_by_side.py --size full
+	$(BIN)/python benchmarks/spark.py --size full
+	$(BIN)/python benchmarks/server.py
 	$(BIN)/python benchmarks/page.py
 
 clean:  ## remove what the commands made (keeps .venv)

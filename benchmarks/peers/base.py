@@ -48,6 +48,8 @@ class Given:
     """Events are at points and subscriptions watch circles, instead of text keys."""
     memory_mb: int | None = None
     """The memory it may use for data, where it can be told."""
+    unseen: bool = False
+    """Some subscriptions will ask for unseen events only; others need not remember who saw what."""
 
 
 class Peer(ABC):
@@ -55,6 +57,10 @@ class Peer(ABC):
 
     name: ClassVar[str]
     wall_clock: ClassVar[bool] = False
+    tolerance_s: ClassVar[float] = 0.0
+    """With `wall_clock`: so near to the edge of a window an answer may fall on either side."""
+    batch: ClassVar[int] = 10_000
+    """Operations a call, where the system is at its best."""
 
     @classmethod
     def missing(cls) -> str | None:
@@ -86,6 +92,10 @@ class Peer(ABC):
         """Store subscriptions as fast as the system can, without their past; for `growth`."""
         self.apply(self.prepare(subscriptions))
 
+    def deliver(self, count: int) -> list[float]:
+        """Seconds from an event's publish until a subscriber elsewhere has it, one at a time."""
+        raise Cannot("answers go to the caller; it has nothing that tells others")
+
     @abstractmethod
     def processes(self) -> list[int]:
         """The processes whose memory counts."""
@@ -96,7 +106,10 @@ class Peer(ABC):
 
     @abstractmethod
     def crash(self) -> None:
-        """kill -9 of all its processes; it can then be started again on the same folder."""
+        """kill -9 of all its processes; it can then be started again on the same folder.
+
+        A system that lives in this process takes this process with it.
+        """
 
     @abstractmethod
     def close(self) -> None:
