@@ -10,7 +10,7 @@ Operations are a table as `tideline.Channel.apply` takes it: `op`, `id`, `place`
 `lon`, `lat`, `radius_m`, then `user`, `at`, `since`, `until`, `body`, and `unseen` where it is
 used. Ids are numbers written out; a row's `at` is its "now", so channel time is the workload's, not
 the wall's. A system that follows the wall clock alone says so with `wall_clock`, and is given
-operations at the pace of their times.
+operations that happen when they are sent.
 
 Invariants:
 1. Operations take effect in the order of their rows. A row sees all rows before it.
