@@ -5,6 +5,9 @@ cuts, and resumes after the token of the last event that was handled. The first 
 follow everything. Whenever the second user reads, they must have got exactly what the first did, in
 the same order, but for what stopped being valid while they were away. `Reader` is how they read: a
 handle, a WebSocket, an event stream.
+
+Some stories seal after every write: then records, their ghosts and their ends lie in components,
+each in another one, and nothing can be marked any more.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from tideline.clock import from_us
 from tideline.errors import NotFound
 from tideline.testing import ManualClock
 
-__all__ = ["HandleReader", "Reader", "World", "steps"]
+__all__ = ["HandleReader", "Reader", "World", "ghost_stories", "steps"]
 
 Step = tuple[Any, ...]
 _MOST_SUBSCRIPTIONS = 6
@@ -47,8 +50,9 @@ _CUT = st.tuples(st.just("cut"), _WHICH, st.integers(0, 3))
 _RESUME = st.tuples(st.just("resume"), _WHICH)
 _ADVANCE = st.tuples(st.just("advance"), st.sampled_from([0.5, 1, 3, 8]))
 _CANCEL = st.tuples(st.just("cancel"), _WHICH)
-_OFTEN = [_PUBLISH, _PUBLISH, _PROLONG, _PROLONG, _CUT, _RESUME, _RESUME]
-_SELDOM = [_SUBSCRIBE, _SUBSCRIBE, _ADVANCE, _CANCEL]
+_FILES = st.sampled_from([("reopen",), ("seal",)])
+_OFTEN = [_PUBLISH, _PUBLISH, _PROLONG, _PROLONG, _CUT, _RESUME, _RESUME, _ADVANCE]
+_SELDOM = [_SUBSCRIBE, _SUBSCRIBE, _CANCEL]
 _BEGIN: list[Step] = [
     ("subscribe", "a", -30, 20, None, False),
     ("subscribe", "a", -30, 20, None, True),
@@ -58,14 +62,55 @@ _BEGIN: list[Step] = [
 
 
 def steps(*, reopens: bool) -> st.SearchStrategy[list[Step]]:
-    """Stories; they begin with two subscriptions. `reopens`: of a store that is at hand."""
+    """Stories; they begin with two subscriptions. `reopens`: of a store that is at hand.
+
+    Such a store may seal after every write (`World.seal_always`).
+    """
     often, seldom = st.one_of(*_OFTEN), st.one_of(*_SELDOM)
+    begin = [_BEGIN]
     if reopens:
-        seldom = st.one_of(*_SELDOM, st.sampled_from([("seal",), ("reopen",)]))
+        seldom = st.one_of(*_SELDOM, _FILES)
+        begin.append([("seal_always",), *_BEGIN])
     # Lists that Hypothesis may end at any step are short: mistakes need a story.
     scene = st.tuples(often, often, often, often, seldom)
-    return st.lists(scene, min_size=6, max_size=16).map(
-        lambda scenes: [*_BEGIN, *(step for scene in scenes for step in scene)]
+    return st.builds(
+        lambda first, scenes: [*first, *(step for scene in scenes for step in scene)],
+        st.sampled_from(begin),
+        st.lists(scene, min_size=6, max_size=16),
+    )
+
+
+def ghost_stories() -> st.SearchStrategy[list[Step]]:
+    """Stories of one that was answered with an event, ends, and is outlived by the event.
+
+    What is kept of it says that its user had that event, and nothing about what came after its
+    end. Anything may happen in between.
+    """
+    between = st.lists(st.one_of(*_OFTEN, *_SELDOM, _FILES, _FILES), max_size=2)
+    scenes: list[st.SearchStrategy[Step]] = [
+        st.tuples(
+            st.just("subscribe"), st.just("a"), st.just(-30), st.sampled_from([9, 4]),
+            st.none(), st.booleans(),
+        ),
+        st.tuples(
+            st.just("publish"), st.just("a"), st.just(0), st.sampled_from([200, 30]), st.just(1)
+        ),
+        st.just(("subscribe", "a", -30, 60, None, True)),
+        st.one_of(
+            st.just(("cancel", 0)),
+            st.tuples(st.just("prolong"), st.just(0), st.sampled_from([60, 3])),
+        ),
+        st.just(("publish", "a", 0, 200, 1)),
+        st.sampled_from([("advance", 3), ("advance", 8), ("advance", 16)]),
+        st.just(("publish", "a", 0, 200, 1)),
+        _FILES,
+        st.just(("resume", 1)),
+    ]  # fmt: skip
+    whole = st.tuples(*(st.tuples(scene, between) for scene in scenes))
+    return st.builds(
+        lambda first, whole: [*first, *(s for scene, more in whole for s in (scene, *more))],
+        st.sampled_from([[], [("seal_always",)]]),
+        whole,
     )
 
 
@@ -138,6 +183,7 @@ class World:
         self._reopen = reopen
         self.twins: list[Twin] = []
         self._events = 0
+        self._sealing = False
 
     def run(self, story: list[Step]) -> None:
         """Go through a story, then let everybody read to the end."""
@@ -158,6 +204,7 @@ class World:
         self.channel.publish(
             place, {"n": n}, id=f"e{self._events}", at=now + timedelta(seconds=at_s), ttl_s=ttl_s
         )
+        self._written()
 
     def subscribe(
         self, place: str, since_s: float, until_s: float, where: Any, unseen: bool
@@ -174,6 +221,7 @@ class World:
         first.follow(twin.follow)
         del second  # nobody has read its past: resuming it without a token gives everything
         self.twins.append(twin)
+        self._written()
 
     def prolong(self, which: int, until_s: float) -> None:
         if twin := self._alive(which):
@@ -182,12 +230,14 @@ class World:
                 info = self.channel.subscription(id)
                 if self.clock.now() + until_s * 1_000_000 > info.since_us:
                     self.channel.prolong(id, until_s=until_s)
+            self._written()
 
     def cancel(self, which: int) -> None:
         if twin := self._alive(which):
             for id in twin.ids:
                 self.channel.cancel(id)
             twin.over = True
+            self._written()
 
     def cut(self, which: int, keep: int) -> None:
         """Read everything, handle the first few, and lose the rest with the connection."""
@@ -219,6 +269,9 @@ class World:
     def seal(self) -> None:
         self.channel.seal()
 
+    def seal_always(self) -> None:
+        self._sealing = True
+
     def reopen(self) -> None:
         assert self._reopen is not None
         for twin in self.twins:
@@ -232,6 +285,10 @@ class World:
                 twin.handle.follow(twin.follow)
 
     # ---- inside --------------------------------------------------------------------------
+
+    def _written(self) -> None:
+        if self._sealing:
+            self.channel.seal()
 
     def _take(self, twin: Twin, keep: int | None = None) -> None:
         """What the second user reads is what the first has got; they handle `keep` of it."""

@@ -248,7 +248,7 @@ class Engine:
             self.state[at.C_SUBS] = self.sides[0].memory.address
             self.state[at.C_EVENTS] = self.sides[-1].memory.address
             self._recover()
-            if self.store.is_new:
+            if self.store.is_new or self.store.is_outdated:
                 self.store.commit(self.lock, self._snapshot)
         except BaseException:
             self.worker.close()

@@ -84,13 +84,14 @@ class SealedReader:
         row[at.D_AT_HIGH] = _bound(filters, "at", False)
         row[at.D_EVENT_UNTIL_HIGH] = _bound(filters, "event_until", False)
         row[at.D_SEQ_HIGH] = _bound(filters, "seq", False)
+        row[at.D_KEEP_HIGH] = _bound(filters, "keep", False)
         row[at.D_SUB_LISTS] = _address(self.subs, 1)
         row[at.D_SUBS] = len(subs)
         row[at.D_EVENT_LISTS] = _address(self.events, 1)
         row[at.D_EVENTS] = len(events)
         for place, name in (
             (at.D_SUB_SINCE, "since"), (at.D_SUB_UNTIL, "until"), (at.D_SUB_SEQ, "seq"),
-            (at.D_SUB_MADE, "made"), (at.D_SUB_USER_HASH, "user_hash"),
+            (at.D_SUB_MADE, "made"), (at.D_SUB_USER_HASH, "user_hash"), (at.D_SUB_KEEP, "keep"),
             (at.D_SUB_FLAGS, "flags"), (at.D_SUB_ENDED, "ended"),
             (at.D_SUB_ID_HASH, "id_hash"), (at.D_SUB_BY_ID, "by_id"),
             (at.D_SUB_ID_OFFSETS, "id"), (at.D_SUB_USER_OFFSETS, "user"),
@@ -302,15 +303,18 @@ class PostingsKind:
         )
 
     def _build(self, places: pa.Array, subs: _Side, events: _Side, bucket: list[int]) -> Sealed:
-        ghost = (subs.numbers["flags"] & at.F_GHOST) != 0
-        ends = np.where(ghost, subs.numbers["keep"], subs.numbers["until"])
+        numbers = subs.numbers
+        ghost = (numbers["flags"] & at.F_GHOST) != 0
+        ends = np.where(ghost, numbers["keep"], numbers["until"])
+        asked = (numbers["flags"] & (at.F_GHOST | at.F_TOMB)) == 0
         filters = {
-            "since": _range(subs.numbers["since"]),
-            "sub_until": _range(subs.numbers["until"]),
+            "since": _range(numbers["since"][asked]),
+            "sub_until": _range(numbers["until"][asked]),
+            "keep": _range(numbers["keep"][ghost]),
             "at": _range(events.numbers["at"]),
             "event_until": _range(events.numbers["until"]),
             "until": _range(np.concatenate((ends, events.numbers["until"]))),
-            "seq": _range(np.concatenate((subs.numbers["seq"], events.numbers["seq"]))),
+            "seq": _range(np.concatenate((numbers["seq"], events.numbers["seq"]))),
         }
         rows = len(ends) + len(events.numbers["at"])
         table = pa.table({"place": places, "subs": _list(subs), "events": _list(events)})
@@ -355,7 +359,9 @@ def _range(values: Words) -> MinMax:
 
 
 def _bound(filters: dict[str, MinMax], name: str, low: bool) -> int:
-    found = filters[name]
+    found = filters.get(name)
+    if found is None:  # made before there was this filter: anything may be in there
+        return -FOREVER if low else FOREVER
     if found.is_empty:
         return FOREVER if low else -FOREVER
     return int(found.low if low else found.high)

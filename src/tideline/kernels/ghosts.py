@@ -1,4 +1,4 @@
-"""What stays of subscriptions when their window goes: see kernels/store.py on ghosts."""
+"""What stays of subscriptions when their window goes: see store.py on ghosts."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from tideline.kernels.export import log_ghost
 from tideline.kernels.heap import (
     chunk_used,
     engine,
+    ghost_end,
     has_room,
     heap_bytes,
     heap_of,
@@ -30,6 +31,7 @@ from tideline.kernels.layout import (
     E_MODE,
     E_SEED1,
     E_SEED2,
+    F_GHOSTED,
     F_TOMB,
     F_UNKNOWN_KEEP,
     F_VOID,
@@ -82,16 +84,18 @@ def collect_ghosts(address, number, now, sealing):
                             c[C_STATUS] = status
                             return
                         h[o + KEEP] = keep
-                        h[o + SUB_BLOB] = blob & ~F_UNKNOWN_KEEP
+                        h[o + SUB_BLOB] = (blob & ~F_UNKNOWN_KEEP) | F_GHOSTED
                     if h[o + KEEP] > (h[o + UNTIL] if sealing else now):
                         if not has_room(e):
                             c[C_STATUS] = NEED_MEMORY
                             return
                         # Logged first: a ghost that is there is never logged again.
                         used = c[C_EXTRA_USED]
-                        if sealing and not log_ghost(c, e, h, o, h[o + KEEP]):
-                            c[C_STATUS] = NEED_OUTPUT
-                            return
+                        if sealing:
+                            if not log_ghost(c, e, h, o, ghost_end(h[o + KEEP], now)):
+                                c[C_STATUS] = NEED_OUTPUT
+                                return
+                            h[o + SUB_BLOB] |= F_GHOSTED  # the seal may yet fail
                         if not copy_ghost(e, h, o, h[o + KEEP], now, tree, first_log):
                             c[C_EXTRA_USED] = used
                 o += SUB_WORDS

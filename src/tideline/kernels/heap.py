@@ -251,6 +251,17 @@ def pick_window(e, side, until, now):
 
 
 @jit
+def ghost_end(keep, now):
+    """Until when a ghost counts that is needed until `keep`: as long as its window is there."""
+    if keep >= FOREVER:
+        return FOREVER
+    width = LEAST_WIDTH
+    while width < keep - now:
+        width <<= 1
+    return min(((keep - 1) | (width - 1)) + 1, FOREVER - 1)
+
+
+@jit
 def set_state(address, number, state):
     """Freeze or thaw a window. A frozen one is not dropped: it is being sealed."""
     e = engine(address)
@@ -620,7 +631,9 @@ def enter_id(e, id_hash, packed):
     e[E_IDS_USED] += 1
 
 
-# ---- tombs: cancelled subscriptions that lie where nothing can be marked ---------------
+# ---- the table of tombs: see tombs.py ---------------------------------------------------
+#
+# An entry: seq + 1 | seq of the end, FOREVER if it was taken back | until | its record, or 0
 
 
 @jit
@@ -647,6 +660,7 @@ def put_tomb(e, seq, ended, until, record):
         if table[4 * i] == seq + 1:
             if table[4 * i + 1] == FOREVER:  # one that was taken back
                 table[4 * i + 1] = ended
+                table[4 * i + 2] = until
                 table[4 * i + 3] = record
             return
         i = (i + 1) & mask
@@ -761,7 +775,7 @@ def rebuild_ids(address, old_address, old_cap):
 
 @jit
 def rebuild_tombs(address, old_address, old_cap, now):
-    """The same for the tombs; those of expired subscriptions are left out."""
+    """The same for the tombs; those that nobody asks for any more are left out."""
     e = engine(address)
     old = words(old_address, old_cap * 4)
     e[E_TOMBS_USED] = 0

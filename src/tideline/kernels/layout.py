@@ -20,7 +20,8 @@ components (layout `dual` has one, `two` has two: one a side).
              [2..6 shape: kind, a, b, c, d] then id, user, text bytes
 
 `made` is the channel's time when the record arrived; `keep` the latest end of an
-event the subscription was answered with; `ended` the seq of its cancel; `stamp`
+event the subscription was answered with, or until when a ghost counts; `ended` the
+seq of its cancel; `stamp`
 the code the record got in the answers of the running call (epoch << 32 + code).
 
 A *row* is one operation as bytes: what a call hands to a kernel, what the log
@@ -33,6 +34,7 @@ holds, what recovery replays and what comes back out (docs/internals/log.md):
     [7..10 shape a, b, c, d when the kind is not 0] then the key, filled up to whole
     words with zeros, then id, user and text bytes, filled up likewise
     a ghost's row ends with two more words: keep and ended
+    a tomb's row: 1 seq of the subscription | 3 seq of its end | 4 until, and the key alone
     a note's row stands in the log only and stores nothing (channel/notes.py)
 """
 
@@ -134,12 +136,13 @@ F_TOMB = 1 << 52
 F_UNKNOWN_KEEP = 1 << 53  # recovered: what it was answered with is not known
 F_VOID = 1 << 54  # taken back: its log write failed
 F_GHOST = 1 << 55  # sealed ghost: counts only for unseen
+F_GHOSTED = 1 << 56  # in memory: it may have ghosts, see tombs.cancel
 
 BLOB_TEXT = 2
 SHAPE_WORDS = 5
 
 # ---- row -----------------------------------------------------------------------
-VOID, PUBLISH, SUBSCRIBE, CANCEL, FIND, GHOST, NOTE = 0, 1, 2, 3, 4, 5, 6
+VOID, PUBLISH, SUBSCRIBE, CANCEL, FIND, GHOST, NOTE, TOMB = range(8)
 R_HEAD, R_SEQ, R_NOW, R_AT, R_UNTIL, R_LENGTHS, R_TEXT, R_BODY = range(8)
 R_COND, R_UNSEEN, R_SAME = 1, 2, 4  # row flags
 N_MARK, N_ANSWERS, N_LISTED = 1, 2, 4  # flags of a note: what it says, see channel/notes.py
@@ -243,5 +246,7 @@ REF_COMPONENT = (1 << 20) - 1
     D_EVENT_BODY_OFFSETS,
     D_EVENT_BODIES,
     D_SEQ_HIGH,
-) = range(42)
-D_WORDS = 42
+    D_SUB_KEEP,
+    D_KEEP_HIGH,  # no ghost counts after this
+) = range(44)
+D_WORDS = 44

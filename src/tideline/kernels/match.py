@@ -60,6 +60,7 @@ from tideline.kernels.layout import (
     D_EVENT_UNTIL,
     D_EVENT_UNTIL_HIGH,
     D_EVENTS,
+    D_KEEP_HIGH,
     D_KEY_BYTES,
     D_KEY_OFFSETS,
     D_KEYS,
@@ -67,6 +68,7 @@ from tideline.kernels.layout import (
     D_SINCE_LOW,
     D_SUB_ENDED,
     D_SUB_FLAGS,
+    D_SUB_KEEP,
     D_SUB_LISTS,
     D_SUB_MADE,
     D_SUB_SEQ,
@@ -424,10 +426,12 @@ def shape_fits(exact, same_place, shape, e, h, blob):
 
 
 @jit
-def gather_user(c, e, h, key, start, tree, count, user, before):
+def gather_user(c, e, h, key, start, tree, count, user, before, now):
     """References to a user's earlier subscriptions (and ghosts) whose places meet a place.
 
-    They go to the references scratch; returns how many, or -1 when there is no room.
+    They go to the references scratch; returns how many, or -1 when there is no room. Ghosts count
+    until their `keep`, sealed subscriptions until their `until`: then their ghosts are asked, and
+    tombs are kept no longer (tombs.py). Those in memory count as long as they are there.
     """
     ws = windows_of(e)
     active = active_of(e)
@@ -451,6 +455,7 @@ def gather_user(c, e, h, key, start, tree, count, user, before):
                             h[o + USER] == user
                             and h[o + SEQ] < before
                             and h[o + SUB_BLOB] & (F_TOMB | F_VOID) == 0
+                            and (side == SUBS or h[o + KEEP] > now)
                         ):
                             if total >= most:
                                 return -1
@@ -461,16 +466,20 @@ def gather_user(c, e, h, key, start, tree, count, user, before):
     ranges, _ = slots_scratch(c)
     for n in range(e[E_COMPONENT_COUNT]):
         d = component(e, n)
-        if d[D_SUBS] == 0:
+        if d[D_UNTIL_HIGH] <= now and d[D_KEEP_HIGH] <= now:
             continue
         found = place_ranges(e, d, key, start, tree, count, ranges)
         lists = words(d[D_SUB_LISTS], d[D_PLACES] + 1)
+        untils = words(d[D_SUB_UNTIL], d[D_SUBS])
+        keeps = words(d[D_SUB_KEEP], d[D_SUBS])
         users = words(d[D_SUB_USER_HASH], d[D_SUBS])
         seqs = words(d[D_SUB_SEQ], d[D_SUBS])
         flags = words(d[D_SUB_FLAGS], d[D_SUBS])
         for j in range(found):
             for x in range(lists[ranges[2 * j]], lists[ranges[2 * j + 1]]):
                 if users[x] == user and seqs[x] < before and flags[x] & F_TOMB == 0:
+                    if (keeps[x] if flags[x] & F_GHOST else untils[x]) <= now:
+                        continue
                     if total >= most:
                         return -1
                     refs[total] = ON_DISK + (n << 40) + x
@@ -533,7 +542,7 @@ def add_pair(c, answer, e, h, ref):
 
 
 @jit
-def leave_out_seen(c, es, hs, ee, he, first, user, before):
+def leave_out_seen(c, es, hs, ee, he, first, user, before, now):
     """Take the answers [first, count) back that `user` was told before. Returns a status."""
     answers = c[C_ANSWER_COUNT]
     codes = halves(c[C_ANSWERS], c[C_ANSWER_CAP])
@@ -571,7 +580,7 @@ def leave_out_seen(c, es, hs, ee, he, first, user, before):
             limit = start + slot_key_length(he, slot)
         if total < 0 or es[E_MODE] != 0:  # in a flat space every answer is at one place
             count = nodes(key, start, limit, es[E_MODE], es[E_SEED1], es[E_SEED2], tree)
-            total = gather_user(c, es, hs, key, start, tree, count, user, before)
+            total = gather_user(c, es, hs, key, start, tree, count, user, before, now)
             if total < 0:
                 return NEED_SCRATCH
         seen = False

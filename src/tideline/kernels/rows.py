@@ -20,11 +20,11 @@ from tideline.kernels.heap import (
     engine,
     fetch_entries,
     fetch_id,
+    ghost_end,
     has_room,
     heap_of,
     note_ghost,
     pick_window,
-    put_tomb,
     reach_slot,
     take_tomb_back,
 )
@@ -124,6 +124,7 @@ from tideline.kernels.layout import (
     SUB_WORDS,
     SUBS,
     SUBSCRIBE,
+    TOMB,
     UNTIL,
     USER,
     VOID,
@@ -142,18 +143,16 @@ from tideline.kernels.match import (
     yield_to_earlier,
 )
 from tideline.kernels.store import (
-    cancel,
     find_id,
     has_ghost,
     id_hash_of,
-    is_cancelled,
-    mark_ghosts_of,
     row_parts,
     store_event,
     store_subscription,
     user_hash_of,
 )
 from tideline.kernels.text import copy, nodes, step1
+from tideline.kernels.tombs import cancel, is_cancelled, replay_tomb
 from tideline.kernels.views import doubles, halves, octets, words
 
 AHEAD, NEAR = 8, 3  # rows between the first look at a row, the second, and running it
@@ -433,7 +432,7 @@ def run_subscribe(c, es, hs, ee, he, row, octet, p, now, tree):
         return status
     if flags & R_UNSEEN and c[C_ANSWER_COUNT] > first:
         user_hash = user_hash_of(es, octet, user, text)
-        status = leave_out_seen(c, es, hs, ee, he, first, user_hash, seq)
+        status = leave_out_seen(c, es, hs, ee, he, first, user_hash, seq, now)
         if status != DONE:
             return status
         # What an earlier subscription of the user has is that one's to remember.
@@ -458,9 +457,12 @@ def run_subscribe(c, es, hs, ee, he, row, octet, p, now, tree):
 @jit
 def run_cancel(c, es, hs, row, p, ref, now, tree):
     seq = c[C_NEXT_SEQ]
+    target = cancel(c, es, hs, ref, seq, now, tree, True)
+    if target < 0:
+        return NEED_OUTPUT
     c[C_NEXT_SEQ] = seq + 1
     row[p + R_SEQ] = seq
-    row[p + R_AT] = cancel(es, hs, ref, seq, now, tree)
+    row[p + R_AT] = target
     words(c[C_OWN], c[C_ROW] + 1)[c[C_ROW]] = ref
     return DONE
 
@@ -493,7 +495,7 @@ def run_find(c, es, hs, ee, he, row, octet, p, tree):
     )
     if status == DONE and flags & R_UNSEEN and c[C_ANSWER_COUNT] > first:
         user_hash = user_hash_of(es, octet, user, text)
-        status = leave_out_seen(c, es, hs, ee, he, first, user_hash, row[p + R_SEQ])
+        status = leave_out_seen(c, es, hs, ee, he, first, user_hash, row[p + R_SEQ], row[p + R_NOW])
     return status
 
 
@@ -518,7 +520,7 @@ def keep_sealed(c, e, h, first, until, now):
             return NEED_MEMORY
         # Logged first: a ghost that is there is never logged again.
         used = c[C_EXTRA_USED]
-        if not log_ghost(c, e, h, ref, until):
+        if not log_ghost(c, e, h, ref, ghost_end(until, now)):
             return NEED_OUTPUT
         if not ghost_of_sealed(e, h, d, x, until, now, tree):
             c[C_EXTRA_USED] = used
@@ -536,7 +538,7 @@ def ghost_of_sealed(e, h, d, x, keep, now, tree):
     n = nodes(keys, start, offsets[place + 1], e[E_MODE], e[E_SEED1], e[E_SEED2], tree)
     w = pick_window(e, GHOSTS, keep, now)
     slot = reach_slot(e, h, w, keys, start, tree, n)
-    if has_ghost(h, slot, seq):
+    if has_ghost(h, slot, seq, keep):
         return False
     flags = words(d[D_SUB_FLAGS], count)[x]
     where = words(d[D_SUB_WHERE_OFFSETS], count + 1)
@@ -562,7 +564,7 @@ def ghost_of_sealed(e, h, d, x, keep, now, tree):
     h[o + MADE] = words(d[D_SUB_MADE], count)[x]
     h[o + USER] = words(d[D_SUB_USER_HASH], count)[x]
     h[o + SUB_BLOB] = blob | (flags & ~F_SHAPE) | (F_SHAPE if shape[0] != 0 else 0)
-    h[o + KEEP] = keep
+    h[o + KEEP] = ghost_end(keep, now)
     h[o + STAMP] = 0
     note_ghost(e, w)
     return True
@@ -645,18 +647,15 @@ def replay_rows(address):
                     c[C_STATUS] = run_expired(c, es, hs, ee, he, row, octet, p, now, tree, count)
                     if c[C_STATUS] != DONE:
                         break
+            elif kind == TOMB:
+                replay_tomb(es, hs, row, octet, p, key, tree, count, c[C_NEWEST])
             else:
                 id_hash = id_hash_of(es, SUBS, octet, ident, user)
-                target = row[p + R_AT]
-                ref = find_id(es, hs, SUBS, id_hash, octet, ident, user, now, target)
-                if ref == 0:
-                    # It has expired with its component. Its ghost was logged before this cancel
-                    # and is not marked: what came afterwards, its user has not seen by it.
-                    put_tomb(es, target, seq, FOREVER, 0)
-                elif not is_cancelled(es, hs, ref):
-                    cancel(es, hs, ref, seq, now, tree)
-                    if ref < ON_DISK:  # back in memory, and its ghost as well
-                        mark_ghosts_of(es, hs, ref, seq, tree)
+                ref = find_id(es, hs, SUBS, id_hash, octet, ident, user, now, row[p + R_AT])
+                # One that has expired with its component is gone; for its ghosts, the row of
+                # its tomb follows.
+                if ref != 0 and not is_cancelled(es, hs, ref):
+                    cancel(c, es, hs, ref, seq, now, tree, False)
             if seq >= c[C_NEXT_SEQ]:
                 c[C_NEXT_SEQ] = seq + 1
         p += row[p] >> 32

@@ -2,28 +2,28 @@
 
 A *ghost* is what stays of a subscription whose window was dropped or sealed while an
 event it was answered with is still valid: an `unseen` subscription of the same user
-must still find out about it.
+must still find out about it. Its `keep` says until when it counts: at least as long as any
+event that found it there already, so it is rounded up (`heap.ghost_end`), and one ghost
+serves all the events that end in a while. How a ghost learns that its subscription has
+ended: tombs.py.
 """
 
 from __future__ import annotations
 
 from tideline.kernels import jit
-from tideline.kernels.disk import component, find_disk_id, place_of
+from tideline.kernels.disk import component, find_disk_id
 from tideline.kernels.heap import (
-    active_of,
     allocate,
     append_record,
     chunk_used,
     entry_window,
-    find_slot,
-    find_tomb,
+    ghost_end,
     heap_bytes,
     note_event,
     note_ghost,
     note_subscription,
     pick_window,
     put_id,
-    put_tomb,
     reach_slot,
     slot_key_length,
     windows_of,
@@ -31,16 +31,6 @@ from tideline.kernels.heap import (
 from tideline.kernels.layout import (
     BLOB_TEXT,
     CHUNK,
-    D_KEY_BYTES,
-    D_KEY_OFFSETS,
-    D_KEYS,
-    D_PLACES,
-    D_SUB_FLAGS,
-    D_SUB_SEQ,
-    D_SUB_SINCE,
-    D_SUB_UNTIL,
-    D_SUBS,
-    E_ACTIVE_COUNT,
     E_COMPONENT_COUNT,
     E_IDS,
     E_IDS_CAP,
@@ -58,8 +48,6 @@ from tideline.kernels.layout import (
     F_TOMB,
     F_UNSEEN,
     F_VOID,
-    FOREVER,
-    FROZEN,
     GHOSTS,
     KEEP,
     LOW16,
@@ -75,8 +63,6 @@ from tideline.kernels.layout import (
     R_TEXT,
     R_UNSEEN,
     R_UNTIL,
-    REF_COMPONENT,
-    REF_INDEX,
     SEQ,
     SHAPE_WORDS,
     SINCE,
@@ -88,11 +74,9 @@ from tideline.kernels.layout import (
     UNTIL,
     USER,
     W_LOG,
-    W_STATE,
-    W_WORDS,
 )
 from tideline.kernels.text import copy, hash_id, hash_user, nodes, same
-from tideline.kernels.views import octets, words
+from tideline.kernels.views import words
 
 SIDE_SALT = 0x5DEECE66D
 
@@ -232,20 +216,11 @@ def find_id(e, h, side, id_hash, data, start, limit, now, wanted):
 
 
 @jit
-def is_cancelled(e, h, ref):
-    """Whether a subscription has been cancelled, wherever it lies."""
-    if ref >= ON_DISK:
-        d = component(e, (ref >> 40) & REF_COMPONENT)
-        index = ref & REF_INDEX
-        if words(d[D_SUB_FLAGS], d[D_SUBS])[index] & F_CANCELLED:
-            return True
-        return find_tomb(e, words(d[D_SUB_SEQ], d[D_SUBS])[index]) != FOREVER
-    return h[ref + SUB_BLOB] & F_CANCELLED != 0
-
-
-@jit
 def copy_ghost(e, h, source, keep, now, tree, first_log):
-    """Keep a heap subscription as a ghost until `keep`, in the window that ends then."""
+    """Keep a heap subscription as a ghost until `keep`, in the window that ends then.
+
+    False when there is one already.
+    """
     blob = h[source + SUB_BLOB]
     b = blob & LOW48
     old = h[b + 1]
@@ -259,7 +234,7 @@ def copy_ghost(e, h, source, keep, now, tree, first_log):
     # The log must keep the segment that can bring this ghost back.
     if first_log < ws[w + W_LOG]:
         ws[w + W_LOG] = first_log
-    if has_ghost(h, slot, h[source + SEQ]):
+    if has_ghost(h, slot, h[source + SEQ], keep):
         return False
     # Id and user are not needed any more, only the shape and the condition.
     size = BLOB_TEXT + (SHAPE_WORDS if blob & F_SHAPE else 0)
@@ -276,7 +251,7 @@ def copy_ghost(e, h, source, keep, now, tree, first_log):
     for i in range(SUB_WORDS):
         h[o + i] = h[source + i]
     h[o + SUB_BLOB] = fresh | (blob & ~LOW48)
-    h[o + KEEP] = keep
+    h[o + KEEP] = ghost_end(keep, now)
     if blob & F_CANCELLED == 0:
         h[o + STAMP] = 0
     note_ghost(e, w)
@@ -284,116 +259,13 @@ def copy_ghost(e, h, source, keep, now, tree, first_log):
 
 
 @jit
-def has_ghost(h, slot, seq):
+def has_ghost(h, slot, seq, keep):
+    """Whether a subscription has a ghost in a slot that counts until `keep`."""
     chunk = h[slot + GHOSTS]
     while chunk > 0:
         for i in range(chunk_used(h, chunk)):
-            if h[chunk + CHUNK + i * SUB_WORDS + SEQ] == seq:
+            o = chunk + CHUNK + i * SUB_WORDS
+            if h[o + SEQ] == seq and h[o + KEEP] >= keep:
                 return True
         chunk = h[chunk] & LOW40
     return False
-
-
-@jit
-def any_frozen(e):
-    ws = windows_of(e)
-    active = active_of(e)
-    for i in range(e[E_ACTIVE_COUNT]):
-        if ws[active[i] * W_WORDS + W_STATE] == FROZEN:
-            return True
-    return False
-
-
-@jit
-def mark_ghosts(e, h, seq, ended, tree, count):
-    """A cancelled subscription may have left ghosts at its place: they end with it."""
-    active = active_of(e)
-    for i in range(e[E_ACTIVE_COUNT]):
-        slot = find_slot(e, active[i] * W_WORDS, tree[3 * count - 3], tree[3 * count - 2])
-        chunk = h[slot + GHOSTS] if slot > 0 else 0
-        while chunk > 0:
-            for j in range(chunk_used(h, chunk)):
-                o = chunk + CHUNK + j * SUB_WORDS
-                if h[o + SEQ] == seq:
-                    h[o + SUB_BLOB] |= F_CANCELLED
-                    h[o + STAMP] = ended
-            chunk = h[chunk] & LOW40
-
-
-@jit
-def mark_ghosts_of(e, h, ref, ended, tree):
-    """The same for a subscription in memory."""
-    slot = h[(h[ref + SUB_BLOB] & LOW48) + 1]
-    start = (slot + SLOT_KEY) * 8
-    limit = start + slot_key_length(h, slot)
-    count = nodes(heap_bytes(e), start, limit, e[E_MODE], e[E_SEED1], e[E_SEED2], tree)
-    mark_ghosts(e, h, h[ref + SEQ], ended, tree, count)
-
-
-@jit
-def leave_tomb(e, h, seq, since, until, ended, now, data, start, limit, tree):
-    """Record that a sealed (or just being sealed) subscription at a place is cancelled."""
-    count = nodes(data, start, limit, e[E_MODE], e[E_SEED1], e[E_SEED2], tree)
-    mark_ghosts(e, h, seq, ended, tree, count)
-    w = pick_window(e, SUBS, until, now)
-    slot = reach_slot(e, h, w, data, start, tree, count)
-    blob = allocate(e, h, w, BLOB_TEXT)
-    h[blob] = 0
-    h[blob + 1] = slot
-    o = append_record(e, h, w, slot, SUBS, SUB_WORDS, tree, count)
-    h[o + SINCE] = since
-    h[o + UNTIL] = until
-    h[o + SEQ] = seq
-    h[o + MADE] = now
-    h[o + USER] = 0
-    h[o + SUB_BLOB] = blob | F_TOMB
-    h[o + KEEP] = 0
-    h[o + STAMP] = ended
-    put_tomb(e, seq, ended, until, o)
-    note_subscription(e, w, since, until)
-
-
-@jit
-def cancel(e, h, ref, ended, now, tree):
-    """End a subscription wherever it lies. Returns its seq."""
-    if ref >= ON_DISK:
-        d = component(e, (ref >> 40) & REF_COMPONENT)
-        index = ref & REF_INDEX
-        count = d[D_SUBS]
-        place = place_of(d, SUBS, index)
-        offsets = words(d[D_KEY_OFFSETS], d[D_PLACES] + 1)
-        keys = octets(d[D_KEYS], d[D_KEY_BYTES])
-        seq = words(d[D_SUB_SEQ], count)[index]
-        leave_tomb(
-            e,
-            h,
-            seq,
-            words(d[D_SUB_SINCE], count)[index],
-            words(d[D_SUB_UNTIL], count)[index],
-            ended,
-            now,
-            keys,
-            offsets[place],
-            offsets[place + 1],
-            tree,
-        )
-        return seq
-    h[ref + STAMP] = ended  # before the flag: an exporter may be reading
-    h[ref + SUB_BLOB] |= F_CANCELLED
-    if any_frozen(e):  # it may have been copied out already, unmarked
-        slot = h[(h[ref + SUB_BLOB] & LOW48) + 1]
-        start = (slot + SLOT_KEY) * 8
-        leave_tomb(
-            e,
-            h,
-            h[ref + SEQ],
-            h[ref + SINCE],
-            h[ref + UNTIL],
-            ended,
-            now,
-            heap_bytes(e),
-            start,
-            start + slot_key_length(h, slot),
-            tree,
-        )
-    return h[ref + SEQ]

@@ -28,8 +28,8 @@ from tideline.lsm.tree import Tree
 
 __all__ = ["FORMAT", "Store"]
 
-FORMAT = 3
-_READABLE = (2, 3)  # 2 had no notes in its log and kept nothing to be read
+FORMAT = 4
+_READABLE = (2, 3, 4)  # 2 had no notes in its log; 3 had no rows of tombs in it
 
 
 class Store:
@@ -54,6 +54,8 @@ class Store:
                 "manifest has an unknown format", file=folder / "MANIFEST",
                 format=document.get("format"),
             )  # fmt: skip
+        self.is_outdated = document["format"] != FORMAT
+        """Whether the manifest is to be saved before something is that older versions misread."""
         try:
             self.facts: dict[str, Any] = document["facts"]
             self.first_log: int = document["first_log"]
