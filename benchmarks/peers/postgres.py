@@ -22,13 +22,14 @@ about 65 thousand rows stored (2 cores, small runs of some seconds, operations a
 Range of the first: hash join 116, the planner's choice 79, nested loop over an index 66 to 68. So
 the join is chosen here: hash joins read the stored rows in a row and win while these are fewer than
 about 50 for each new one; above that the index wins (600 thousand stored rows, 10,000 operations:
-100 ms against 185). Parallel workers cost more to start than they save. Indexes, by nested loop:
-hash (place) 66 to 68, b-tree (place) 73, b-tree (place, until) 57, with INCLUDE 71 thousand at this
-size, all within the noise; the b-trees take longer to fill (COPY 29 to 44 ms, hash 25 to 30), and
-at 60 answers an operation hash was first with 16 thousand against 13 and 9. An index-only scan does
-not come about: rows this young are not yet vacuumed. Circles: bounds in a GiST index and then the
-distance, 465 to 770 ms for the past of a batch; ST_DWithin on geography 1,325 ms.
-Single calls: the plan kept in the function (force_generic_plan) 0.34 ms, planned anew 0.57 ms.
+100 ms against 185). A plan with parallel workers waited 57 ms for its first row.
+Indexes, by nested loop: hash (place) 66 to 68, b-tree (place) 73, b-tree (place, until) 57, with
+INCLUDE 71 thousand at this size, which is within the noise; b-trees take longer to fill (COPY 29 to
+44 ms, hash 25 to 33), and at 60 answers an operation hash was first: 16 thousand against 13 and 9.
+The loop appends to arrays, which may be a part of its cost. Circles: bounds in a GiST index and
+then the distance, 465 to 770 ms for the past of a batch; ST_DWithin on geography 1,325 ms. Single
+calls, one run each: 0.31 ms where functions keep one plan (force_generic_plan), 0.42 ms where the
+server chooses between that and planning anew.
 
 Expiry: a row lies in the partition of its bucket, a time not before its end. Buckets are half as
 wide as rows live (or as a batch spans, if that is more), rounded up to a power of two: so there are
