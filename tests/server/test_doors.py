@@ -214,6 +214,19 @@ def test_tls(serve: Serve, tmp_path: Path) -> None:
         Api(url.replace("https", "http")).get("/healthz")
 
 
+def test_the_client_over_tls(serve: Serve, tmp_path: Path) -> None:
+    cert, key = certificate(tmp_path)
+    _, url = serve(tls_cert=cert, tls_key=key)
+    with tideline.connect(url, ca=str(cert)) as there:
+        roads = there.channel("roads")
+        sub = roads.subscribe("a", user="ann", until_s=60)
+        told = roads.publish("a", {"text": "x" * 100_000}, ttl_s=60)
+        assert [one.user for one in told.subscriptions] == ["ann"]
+        assert next(iter(sub)).id == told.event.id
+    with pytest.raises(Unavailable, match="cannot be reached"):
+        tideline.connect(url, timeout_s=1)  # nobody vouches for the certificate
+
+
 def test_tls_needs_both_files(tmp_path: Path) -> None:
     cert, _ = certificate(tmp_path)
     with pytest.raises(InvalidRequest, match="key file"):

@@ -35,6 +35,39 @@ _UNSENT = (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTime
 _KEPT = 8  # connections that stay open between calls
 
 
+class _OneSegment:
+    """Sends a request's head and body in one go.
+
+    By themselves they are two writes, and the server is woken for each: a small call took a third
+    longer.
+    """
+
+    _held: list[bytes] | None = None
+
+    def request(self, *args: Any, **options: Any) -> None:
+        self._held = []
+        try:
+            super().request(*args, **options)  # type: ignore[misc]
+            whole = b"".join(self._held)
+        finally:
+            self._held = None
+        self.send(whole)
+
+    def send(self, data: Any) -> None:
+        if self._held is None:
+            super().send(data)  # type: ignore[misc]
+        else:
+            self._held.append(data)
+
+
+class _Connection(_OneSegment, urllib3.connection.HTTPConnection):
+    pass
+
+
+class _TlsConnection(_OneSegment, urllib3.connection.HTTPSConnection):
+    pass
+
+
 class Http:
     """A server, by its address."""
 
@@ -56,6 +89,7 @@ class Http:
         self._path = parts.path.rstrip("/")
         options: dict[str, Any] = {"ssl_context": tls} if parts.scheme == "https" and tls else {}
         self._pool = urllib3.connection_from_url(url, maxsize=_KEPT, retries=False, **options)
+        self._pool.ConnectionCls = _TlsConnection if parts.scheme == "https" else _Connection
         self._closed = False
 
     def request(
