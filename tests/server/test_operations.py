@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import signal
 import subprocess
 import sys
+import tarfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,7 +20,9 @@ from test_resume import end
 from websockets.exceptions import ConnectionClosed
 
 import tideline
+from tideline.cli.backup import _unpack
 from tideline.cli.main import main
+from tideline.errors import Unavailable
 from tideline.server.metrics import BUCKETS_S
 from tideline.server.tokens import Tokens
 
@@ -355,3 +359,16 @@ def test_wrong_options_of_serve_are_refused(
 ) -> None:
     done = command("serve", str(tmp_path / "data"), *options)
     assert (done.returncode, "InvalidRequest" in done.stderr) == (2, True), done.stderr
+
+
+@pytest.mark.parametrize("blocks", range(1, 41))
+def test_a_backup_of_any_length_is_unpacked(blocks: int, tmp_path: Path) -> None:
+    """Wherever its end falls among the records in which a tar file is read."""
+    data = bytes(range(256)) * 2 * blocks
+    info = tarfile.TarInfo("MANIFEST")
+    info.size = len(data)
+    sent = info.tobuf(tarfile.USTAR_FORMAT) + data + bytes(1024)
+    _unpack(io.BytesIO(sent), tmp_path / "copy")
+    assert (tmp_path / "copy" / "MANIFEST").read_bytes() == data
+    with pytest.raises((Unavailable, tarfile.TarError)):
+        _unpack(io.BytesIO(sent[: 512 + len(data) // 2]), tmp_path / "cut")

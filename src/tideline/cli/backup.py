@@ -135,5 +135,6 @@ def _unpack(answer: Any, folder: Path) -> None:
                     raise Unavailable("the backup did not arrive whole", name=member.name)
                 os.fsync(sink.fileno())
             whole = whole or member.name == "MANIFEST"
-    if not whole or answer.read(1):
+    # The end is marked by two blocks of zeros, of which the second may not have been read yet.
+    if not whole or answer.read().strip(b"\0"):
         raise Unavailable("the backup did not arrive whole")
