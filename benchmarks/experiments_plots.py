@@ -66,18 +66,23 @@ def _log(axis: Any) -> None:
     axis.tick_params(axis="y", which="both", labelsize=8)
 
 
-def _simple(plt: Any, data: Any) -> Any:
+def _by_verb(plt: Any, data: Any, parts: tuple[str, str]) -> Any:
+    """A line for each part: all operations by apply, then by calls in all and by verb."""
     figure, axes = plt.subplots(2, 4, figsize=(14, 7), layout="constrained")
     operations = data["run"]["operations"]
-    for line, ratio in zip(axes, ("3:1", "1:3"), strict=True):
-        one = data[ratio]
-        _lines(line[0], one["overall"]["us"], operations, f"{ratio}, any operation, by apply")
+    for line, part in zip(axes, parts, strict=True):
+        one = data[part]
+        _lines(line[0], one["overall"]["us"], operations, f"{part}, any operation, by apply")
         for axis, (verb, title) in zip(line[1:], _TITLES.items(), strict=True):
-            _lines(axis, one["verbs"]["us"][verb], operations, f"{ratio}, {title}, by calls")
+            _lines(axis, one["verbs"]["us"][verb], operations, f"{part}, {title}, by calls")
         for axis in line:
             _log(axis)
-    axes[0][0].legend()
+        line[0].legend()
     return figure
+
+
+def _simple(plt: Any, data: Any) -> Any:
+    return _by_verb(plt, data, ("3:1", "1:3"))
 
 
 def _selfjoin(plt: Any, data: Any) -> Any:
@@ -92,17 +97,7 @@ def _selfjoin(plt: Any, data: Any) -> Any:
 
 
 def _hierarchy(plt: Any, data: Any) -> Any:
-    figure, axes = plt.subplots(2, 4, figsize=(14, 7), layout="constrained")
-    operations = data["run"]["operations"]
-    for line, what in zip(axes, ("levels", "circles"), strict=True):
-        one = data[what]
-        _lines(line[0], one["overall"]["us"], operations, f"{what}, any operation, by apply")
-        for axis, (verb, title) in zip(line[1:], _TITLES.items(), strict=True):
-            _lines(axis, one["verbs"]["us"][verb], operations, f"{what}, {title}, by calls")
-        for axis in line:
-            _log(axis)
-        line[0].legend()
-    return figure
+    return _by_verb(plt, data, ("levels", "circles"))
 
 
 def _granularity(plt: Any, data: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Operations as plain columns, and answers out of plain columns: what in-process peers share."""
+"""What in-process peers share: operations as plain columns, answers out of them, and their end."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.peers.base import answer_type
+from benchmarks.peers.base import Peer, answer_type
 
-__all__ = ["answer_array", "flags", "folder_bytes", "kill_this_process", "microseconds", "numbers"]
+__all__ = ["InProcess", "answer_array", "flags", "folder_bytes", "microseconds", "numbers"]
 
 
 def microseconds(operations: pa.RecordBatch, name: str) -> np.ndarray:
@@ -55,6 +55,16 @@ def folder_bytes(folder: Path) -> int:
     return total
 
 
-def kill_this_process() -> None:
-    """kill -9 of a system that lives in this process."""
-    os.kill(os.getpid(), signal.SIGKILL)
+class InProcess(Peer):
+    """A system that lives in this process; its files are in `_folder`."""
+
+    _folder: Path
+
+    def processes(self) -> list[int]:
+        return [os.getpid()]
+
+    def disk_bytes(self) -> int:
+        return folder_bytes(self._folder)
+
+    def crash(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)

@@ -21,19 +21,17 @@ same design on the numbers of a file; here places are texts.
 
 from __future__ import annotations
 
-import os
 from struct import Struct
 from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.peers.base import Cannot, Given, Peer
+from benchmarks.peers.base import Cannot, Given
 from benchmarks.peers.columns import (
+    InProcess,
     answer_array,
     flags,
-    folder_bytes,
-    kill_this_process,
     microseconds,
     numbers,
 )
@@ -56,7 +54,7 @@ _MANY = 40  # from here on numpy filters
 _FEWEST = 50_000  # records written between two sweeps
 
 
-class RocksPeer(Peer):
+class RocksPeer(InProcess):
     """Both sides in one column family."""
 
     name: ClassVar[str] = "RocksDB"
@@ -151,15 +149,6 @@ class RocksPeer(Peer):
         finally:
             self._loading = False
             self._left += subscriptions.num_rows
-
-    def processes(self) -> list[int]:
-        return [os.getpid()]
-
-    def disk_bytes(self) -> int:
-        return folder_bytes(self._folder)
-
-    def crash(self) -> None:
-        kill_this_process()
 
     def close(self) -> None:
         self._db.close()

@@ -18,19 +18,17 @@ Circles use the R*Tree module: boxes of circles, points of events, and the exact
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.peers.base import Given, Peer
+from benchmarks.peers.base import Given
 from benchmarks.peers.columns import (
+    InProcess,
     answer_array,
     flags,
-    folder_bytes,
-    kill_this_process,
     microseconds,
     numbers,
 )
@@ -166,7 +164,7 @@ CREATE TEMP TRIGGER subscribe INSTEAD OF INSERT ON operation WHEN NEW.op = 0 BEG
 """
 
 
-class SqlitePeer(Peer):
+class SqlitePeer(InProcess):
     """Two tables and their triggers."""
 
     name: ClassVar[str] = "SQLite"
@@ -235,15 +233,6 @@ class SqlitePeer(Peer):
 
     def answers(self, outcome: Any) -> np.ndarray:
         return answer_array(*(zip(*outcome, strict=True) if outcome else ((), (), ())))
-
-    def processes(self) -> list[int]:
-        return [os.getpid()]
-
-    def disk_bytes(self) -> int:
-        return folder_bytes(self._folder)
-
-    def crash(self) -> None:
-        kill_this_process()
 
     def close(self) -> None:
         self._db.close()

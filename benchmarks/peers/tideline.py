@@ -7,7 +7,6 @@ the workload.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from dataclasses import dataclass
@@ -19,12 +18,11 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.peers.base import Given, Peer
+from benchmarks.peers.base import Given
 from benchmarks.peers.columns import (
+    InProcess,
     answer_array,
     flags,
-    folder_bytes,
-    kill_this_process,
     microseconds,
 )
 
@@ -113,7 +111,7 @@ def answers_of(outcome: Any) -> np.ndarray:
     return answer_array(answers["row"].to_numpy(), *columns)
 
 
-class TidelinePeer(Peer):
+class TidelinePeer(InProcess):
     """A channel of a database in this process."""
 
     name: ClassVar[str] = "tideline"
@@ -145,15 +143,6 @@ class TidelinePeer(Peer):
 
     def deliver(self, count: int) -> list[float]:
         return delivered(self._channel, count)
-
-    def processes(self) -> list[int]:
-        return [os.getpid()]
-
-    def disk_bytes(self) -> int:
-        return folder_bytes(self._folder)
-
-    def crash(self) -> None:
-        kill_this_process()
 
     def close(self) -> None:
         self._database.close()

@@ -23,6 +23,7 @@ Distances are on a sphere, as everywhere in Tideline. Frozen; safe from any thre
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -48,7 +49,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class _Tree(Operations):
+class _Tree(Operations, ABC):
     """What both share: a quad tree over the bounds of the shape, and copies for its leaves."""
 
     subscriptions: int = 1
@@ -83,13 +84,13 @@ class _Tree(Operations):
         at = table.schema.names.index
         return table.set_column(at("place"), "place", places).set_column(at("id"), "id", ids)
 
+    @abstractmethod
     def leaves(self, numbers: Numbers) -> tuple[Numbers, Numbers, Numbers]:
         """Which leaves the operations cover: (index into `numbers`, column, row) of each."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _cells(self, numbers: Numbers) -> tuple[Numbers, Numbers, Numbers]:
         """Level, column and row of the cell of each operation, counted in cells of its level."""
-        raise NotImplementedError
 
     def _leaf(self, lon: Floats, lat: Floats) -> tuple[Numbers, Numbers]:
         """Column and row of the leaf that holds a point; what lies beyond joins the outer ones."""
