@@ -145,7 +145,7 @@ class Channel:
                 engine.store.log.sync_all()  # the first try may not be on disk yet
                 return told
             seq = engine.facts_now[words_at.C_NEXT_SEQ] - 1
-            event = Event(ident.decode(), place, at_us, until_us, seq, raw=text)
+            event = Event(ident.decode(), place, at_us, until_us, seq, text)
             load = self._tell(result, event) if result >> 16 else None
         if engine.store.sync:
             engine.store.log.sync(position)
@@ -169,9 +169,8 @@ class Channel:
         if self._noted is not None:
             packed, self._noted = self._noted, None
             return packed
-        count = result >> 16
         if not result & 256:
-            engine.answers += count
+            engine.answers += result >> 16
             return engine.call.answers(engine.address, side)
         answers = Answers(engine, _ONE, 0, 1)
         codes, refs = (
@@ -706,7 +705,7 @@ class Channel:
 
     def _event(self, row: Row) -> Event:
         return Event(
-            row.id, self.space.decode(*row.place), row.first, row.until, row.seq, raw=row.text
+            row.id, self.space.decode(*row.place), row.first, row.until, row.seq, row.text
         )
 
     def _handle(self, row: Row, past: Callable[[], Sequence[Event]] | None) -> Subscription:

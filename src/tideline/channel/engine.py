@@ -99,6 +99,8 @@ class Call:
 
     def __init__(self) -> None:
         self.state: Words = np.zeros(at.C_WORDS, np.int64)
+        # reads faster than the array itself
+        self.view: memoryview = memoryview(self.state)  # type: ignore[arg-type]
         self.rows: Words = np.zeros(1 << 16, np.int64)
         self._per_row: Words = np.zeros((4, 0), np.int64)
         self._answers(1 << 12)
@@ -175,7 +177,7 @@ class Call:
 
     def answers(self, address: int, side: int) -> bytes:
         """The records that answer the row of a `run_one`, as rows."""
-        while (used := int(self.state[at.C_PACKED_USED])) < 0:
+        while (used := self.view[at.C_PACKED_USED]) < 0:
             self._packed(4 * len(self.packed))
             export.pack_answers(address, side)
         return bytes(self.packed_view[: used * 8])
@@ -202,8 +204,7 @@ class Engine:
         self.facts = self.store.facts
         self.call = Call()
         self.state = self.call.state
-        # reads faster than the array itself
-        self.facts_now: memoryview = memoryview(self.state)  # type: ignore[arg-type]
+        self.facts_now = self.call.view
         # A single call's row stands here, with room before it for the header of its frame.
         framed = np.zeros(_FRAMED_WORDS, np.int64)
         self.own_rows = framed[HEADER_BYTES // 8 :]

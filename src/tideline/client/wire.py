@@ -164,7 +164,7 @@ def event_of(wire: WireEvent) -> Event:
     found, _, late = wire.token.partition(".")
     event = Event(
         wire.id, from_plain(wire.place), time_us(wire.at), time_us(wire.until), int(late or found),
-        raw=bytes(wire.body),
+        bytes(wire.body),
     )  # fmt: skip
     return LateEvent.of(event, int(found)) if late else event
 

@@ -607,6 +607,13 @@ def fetch_entries(e, h1, near, side, last):
 
 
 @jit
+def fetch_chunk(e, chunk, limit):
+    """Begin to load the first words of a chunk."""
+    for at in range(0, limit, 8):
+        prefetch(e[E_HEAP] + 8 * (chunk + at))
+
+
+@jit
 def fetch_id(e, id_hash):
     prefetch(e[E_IDS] + 16 * (id_hash & (e[E_IDS_CAP] - 1)))
 

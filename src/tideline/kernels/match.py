@@ -20,6 +20,7 @@ from tideline.kernels.geo import shapes_meet
 from tideline.kernels.heap import (
     active_of,
     chunk_used,
+    fetch_chunk,
     find_slot,
     find_tomb,
     gather_slots,
@@ -261,6 +262,8 @@ def answer_subscriptions(c, e, h, key, start, tree, count, at, until, now, shape
         chunk = lists[j]
         while chunk > 0:
             o = chunk + CHUNK
+            if h[chunk] & LOW40:
+                fetch_chunk(e, h[chunk] & LOW40, 32)
             for _ in range(chunk_used(h, chunk)):
                 if h[o + SINCE] <= at and at < h[o + UNTIL] and now < h[o + UNTIL]:
                     blob = h[o + SUB_BLOB]

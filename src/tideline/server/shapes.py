@@ -182,7 +182,7 @@ def parse_time(text: str | None, name: str) -> datetime | None:
 
 def event_out(event: Event) -> EventOut:
     """An event as a document; the body goes out as the text it came in as, but on one line."""
-    raw = event._raw
+    raw = event.raw
     if raw and (b"\n" in raw or b"\r" in raw):
         raw = msgspec.json.format(raw, indent=-1)  # a line is a message, in streams
     body: Any = msgspec.Raw(raw) if raw else event.body

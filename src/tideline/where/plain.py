@@ -26,7 +26,7 @@ def plain_json(value: Any, name: str) -> bytes:
         text = _encode(value)
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise InvalidRequest(f"{name} is not JSON: {error}", **{name: value}) from None
-    if b"null" in text and has_nan(value):
+    if text.find(b"null") >= 0 and has_nan(value):  # `in` takes twice as long
         raise InvalidRequest(f"{name} is not JSON: it holds NaN or infinity", **{name: value})
     return text
 
