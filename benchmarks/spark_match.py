@@ -3,8 +3,9 @@
     python benchmarks/spark.py --only match [--size small|full] [--rounds N]
 
 One data set for all (benchmarks/spark_data.py), one file a micro-batch. In a round each engine runs
-by turns in one Spark session of two tasks, after a warm-up on little data; `match` also runs in a
-session of one task, in a process of its own. All answers are compared with those numpy gives.
+by turns in a Spark session of two tasks, after a warm-up on little data; `match` also in one of one
+task. Each session is a process of its own: what an engine leaves in Java's heap slows none of the
+others. All answers are compared with those numpy gives.
 """
 
 from __future__ import annotations
@@ -76,22 +77,18 @@ def _run(spark: SparkSession, name: str, data: Path, out: Path) -> dict[str, Any
 
 
 def one_session(
-    master: str, names: list[str], data: str, warm: str, want: str, out: str
+    master: str, name: str, data: str, warm: str, want: str, out: str
 ) -> dict[str, Any]:
-    """Every engine once in a session of its own process, after a warm-up."""
-    expected = np.load(want)
+    """An engine once in a session of its own process, after a warm-up."""
     folder = Path(out)
-    outcome = {}
     with started(master, folder / "tmp") as spark:
-        for name in names if warm else []:
+        if warm:
             _run(spark, name, Path(warm), folder / "warm")
-        for name in names:
-            line = _run(spark, name, Path(data), folder / "run")
-            got = answer_keys(folder / "run" / "answers")
-            line["answers"] = len(got)
-            line["right"] = bool(np.array_equal(got, expected))
-            outcome[name] = line
-    return outcome
+        line = _run(spark, name, Path(data), folder / "run")
+        got = answer_keys(folder / "run" / "answers")
+        line["answers"] = len(got)
+        line["right"] = bool(np.array_equal(got, np.load(want)))
+    return line
 
 
 def measure(size: str, rounds: int) -> dict[str, Any]:
@@ -109,12 +106,12 @@ def measure(size: str, rounds: int) -> dict[str, Any]:
             spark_data.make(folder / "warm", **(chosen | warm))
         for number in range(rounds):
             turn = [*STREAMS[number % 3 :], *STREAMS[: number % 3], *BATCH]
-            for master, names in (("local[2]", turn), ("local[1]", [MATCH])):
-                for name, line in common.alone(one_session, master, names, *paths).items():
-                    label = name if master == "local[2]" else f"{name}, {master}"
-                    line["rows_per_s"] = data.rows / line["spent_s"]
-                    runs.setdefault(label, []).append(line)
-                    say(f"match round {number + 1}: {label}: {line['rows_per_s']:,.0f} rows/s")
+            for master, name in (*(("local[2]", name) for name in turn), ("local[1]", MATCH)):
+                line = common.alone(one_session, master, name, *paths)
+                label = name if master == "local[2]" else f"{name}, {master}"
+                line["rows_per_s"] = data.rows / line["spent_s"]
+                runs.setdefault(label, []).append(line)
+                say(f"match round {number + 1}: {label}: {line['rows_per_s']:,.0f} rows/s")
     return {
         **chosen,
         "rounds": rounds,
