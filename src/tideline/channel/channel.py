@@ -704,9 +704,7 @@ class Channel:
         return read_rows(self._engine.pack(side, np.array([ref], np.int64)))[0]
 
     def _event(self, row: Row) -> Event:
-        return Event(
-            row.id, self.space.decode(*row.place), row.first, row.until, row.seq, row.text
-        )
+        return Event(row.id, self.space.decode(*row.place), row.first, row.until, row.seq, row.text)
 
     def _handle(self, row: Row, past: Callable[[], Sequence[Event]] | None) -> Subscription:
         condition = parse_text(row.text, delta=True)
