@@ -601,7 +601,11 @@ def fetch_entries(e, h1, near, side, last):
         at = DIR_ENTRY * ((k1 ^ (k1 >> 32)) & mask)
         if not near:
             prefetch(e[E_DIR] + 8 * at)
-        elif table[at] == k1 and table[at + 3 + side] > 0:
+            prefetch(e[E_DIR] + 8 * (at + 3 + side))  # half of the entries stand in two lines
+            continue
+        if table[at] != k1 and table[at + 2] != 0:  # another entry is here: try the next one
+            at = DIR_ENTRY * (((k1 ^ (k1 >> 32)) + 1) & mask)
+        if table[at] == k1 and table[at + 3 + side] > 0:
             prefetch(e[E_HEAP] + 8 * table[at + 3 + side])
             prefetch(e[E_HEAP] + 8 * table[at + 3 + side] + 64)
 
