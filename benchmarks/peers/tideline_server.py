@@ -61,7 +61,6 @@ class TidelineServerPeer(Peer):
     def missing(cls) -> str | None:
         try:
             import starlette  # noqa: F401
-            import urllib3  # noqa: F401
             import uvicorn  # noqa: F401
             import websockets  # noqa: F401
         except ImportError as error:

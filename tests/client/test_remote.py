@@ -92,7 +92,7 @@ def test_connecting_loads_no_kernels() -> None:
 def test_a_missing_extra_says_what_to_install() -> None:
     code = (
         "import sys, tideline\n"
-        "sys.modules['urllib3'] = None\n"
+        "sys.modules['websockets'] = None\n"
         "try:\n    tideline.connect('http://127.0.0.1:1')\n"
         "except tideline.Unavailable as error:\n    print(error)"
     )

@@ -8,12 +8,12 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from certificates import certificate
 from talk import EVENT, ROADS, Api, Talk, as_, refused_socket
 
 import tideline
@@ -158,41 +158,6 @@ def test_every_error_of_the_library_has_a_status(error: Exception, status: int, 
     assert (told.status, told.kind) == (status, kind)
     assert "/f" not in str(told)
     assert refusals.refusal(RuntimeError("x")) is None
-
-
-def certificate(folder: Path) -> tuple[Path, Path]:
-    """A certificate for this machine, signed by itself."""
-    import ipaddress
-
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "tideline test")])
-    now = datetime.now(UTC)
-    names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(names, critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    cert, private = folder / "cert.pem", folder / "key.pem"
-    cert.write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    private.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-    )
-    return cert, private
 
 
 def test_tls(serve: Serve, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@
     subscription.py  a handle: past, take, iteration
     live.py          the WebSocket of all subscriptions; reconnects and resumes (feeds.py)
     http.py          requests, retries;  wire.py JSON;  tables.py Arrow
+    connection.py    one request on a kept connection, a pool of those
 
 Imports point down that list. Nothing here loads the compiled kernels.
 """

@@ -272,7 +272,7 @@ class RemoteChannel:
         """What was written after a position, and the position reached: `Channel.journal`."""
         query = {"kind": kind, "after": after, "upto": upto, "limit": limit}
         answer = self._http.request("GET", *self._path, "journal", query=query)
-        return read_table(answer), answer.headers["Tideline-Position"]
+        return read_table(answer), answer.headers["tideline-position"]
 
     def position(self) -> str:
         """Where the journal ends now: what is written later comes after it."""

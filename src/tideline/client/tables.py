@@ -48,4 +48,4 @@ def read_applied(answer: Any) -> Applied:
         rejected = pa.ipc.open_stream(source).read_all()
     except pa.ArrowInvalid as error:
         raise Unavailable(f"the answer cannot be read: {error}") from None
-    return Applied(answers, rejected, answer.headers.get("Tideline-Repeated") == "true")
+    return Applied(answers, rejected, answer.headers.get("tideline-repeated") == "true")
