@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
+import psutil
 import pyarrow as pa
 
 from benchmarks.peers.base import Given
@@ -33,6 +34,7 @@ __all__ = [
     "answers_of",
     "call",
     "delivered",
+    "memory_of",
     "single",
     "space_of",
 ]
@@ -111,6 +113,14 @@ def answers_of(outcome: Any) -> np.ndarray:
     return answer_array(answers["row"].to_numpy(), *columns)
 
 
+def memory_of(given: Given) -> int:
+    """`memory_mb`, a quarter of the machine's memory unless said otherwise.
+
+    The same as PostgreSQL gets. What fits in it is never sealed because of its size.
+    """
+    return given.memory_mb or psutil.virtual_memory().total // 4 >> 20
+
+
 class TidelinePeer(InProcess):
     """A channel of a database in this process."""
 
@@ -125,8 +135,9 @@ class TidelinePeer(InProcess):
 
         self._folder = given.folder
         self._clock = WorkloadClock()
-        options = {} if given.memory_mb is None else {"memory_mb": given.memory_mb}
-        self._database = tideline.open(given.folder / "db", clock=self._clock, **options)
+        self._database = tideline.open(
+            given.folder / "db", clock=self._clock, memory_mb=memory_of(given)
+        )
         self._channel = self._database.channel(CHANNEL, space=space_of(given))
 
     def prepare(self, operations: pa.RecordBatch) -> Any:

@@ -24,7 +24,16 @@ import pyarrow as pa
 
 from benchmarks.peers.base import Given, Peer
 from benchmarks.peers.columns import folder_bytes
-from benchmarks.peers.tideline import CHANNEL, Single, answers_of, call, delivered, single, space_of
+from benchmarks.peers.tideline import (
+    CHANNEL,
+    Single,
+    answers_of,
+    call,
+    delivered,
+    memory_of,
+    single,
+    space_of,
+)
 
 __all__ = ["TidelineServerPeer"]
 
@@ -76,7 +85,7 @@ class TidelineServerPeer(Peer):
 
         self._folder = given.folder
         self._clock = MappedClock(given.folder / "clock")
-        settings = [str(given.folder), "" if given.memory_mb is None else str(given.memory_mb)]
+        settings = [str(given.folder), str(memory_of(given))]
         path = os.pathsep.join([str(_ROOT / "src"), str(_ROOT), os.environ.get("PYTHONPATH", "")])
         self._server = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.peers.tideline_server", *settings],
@@ -145,14 +154,13 @@ def main(folder: str, memory_mb: str) -> None:
         print(url, flush=True)
         threading.Thread(target=stop, daemon=True).start()
 
-    options: dict[str, Any] = {"memory_mb": int(memory_mb)} if memory_mb else {}
     clock = MappedClock(Path(folder) / "clock")
     many = 1 << 30
     settings = Settings(
         port=0, rate_per_s=1e9, subscriptions_per_user=many, subscriptions_per_connection=many,
         batch_bytes=many,
     )  # fmt: skip
-    with tideline.open(Path(folder) / "db", clock=clock, **options) as database:
+    with tideline.open(Path(folder) / "db", clock=clock, memory_mb=int(memory_mb)) as database:
         serve(database, settings, started=started)
 
 
