@@ -335,13 +335,13 @@ def test_a_head_that_drips_is_not_waited_for_longer_than_the_limit() -> None:
 
 def test_a_body_that_goes_on_coming_is_waited_for_beyond_the_limit() -> None:
     def drip(end: socket.socket) -> None:
-        for _ in range(8):
+        for _ in range(12):
             time.sleep(0.1)
             end.sendall(b"x")
 
-    head = b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\n"
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n"
     with scripted([head, drip]) as server, pool_of(server) as pool:
-        assert ask(pool, within_s=0.6).data == b"x" * 8
+        assert ask(pool, within_s=1.0).data == b"x" * 12
 
 
 def test_a_body_that_stops_coming_is_not_waited_for() -> None:

@@ -32,7 +32,7 @@ from tideline.channel.checks import (
     same_window,
     window,
 )
-from tideline.channel.codec import Row, read_rows, write_row
+from tideline.channel.codec import Row, read_rows, read_subscribers, write_row
 from tideline.channel.engine import Engine
 from tideline.channel.found import Found, in_order
 from tideline.channel.journal import journal, text_of
@@ -158,10 +158,7 @@ class Channel:
             return None
         if self._handles:
             self._deliver(packed, event)
-        return lambda: [
-            Subscriber(row.id, row.user)
-            for row in sorted(read_rows(packed), key=lambda row: row.seq)
-        ]
+        return lambda: read_subscribers(packed)
 
     def _packed(self, result: int, side: int) -> bytes:
         """The records that answer the row just run, as rows; empty when no condition holds."""
@@ -289,7 +286,7 @@ class Channel:
     def _past(self, result: int) -> Callable[[], Sequence[Event]] | None:
         """The events a window has just found, decoded when somebody looks."""
         packed = self._packed(result, words_at.EVENTS)
-        return (lambda: Found(packed, self._event, FOREVER)) if packed else None
+        return (lambda: Found(packed, self.space.decode, FOREVER)) if packed else None
 
     def _repeated_subscription(
         self, place: Place, owner: bytes, condition: Condition, unseen: bool,
@@ -441,7 +438,7 @@ class Channel:
             holds = holding(engine, answers, _ONE, now, condition or parse(None))
             codes = answers.event[holds]
         packed = engine.pack(words_at.EVENTS, engine.call.event_refs[codes])
-        return Found(packed, self._event, before)
+        return Found(packed, self.space.decode, before)
 
     def subscriptions(
         self, user: str | None = None, *, limit: int | None = None, after: str | None = None

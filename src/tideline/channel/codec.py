@@ -8,21 +8,27 @@ end to end.
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tideline.kernels import layout as at
+from tideline.model import Event, Subscriber
 from tideline.space.place import Place
 
-__all__ = ["Row", "read_rows", "write_row"]
+__all__ = ["Row", "read_events", "read_rows", "read_subscribers", "write_row"]
 
 _HEAD = struct.Struct("<7q")
 _SHAPE = struct.Struct("<4d")
+_NO_SHAPE = (0.0, 0.0, 0.0, 0.0)
+_BY_SEQ = attrgetter("seq")
 _LOW16 = 0xFFFF
 _PADS = [b"\0" * (-n & 7) for n in range(8)]
 _LOW32 = 0xFFFFFFFF
+_new = tuple.__new__  # Subscriber(id, user) goes through Python: three times as long
 
 
 class _Layouts(dict[int, struct.Struct]):
@@ -91,7 +97,7 @@ def read_rows(words: NDArray[np.int64] | bytes) -> list[Row]:
         head, seq, made, first, until, lengths, text = _HEAD.unpack_from(data, start)
         shape = text >> 32
         position = start + 56
-        numbers = (0.0, 0.0, 0.0, 0.0)
+        numbers = _NO_SHAPE
         if shape:
             numbers = _SHAPE.unpack_from(data, position)
             position += 32
@@ -110,6 +116,60 @@ def read_rows(words: NDArray[np.int64] | bytes) -> list[Row]:
         )  # fmt: skip
         start += (head >> 32) * 8
     return rows
+
+
+def read_subscribers(packed: bytes) -> list[Subscriber]:
+    """Who stands in packed rows of subscriptions, in order of arrival.
+
+    `read_rows` for callers who want to know whom to tell and no more: a third of the time.
+    """
+    words = memoryview(packed).cast("q")
+    found = []
+    start = 0
+    while start < len(words):
+        lengths = words[start + at.R_LENGTHS]
+        first = (start + (11 if words[start + at.R_TEXT] >> 32 else 7)) * 8
+        first += (lengths & _LOW16) + 7 & -8
+        middle = first + (lengths >> 16 & _LOW16)
+        end = middle + (lengths >> 32 & _LOW16)
+        found.append(
+            (words[start + at.R_SEQ], packed[first:middle].decode(), packed[middle:end].decode())
+        )
+        start += words[start] >> 32
+    found.sort()
+    return [_new(Subscriber, each[1:]) for each in found]
+
+
+def read_events(packed: bytes | memoryview, decode: Callable[..., Any]) -> list[Event]:
+    """The events in packed rows, in order of arrival; `decode` makes a place of its key and shape.
+
+    `read_rows` for callers who want events and no more.
+    """
+    data = bytes(packed)
+    events = []
+    start = 0
+    while start < len(data):
+        head, seq, _, first, until, lengths, text = _HEAD.unpack_from(data, start)
+        shape = text >> 32
+        position = start + 56
+        if shape:
+            numbers = _SHAPE.unpack_from(data, position)
+            position += 32
+        else:
+            numbers = _NO_SHAPE
+        key_end = position + (lengths & _LOW16)
+        id_start = key_end + (-key_end & 7)
+        id_end = id_start + (lengths >> 16 & _LOW16)
+        body = id_end + (lengths >> 32 & _LOW16)
+        events.append(
+            Event(
+                data[id_start:id_end].decode(), decode(data[position:key_end], shape, *numbers),
+                first, until, seq, data[body : body + (text & _LOW32)],
+            )
+        )  # fmt: skip
+        start += (head >> 32) * 8
+    events.sort(key=_BY_SEQ)
+    return events
 
 
 assert at.R_BODY == 7  # the head's seven words

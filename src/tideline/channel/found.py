@@ -8,12 +8,13 @@ if the caller takes pieces. Immutable; safe from any thread.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import overload
+from functools import cached_property
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tideline.channel.codec import Row, read_rows
+from tideline.channel.codec import Row, read_events, read_rows
 from tideline.clock import FOREVER
 from tideline.kernels import layout as at
 from tideline.model import Event
@@ -24,27 +25,32 @@ _PIECE = 256  # rows decoded at a time
 
 
 class Found(Sequence[Event]):
-    """Packed rows of events, in order of arrival, those before `before` only."""
+    """Packed rows of events, in order of arrival, those before `before` only.
+
+    `decode` makes a place of a key and a shape: the channel's space does.
+    """
 
     def __init__(
-        self, packed: NDArray[np.int64] | bytes, event: Callable[[Row], Event], before: int
+        self, packed: NDArray[np.int64] | bytes, decode: Callable[..., Any], before: int
     ) -> None:
         data = packed if isinstance(packed, bytes) else memoryview(packed).cast("B")  # type: ignore[arg-type]
         self._data = memoryview(data)
-        self._event = event
-        self._rows = _places(self._data, -1, before)
+        self._decode = decode
+        self._before = before
+
+    @cached_property
+    def _rows(self) -> list[tuple[int, int, int]]:
+        return _places(self._data, -1, self._before)
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def __iter__(self) -> Iterator[Event]:
         """All of them, decoded in one go."""
-        rows = read_rows(bytes(self._data))
-        if len(rows) != len(self._rows):
-            kept = {seq for seq, _, _ in self._rows}
-            rows = [row for row in rows if row.seq in kept]
-        rows.sort(key=lambda row: row.seq)
-        return map(self._event, rows)
+        events = read_events(self._data, self._decode)
+        if self._before < FOREVER:
+            events = [event for event in events if event.seq < self._before]
+        return iter(events)
 
     @overload
     def __getitem__(self, at: int) -> Event: ...
@@ -57,7 +63,7 @@ class Found(Sequence[Event]):
         return self._decoded(start, limit)
 
     def _decoded(self, start: int, limit: int) -> Event:
-        return self._event(read_rows(bytes(self._data[start:limit]))[0])
+        return read_events(self._data[start:limit], self._decode)[0]
 
 
 def in_order(packed: bytes, after: int) -> Iterator[Row]:
