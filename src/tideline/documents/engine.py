@@ -1,7 +1,8 @@
 """The engine of a collection: generations, components, log and recovery.
 
     write    rows -> log (one frame) -> active generation: primary memory and every index
-    read     active generation, frozen ones, components: always newest first
+    read     active generation, frozen ones, components: always newest first; `get` looks among the
+             records that were read lately before
     seal     a full generation freezes; the worker writes one component a tree; all take its place
              at once (upkeep.py); indexes come and go meanwhile (building.py)
 
@@ -34,6 +35,7 @@ from tideline.documents.generation import Generation
 from tideline.documents.parts import Extract, completed, in_parts
 from tideline.documents.payload import payload_parts, read_payload
 from tideline.documents.policies import POLICIES, policy_of
+from tideline.documents.recent import Recent
 from tideline.documents.scan import Scan
 from tideline.documents.sources import NOTHING, Sources
 from tideline.documents.types import Estimate, Found, Rows
@@ -52,6 +54,7 @@ __all__ = ["KINDS", "POLICIES", "Engine"]
 
 KINDS = ("embedded", "composite", "lazy", "eager")
 _LEAST_BYTES, _MOST_BYTES = 256 << 10, 64 << 20
+_RECENT_BYTES = 4 << 20
 
 
 class Engine:
@@ -78,6 +81,7 @@ class Engine:
         self._generation_bytes = generation_bytes
         self.frozen: list[Generation] = []  # oldest first
         self._spare: list[Records] = []
+        self._recent = Recent(min(_RECENT_BYTES, budget.size_bytes // 64))
         self._closed = False
         self.sources = Sources(self.seed)
         self._policy = self.facts.get("policy", "prefix")
@@ -194,6 +198,7 @@ class Engine:
         position = self.store.log.append_parts(payload_parts(rows, seq))
         with self.lock:
             self.next_seq = seq + rows.count
+            self._recent.forget(rows.keys)
             self.active.add(rows, seq)
         return position
 
@@ -202,9 +207,13 @@ class Engine:
     def get(self, key: bytes) -> bytes | None:
         """The newest version of a record as JSON text, or None."""
         with self.lock:
-            if self._closed:
-                raise Closed("the database was closed")
-            return self.sources.get(key)
+            text = self._recent.texts.get(key)
+            if text is None:
+                self.require_open()
+                text = self.sources.get(key)
+                if text is not None:
+                    self._recent.keep(key, text)
+            return text
 
     def get_many(self, keys: Texts) -> list[bytes | None]:
         """The newest versions of many records, None for each that is not there."""
@@ -374,6 +383,7 @@ class Engine:
         self.upkeep.stop()
         with self.writing, self.lock:
             self._closed = True
+            self._recent.clear()
         self.upkeep.close()
         with contextlib.suppress(TidelineError):  # the log has what the manifest would say
             self.store.commit(self.lock, self.snapshot)
