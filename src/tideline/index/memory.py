@@ -16,7 +16,7 @@ import mmap
 import numpy as np
 from numpy.typing import NDArray
 
-from tideline.kernels import heap
+from tideline.kernels import heap, tables
 from tideline.kernels import layout as at
 
 __all__ = ["Budget", "Memory", "WindowFacts"]
@@ -225,7 +225,7 @@ class Memory:
         for seq, end, limit in zip(seqs.tolist(), ended.tolist(), until.tolist(), strict=True):
             if (self.state[at.E_TOMBS_USED] + 8) * 5 >= self.state[at.E_TOMBS_CAP] * 4:
                 self._rebuild_tombs(now)
-            heap.bury(self.address, seq, end, limit)
+            tables.bury(self.address, seq, end, limit)
 
     def tombs(self) -> dict[int, int]:
         """Cancelled sealed subscriptions: seq -> seq of the cancel."""
@@ -267,9 +267,9 @@ class Memory:
         if cap != state[at.E_DIR_CAP]:
             old, self._dir = self._dir, _zeros(at.DIR_ENTRY * cap)
             state[at.E_DIR], state[at.E_DIR_CAP] = self._dir.ctypes.data, cap
-            heap.rebuild_dir(self.address, old.ctypes.data, len(old) // at.DIR_ENTRY)
+            tables.rebuild_dir(self.address, old.ctypes.data, len(old) // at.DIR_ENTRY)
         else:
-            heap.sweep_dir(self.address)
+            tables.sweep_dir(self.address)
         state[at.E_DIR_FULL] = full
 
     def _rebuild_ids(self) -> None:
@@ -278,16 +278,16 @@ class Memory:
         if cap != state[at.E_IDS_CAP]:
             old, self._ids = self._ids, _zeros(2 * cap)
             state[at.E_IDS], state[at.E_IDS_CAP] = self._ids.ctypes.data, cap
-            heap.rebuild_ids(self.address, old.ctypes.data, len(old) // 2)
+            tables.rebuild_ids(self.address, old.ctypes.data, len(old) // 2)
         else:
-            heap.sweep_ids(self.address)
+            tables.sweep_ids(self.address)
         state[at.E_IDS_FULL] = full
 
     def _rebuild_tombs(self, now: int) -> None:
         cap, _ = _capacity(int(self.state[at.E_TOMBS_USED]) + 16, 0)
         old, self._tombs = self._tombs, np.zeros(4 * cap, np.int64)
         self.state[at.E_TOMBS], self.state[at.E_TOMBS_CAP] = self._tombs.ctypes.data, cap
-        heap.rebuild_tombs(self.address, old.ctypes.data, len(old) // 4, now)
+        tables.rebuild_tombs(self.address, old.ctypes.data, len(old) // 4, now)
 
 
 def _capacity(live: int, used: int) -> tuple[int, int]:

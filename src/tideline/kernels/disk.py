@@ -9,7 +9,6 @@ is open.
 from __future__ import annotations
 
 from tideline.kernels import inline, jit
-from tideline.kernels.heap import find_tomb
 from tideline.kernels.layout import (
     D_EVENT_BY_ID,
     D_EVENT_ID_HASH,
@@ -43,6 +42,7 @@ from tideline.kernels.layout import (
     FOREVER,
     SUBS,
 )
+from tideline.kernels.tables import find_tomb
 from tideline.kernels.text import order, same
 from tideline.kernels.views import octets, words
 

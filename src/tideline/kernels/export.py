@@ -8,7 +8,6 @@ from tideline.kernels.heap import (
     active_of,
     chunk_used,
     engine,
-    find_tomb,
     heap_bytes,
     heap_of,
     next_slot,
@@ -111,6 +110,7 @@ from tideline.kernels.layout import (
 )
 from tideline.kernels.match import SKIPPED, disk_shape, heap_shape
 from tideline.kernels.store import id_hash_of
+from tideline.kernels.tables import find_tomb
 from tideline.kernels.text import copy
 from tideline.kernels.views import doubles, halves, octets, words
 

@@ -22,7 +22,6 @@ from tideline.kernels.heap import (
     chunk_used,
     fetch_chunk,
     find_slot,
-    find_tomb,
     gather_slots,
     heads,
     heap_bytes,
@@ -129,6 +128,7 @@ from tideline.kernels.layout import (
     W_SUBS,
     W_WORDS,
 )
+from tideline.kernels.tables import find_tomb
 from tideline.kernels.text import nodes
 from tideline.kernels.views import doubles, halves, octets, words
 

@@ -11,6 +11,7 @@ in place: the log keeps its bytes but recovery skips it. C_DUPLICATES tells why.
 from __future__ import annotations
 
 from tideline.kernels import jit
+from tideline.kernels.ahead import AHEAD, NEAR, RING, look_ahead, look_closer
 from tideline.kernels.disk import component, place_of
 from tideline.kernels.export import log_ghost, pack_answers
 from tideline.kernels.frames import put_header
@@ -18,15 +19,12 @@ from tideline.kernels.heap import (
     allocate,
     append_record,
     engine,
-    fetch_entries,
-    fetch_id,
     ghost_end,
     has_room,
     heap_of,
     note_ghost,
     pick_window,
     reach_slot,
-    take_tomb_back,
 )
 from tideline.kernels.layout import (
     BLOB_TEXT,
@@ -151,12 +149,11 @@ from tideline.kernels.store import (
     store_subscription,
     user_hash_of,
 )
-from tideline.kernels.text import copy, nodes, step1
+from tideline.kernels.tables import take_tomb_back
+from tideline.kernels.text import copy, nodes
 from tideline.kernels.tombs import cancel, is_cancelled, replay_tomb
 from tideline.kernels.views import doubles, halves, octets, words
 
-AHEAD, NEAR = 8, 3  # rows between the first look at a row, the second, and running it
-RING = 128  # where in the scratch the rows to come are noted
 UNKNOWN = -1  # C_DUPLICATES: a cancel that names nothing
 
 
@@ -268,39 +265,6 @@ def run_one(address, rows_words, fresh):
                 put_header(c[C_ROWS] - 16, rows_words)
                 result |= FRAMED
     return result
-
-
-@jit
-def look_ahead(c, es, ee, row, octet, p, ring, step):
-    """Note the place of a row to come and begin to load what it will look up first."""
-    at = 4 * (step % AHEAD)
-    ring[at] = VOID
-    if p >= c[C_ROWS_WORDS]:
-        return p
-    kind = row[p] & 0xFF
-    if kind == PUBLISH or kind == SUBSCRIBE:
-        _, key, ident, user, text, limit = row_parts(row, p)
-        h1 = es[E_SEED1]
-        for i in range(key, key + (row[p + R_LENGTHS] & LOW16)):
-            h1 = step1(h1, octet[i])
-        ring[at] = kind
-        ring[at + 1] = h1
-        fetch_entries(es, h1, False, SUBS, kind == SUBSCRIBE)
-        fetch_entries(ee, h1, False, EVENTS, kind == PUBLISH)
-        if kind == PUBLISH:
-            fetch_id(ee, id_hash_of(ee, EVENTS, octet, ident, user))
-        else:
-            fetch_id(es, id_hash_of(es, SUBS, octet, ident, user))
-    return p + (row[p] >> 32)
-
-
-@jit
-def look_closer(es, ee, ring, step):
-    """The directory's entries are here by now: begin to load the lists they name."""
-    at = 4 * (step % AHEAD)
-    if ring[at] != VOID:
-        fetch_entries(es, ring[at + 1], True, SUBS, ring[at] == SUBSCRIBE)
-        fetch_entries(ee, ring[at + 1], True, EVENTS, ring[at] == PUBLISH)
 
 
 @jit

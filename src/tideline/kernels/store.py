@@ -23,7 +23,6 @@ from tideline.kernels.heap import (
     note_ghost,
     note_subscription,
     pick_window,
-    put_id,
     reach_slot,
     slot_key_length,
     windows_of,
@@ -75,6 +74,7 @@ from tideline.kernels.layout import (
     USER,
     W_LOG,
 )
+from tideline.kernels.tables import put_id
 from tideline.kernels.text import copy, hash_id, hash_user, nodes, same
 from tideline.kernels.views import words
 

@@ -4,7 +4,7 @@ A subscription in memory that is cancelled (or prolonged: its record ends, anoth
 marked. A component cannot be written to. So of a sealed subscription, and of any whose ghosts may
 lie elsewhere, a *tomb* is left instead: a record with the seq of the subscription and the seq of
 its end, at the same place, and an entry in a table that everybody asks who meets a record that is
-not marked (`heap.find_tomb`).
+not marked (`tables.find_tomb`).
 
 How long a tomb must last: as long as somebody may ask what the subscription was answered with.
 
@@ -16,7 +16,7 @@ Nobody asks a sealed record after that (`match.gather_user`), although it may st
 after its end a subscription leaves no new ghost that is not marked. So when it ends, all its ghosts
 are there to be found, and the tomb gets the latest of these times as its own `until`. It lies in
 the window of that time, is sealed, merged and dropped like any record of that time, and goes from
-the table when that time has come (`heap.rebuild_tombs`).
+the table when that time has come (`tables.rebuild_tombs`).
 
 In the log a tomb has a row of its own after the row of the cancel: by the time it is read, the
 subscription may be gone, and its place with it. A merge that meets a sealed record with a tomb
@@ -36,11 +36,9 @@ from tideline.kernels.heap import (
     append_record,
     chunk_used,
     find_slot,
-    find_tomb,
     heap_bytes,
     note_subscription,
     pick_window,
-    put_tomb,
     reach_slot,
     slot_key_length,
     windows_of,
@@ -104,6 +102,7 @@ from tideline.kernels.layout import (
     W_STATE,
     W_WORDS,
 )
+from tideline.kernels.tables import find_tomb, put_tomb
 from tideline.kernels.text import copy, nodes
 from tideline.kernels.views import octets, words
 

@@ -33,6 +33,7 @@ from tideline.kernels import (
     judge,
     rows,
     seen,
+    tables,
 )
 
 __all__ = ["GROUPS", "compile_all", "ensure", "kernels", "ready"]
@@ -72,12 +73,12 @@ def kernels(group: str | None = None) -> list[tuple[Any, tuple[Any, ...]]]:
         (heap.drop_window, (_I, _I)),
         (heap.linger, (_I, _I, _I)),
         (heap.release, (_I,)),
-        (heap.bury, (_I, _I, _I, _I)),
-        (heap.sweep_dir, (_I,)),
-        (heap.sweep_ids, (_I,)),
-        (heap.rebuild_dir, (_I, _I, _I)),
-        (heap.rebuild_ids, (_I, _I, _I)),
-        (heap.rebuild_tombs, (_I, _I, _I, _I)),
+        (tables.bury, (_I, _I, _I, _I)),
+        (tables.sweep_dir, (_I,)),
+        (tables.sweep_ids, (_I,)),
+        (tables.rebuild_dir, (_I, _I, _I)),
+        (tables.rebuild_ids, (_I, _I, _I)),
+        (tables.rebuild_tombs, (_I, _I, _I, _I)),
         (export.pack_rows, (_I,) * 6),
         (export.pack_answers, (_I, _I)),
         (export.list_records, (_I,) * 7),
