@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,6 @@ def _workloads(data: dict[str, Any]) -> str:
     rows = []
     notes = []
     for name, runs in data.items():
-        ours = runs.get("ours", {}).get("operations_per_s")
         row = [name]
         for who in ("limit", "ours", "peer"):
             run = runs.get(who)
@@ -63,20 +63,26 @@ def _workloads(data: dict[str, Any]) -> str:
         one = runs.get("ours") or runs.get("limit") or runs.get("peer")
         row.append(f"{one['answers_per_operation']:.1f}" if one else "")
         for who, form in (("limit", "{:.0%}"), ("peer", "{:.1f}x")):
-            other = runs.get(who)
-            both = ours and other
-            row.append(form.format(ours / other["operations_per_s"]) if both else "")
+            row.append(
+                form.format(_ratio(runs["ours"], runs[who])) if {"ours", who} <= {*runs} else ""
+            )
         same = runs.get("same_answers")
         row.append("" if same is None else "yes" if same else "**no**")
         rows.append(row)
     head = ["workload", "limit", "ours", "RocksDB", "answers an operation"]
     head += ["of the limit", "to RocksDB", "same answers"]
     text = (
-        "Operations/s, the median of interleaved rounds. The limit is C++ on bare integers; "
+        "Operations/s, the median of interleaved rounds; a ratio is the median of those inside a "
+        "round. The limit is C++ on bare integers; "
         "ours is `Channel.apply` in batches of 10,000 with the log on, from Arrow to Arrow; "
         "RocksDB is `benchmarks/peers/rocks.py`, timed on the operations after the warm-up.\n\n"
     )
     return text + markdown_table(head, rows) + "".join(f"\n{note}\n" for note in notes)
+
+
+def _ratio(one: dict[str, Any], other: dict[str, Any]) -> float:
+    """How many times as fast, inside a round: what the machine does beside is in both."""
+    return statistics.median(a / b for a, b in zip(one["rounds"], other["rounds"], strict=True))
 
 
 def _single(data: dict[str, Any]) -> str:

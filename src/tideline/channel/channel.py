@@ -22,6 +22,8 @@ import pyarrow as pa
 from tideline.channel import batch
 from tideline.channel.answers import Answers, holding
 from tideline.channel.checks import (
+    BODY_LIMIT_BYTES,
+    LIST,
     check_flag,
     check_limit,
     check_text,
@@ -51,6 +53,7 @@ from tideline.model import Applied, ChannelStats, Event, Subscriber, Subscriptio
 from tideline.space import Space
 from tideline.space.place import Place
 from tideline.where import Condition, parse, parse_text
+from tideline.where.plain import plain_json
 
 __all__ = ["Channel"]
 
@@ -108,7 +111,9 @@ class Channel:
         >>> db.close()
         """
         encoded = self.space.encode(place)
-        text = encode_body(body)
+        text = plain_json(body, "body")
+        if len(text) > BODY_LIMIT_BYTES or text[0] == LIST:
+            text = encode_body(body)  # says what is wrong with it, if anything
         ident = self._new_id() if id is None else check_text(id, "id")
         engine = self._engine
         with engine.lock:
@@ -126,11 +131,12 @@ class Channel:
                 raise InvalidRequest(
                     "an event must stay valid after it happens", ttl_s=ttl_s, until=until
                 )
-            earlier: Sequence[Event] = ()
+            earlier: list[Event] = []
             if related:
-                earlier = self._find(
+                found = self._find(
                     encoded, -FOREVER, FOREVER, engine.now(now), flags=words_at.R_SAME
                 )
+                earlier = list(found)
             if self._poller is not None:
                 self._poller.due(engine.now(now))
             words = write_row(
@@ -149,13 +155,18 @@ class Channel:
             load = self._tell(result, event) if result >> 16 else None
         if engine.store.sync:
             engine.store.log.sync(position)
-        return Told(event, load, list(earlier))
+        return Told(event, load, earlier)
 
     def _tell(self, result: int, event: Event) -> Callable[[], list[Subscriber]] | None:
         """Deliver a published event to open handles; returns how to list whom it answered."""
-        packed = self._packed(result, words_at.SUBS)
-        if not packed:
-            return None
+        if result & 256 or self._noted is not None:
+            packed = self._packed(result, words_at.SUBS)
+            if not packed:
+                return None
+        else:  # the short way of `_packed`: every publish comes by
+            engine = self._engine
+            engine.answers += result >> 16
+            packed = engine.call.answers(engine.address, words_at.SUBS)
         if self._handles:
             self._deliver(packed, event)
         return lambda: read_subscribers(packed)

@@ -18,6 +18,7 @@ from tideline.where.plain import plain_json
 __all__ = [
     "BODY_LIMIT_BYTES",
     "ID_LIMIT_BYTES",
+    "LIST",
     "check_flag",
     "check_limit",
     "check_text",
@@ -31,14 +32,14 @@ __all__ = [
 
 BODY_LIMIT_BYTES = 128 << 10
 ID_LIMIT_BYTES = 256
-_LIST = ord("[")
+LIST = ord("[")
 _LAST_US = 250_000_000_000 * 1_000_000  # the year 9892: datetimes end soon after
 
 
 def encode_body(body: Any) -> bytes:
     """A body as JSON text, within the limit."""
     text = plain_json(body, "body")
-    if text[0] == _LIST and isinstance(body, (set, frozenset)):
+    if text[0] == LIST and isinstance(body, (set, frozenset)):
         raise InvalidRequest("body is not JSON: a set has no order", body=body)
     if len(text) > BODY_LIMIT_BYTES:
         raise InvalidRequest("body is too large", size_bytes=len(text), limit=BODY_LIMIT_BYTES)

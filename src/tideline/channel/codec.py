@@ -31,19 +31,10 @@ _LOW32 = 0xFFFFFFFF
 _new = tuple.__new__  # Subscriber(id, user) goes through Python: three times as long
 
 
-class _Layouts(dict[int, struct.Struct]):
-    """By words of text: a whole row as one layout, which fills the text up with zeros."""
-
-    def __init__(self, head: str) -> None:
-        self._head = head
-
-    def __missing__(self, words: int) -> struct.Struct:
-        made = self[words] = struct.Struct(f"<{self._head}{words * 8}s")
-        return made
-
-
-_PLAIN = _Layouts("7q")
-_SHAPED = _Layouts("7q4d")
+_FEW = 64  # words of text for which a layout is ready: a whole row, its text filled up with zeros
+_PLAIN, _SHAPED = (
+    [struct.Struct(f"<{head}{words * 8}s") for words in range(_FEW)] for head in ("7q", "7q4d")
+)
 
 
 class Row(NamedTuple):
@@ -72,13 +63,15 @@ def write_row(
     lengths = len(key) | len(ident) << 16 | len(user) << 32
     if shape:
         size = words + 11
-        _SHAPED[words].pack_into(
+        layout = _SHAPED[words] if words < _FEW else struct.Struct(f"<7q4d{words * 8}s")
+        layout.pack_into(
             buffer, 0, kind | flags << 8 | size << 32, seq, now, first, until, lengths,
             len(text) | shape << 32, place[2], place[3], place[4], place[5], texts,
         )  # fmt: skip
     else:
         size = words + 7
-        _PLAIN[words].pack_into(
+        layout = _PLAIN[words] if words < _FEW else struct.Struct(f"<7q{words * 8}s")
+        layout.pack_into(
             buffer, 0, kind | flags << 8 | size << 32, seq, now, first, until, lengths, len(text),
             texts,
         )  # fmt: skip

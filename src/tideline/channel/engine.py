@@ -109,6 +109,7 @@ class Engine:
         if self.store.is_new:
             self.store.facts = facts
         self.facts = self.store.facts
+        self._append_framed = self.store.log.append_framed
         self.call = Call()
         self.state = self.call.state
         self.facts_now = self.call.view
@@ -259,7 +260,7 @@ class Engine:
                 self._serve(result & 0xFF)
                 result = kernel.run_one(self.address, words, False)
             if result & at.FRAMED and note is None:
-                self.store.log.append_framed(self._own_frame[: words * 8 + HEADER_BYTES])
+                self._append_framed(self._own_frame[: words * 8 + HEADER_BYTES])
                 return result, self.store.log.last if self.store.sync else _LOGGED
             if not result & at.STORED:
                 return result, None
