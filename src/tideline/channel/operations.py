@@ -29,7 +29,6 @@ from tideline.where import parse_text
 __all__ = ["Operations", "read_operations"]
 
 Words = NDArray[np.int64]
-_OPS = pa.array(["publish", "subscribe", "cancel"])
 _KNOWN = frozenset([
     "op", "id", "place", "lon", "lat", "radius_m", "user", "at", "since", "until", "body", "where",
     "unseen",
@@ -99,8 +98,8 @@ def read_operations(
             rejected.setdefault(row, reason)
             kinds[row] = at.VOID
 
-    found = pc.index_in(text_column(table, "op"), value_set=_OPS.cast(pa.large_string()))
-    kinds = pc.fill_null(found, -1).to_numpy(zero_copy_only=False).astype(np.int64) + 1
+    kinds = np.zeros(n, np.int64)
+    encode.kinds_of(*bytes_of(text_column(table, "op")), kinds)
     for row in np.flatnonzero(kinds == 0).tolist():
         given = table["op"][row].as_py()
         rejected[row] = f"op must be publish, subscribe or cancel, not {str(given)[:40]!r}"
@@ -190,6 +189,8 @@ def _texts(table: pa.Table, name: str) -> tuple[Any, NDArray[np.bool_]]:
     if column is None:
         n = table.num_rows
         return pa.nulls(n, pa.large_string()), np.ones(n, np.bool_)
+    if not column.null_count:
+        return column, np.zeros(len(column), np.bool_)
     return column, column.is_null().to_numpy(zero_copy_only=False)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tideline.kernels import jit
 from tideline.kernels.layout import (
+    CANCEL,
     PUBLISH,
     R_AT,
     R_BODY,
@@ -12,9 +13,35 @@ from tideline.kernels.layout import (
     R_SEQ,
     R_TEXT,
     R_UNTIL,
+    SUBSCRIBE,
     VOID,
 )
 from tideline.kernels.views import doubles, octets, put_word, word_at
+
+_PUBLISH, _SUBSCRIBE, _CANCEL = (tuple(op) for op in (b"publish", b"subscribe", b"cancel"))
+
+
+@jit
+def kinds_of(data, offsets, kinds):
+    """What each row is, by its `op`: PUBLISH, SUBSCRIBE, CANCEL, or VOID for anything else."""
+    for i in range(kinds.shape[0]):
+        start = offsets[i]
+        size = offsets[i + 1] - start
+        kinds[i] = VOID
+        if size == 7 and says(data, start, _PUBLISH):
+            kinds[i] = PUBLISH
+        elif size == 9 and says(data, start, _SUBSCRIBE):
+            kinds[i] = SUBSCRIBE
+        elif size == 6 and says(data, start, _CANCEL):
+            kinds[i] = CANCEL
+
+
+@jit
+def says(data, start, text):
+    for j in range(len(text)):
+        if data[start + j] != text[j]:
+            return False
+    return True
 
 
 @jit

@@ -94,6 +94,7 @@ def kernels(group: str | None = None) -> list[tuple[Any, tuple[Any, ...]]]:
         (answers.take_codes, (_I32, _I32, _I32)),
         (columns.measure, (_I, _I, _I, _W)),
         (columns.fill, (_I, _I, _I, _W2, _F2) + (_W, _B) * 4),
+        (encode.kinds_of, (_B, _W, _W)),
         (encode.encode_rows, (_W,) * 5 + (_B, _W, _W, _F2) + (_B, _W) * 4 + (_W, _I, _W)),
         (frames.join_frames, (_I,) * 6),
         (jsontext.check_rows, (_B, _W, _Q1, _Q1)),

@@ -58,11 +58,28 @@ def text_column(table: pa.Table, name: str) -> Any:
         raise InvalidRequest(f"the column {name} must hold text", type=str(kind))
     # large_string first: joined chunks may pass the 2 GiB that 32-bit offsets can reach
     array = _one_array(column.cast(pa.large_string()))
-    try:
-        array.validate(full=True)
-    except pa.ArrowInvalid as error:
-        raise InvalidRequest(f"the column {name} must hold valid UTF-8: {error}") from None
+    if not _is_ascii(array):
+        try:
+            array.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise InvalidRequest(f"the column {name} must hold valid UTF-8: {error}") from None
     return array
+
+
+def _is_ascii(array: Any) -> bool:
+    """Whether there is nothing wrong with an array: most texts are ASCII, and that is quick."""
+    try:
+        array.validate()  # its buffers are as long as they must be
+    except pa.ArrowInvalid:
+        return False
+    _, offset_buffer, data_buffer = array.buffers()
+    if len(array) == 0 or offset_buffer is None or data_buffer is None:
+        return False
+    offsets = np.frombuffer(offset_buffer, np.int64)[array.offset : array.offset + len(array) + 1]
+    first, limit = int(offsets[0]), int(offsets[-1])
+    if not (offsets[1:] >= offsets[:-1]).all() or not 0 <= first <= limit <= data_buffer.size:
+        return False
+    return first == limit or int(np.frombuffer(data_buffer, np.uint8)[first:limit].max()) < 128
 
 
 def number_column(table: pa.Table, name: str) -> tuple[Any, Any] | None:
