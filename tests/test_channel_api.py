@@ -6,6 +6,7 @@ ids given twice are test_ids.py.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -285,3 +286,13 @@ def test_stats_count_what_is_live(layout: str, open_channel: Opener, clock: Manu
     channel.cancel("s")
     stats = channel.stats()
     assert (stats.events, stats.subscriptions) == (1, 0)
+
+
+def test_an_event_can_be_pickled_before_and_after_somebody_looked() -> None:
+    with tideline.open(":memory:") as db:
+        event = db.channel("news").publish("a", {"n": [1]}).event
+        unread = pickle.dumps(event)
+        assert event.body == {"n": [1]}
+        for data in (unread, pickle.dumps(event)):
+            again = pickle.loads(data)
+            assert (again, again.body, again.token) == (event, {"n": [1]}, event.token)

@@ -35,8 +35,6 @@ __all__ = [
     "Told",
 ]
 
-_MISSING: Any = object()
-
 
 class Event(msgspec.Struct, eq=False, gc=False):
     """Something that happened at a place and stays valid for a while.
@@ -55,7 +53,7 @@ class Event(msgspec.Struct, eq=False, gc=False):
     seq: int
     raw: bytes
     """The body as JSON text."""
-    _body: Any = _MISSING
+    _body: Any = msgspec.UNSET
 
     @property
     def at(self) -> datetime:
@@ -72,7 +70,7 @@ class Event(msgspec.Struct, eq=False, gc=False):
     @property
     def body(self) -> Any:
         """What was published."""
-        if self._body is _MISSING:
+        if self._body is msgspec.UNSET:
             self._body = msgspec.json.decode(self.raw)
         return self._body
 
