@@ -198,6 +198,20 @@ def test_the_newest_time_seen_outlives_the_table(between: str, open_channel: Ope
 BAD_ROWS = [
     (tell("x", bad={"op": "explode"}), "op must be"),
     (tell("x", bad={"op": None}), "op"),
+    *(
+        (tell("x", bad={"op": op}), "op must be")
+        for op in (  # of a right length, or nearly
+            "",
+            "publisH",
+            "Publish",
+            "publish ",
+            "subscribd",
+            "xubscribe",
+            "cance",
+            "cancel\0",
+            "cancem",
+        )
+    ),
     (tell("x", bad={"at": None}), "at"),
     (tell("x", bad={"id": ""}), "id"),
     (tell("x", bad={"id": "x" * 257}), "256"),

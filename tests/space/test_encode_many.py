@@ -5,11 +5,12 @@ import math
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tideline.errors import InvalidRequest
 from tideline.space import NONE, Circle, Flat, Grid, Place, QuadTree, Topics
+from tideline.space.columns import text_column
 
 STATE = QuadTree((-79.8, 40.4, -71.8, 45.1), 9)
 ODD = Grid((0, 0, 10, 5), rows=5, cols=10)
@@ -88,6 +89,34 @@ def test_bytes_that_are_no_text_are_refused():
     )
     with pytest.raises(InvalidRequest, match="UTF-8"):
         Flat().encode_many(pa.table({"place": array}), 1)
+
+
+@given(
+    texts=st.lists(st.none() | st.binary(max_size=6) | st.text(max_size=4).map(str.encode)),
+    first=st.integers(0, 3), flip=st.integers(0, 9), by=st.integers(-9, 9),
+)  # fmt: skip
+@example(texts=[b"ab", b"cd"], first=0, flip=1, by=5)
+@example(texts=[b"ab", b"cd"], first=0, flip=1, by=-4)
+@example(texts=[b"ab", b"cd"], first=0, flip=1, by=1)
+def test_a_column_is_taken_exactly_when_arrow_finds_nothing_wrong_with_it(texts, first, flip, by):
+    kind = pa.large_string()
+    array = pa.array(texts, pa.large_binary()).view(kind)
+    if by and 0 < flip < len(texts):  # an offset inside that points elsewhere
+        offsets = np.frombuffer(array.buffers()[1], np.int64)[: len(texts) + 1].copy()
+        offsets[flip] += by
+        buffers = [array.buffers()[0], pa.py_buffer(offsets), array.buffers()[2]]
+        array = pa.Array.from_buffers(kind, len(texts), buffers)
+    array = array[first:]
+    try:
+        array.validate(full=True)
+        wrong = False
+    except pa.ArrowInvalid:
+        wrong = True
+    try:
+        assert text_column(pa.table({"place": array}), "place") is not None
+        assert not wrong
+    except InvalidRequest:
+        assert wrong
 
 
 @pytest.mark.parametrize("space", [Flat(), Topics(), STATE])

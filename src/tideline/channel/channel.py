@@ -24,11 +24,11 @@ from tideline.channel.answers import Answers, holding
 from tideline.channel.checks import (
     BODY_LIMIT_BYTES,
     LIST,
+    check_body,
     check_flag,
     check_limit,
     check_text,
     check_time,
-    encode_body,
     read_cursor,
     same_json,
     same_window,
@@ -113,7 +113,7 @@ class Channel:
         encoded = self.space.encode(place)
         text = plain_json(body, "body")
         if len(text) > BODY_LIMIT_BYTES or text[0] == LIST:
-            text = encode_body(body)  # says what is wrong with it, if anything
+            check_body(body, text)
         ident = self._new_id() if id is None else check_text(id, "id")
         engine = self._engine
         with engine.lock:

@@ -19,6 +19,7 @@ __all__ = [
     "BODY_LIMIT_BYTES",
     "ID_LIMIT_BYTES",
     "LIST",
+    "check_body",
     "check_flag",
     "check_limit",
     "check_text",
@@ -39,11 +40,16 @@ _LAST_US = 250_000_000_000 * 1_000_000  # the year 9892: datetimes end soon afte
 def encode_body(body: Any) -> bytes:
     """A body as JSON text, within the limit."""
     text = plain_json(body, "body")
+    check_body(body, text)
+    return text
+
+
+def check_body(body: Any, text: bytes) -> None:
+    """A body that was encoded: a set, which JSON has not, or one over the limit is refused."""
     if text[0] == LIST and isinstance(body, (set, frozenset)):
         raise InvalidRequest("body is not JSON: a set has no order", body=body)
     if len(text) > BODY_LIMIT_BYTES:
         raise InvalidRequest("body is too large", size_bytes=len(text), limit=BODY_LIMIT_BYTES)
-    return text
 
 
 def same_json(one: bytes, other: bytes) -> bool:
