@@ -72,3 +72,23 @@ def test_numbers_are_short(module: Callable[..., Any]) -> None:
         "0", "0.04", "0.5", "3.1", "13", "999", "1,234", "9,994", "12.3 k", "99.9 k", "123 k",
         "999 k", "1.23 M", "56.7 M",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("told_at", "frame_at"), [(0.5, 1.76e9), (1.76e9, 1.76e9 + 20)])
+def test_a_dot_is_drawn_however_late_the_next_frame_comes(
+    module: Callable[..., Any], told_at: float, frame_at: float
+) -> None:
+    """Told before the server's time was known, or on a machine too busy to draw: it still shows."""
+    steps = module(
+        "drivers",
+        "(m, [then, now]) => { const drivers = new m.Drivers();"
+        " const tell = (id, lon, at) => drivers.tell("
+        "{ id, user: 'ann', unseen: true }, { lon, lat: 42, metres: 100 }, Infinity, at);"
+        " tell('s1', -75, then); const first = [drivers.busy(now), drivers.busy(now)];"
+        " tell('s2', -74.9, now); const moved = [drivers.busy(now + 20), drivers.busy(now + 20)];"
+        " drivers.answer('s2', now + 20, false); const lit = [drivers.busy(now + 30)];"
+        " drivers.end('s2', now + 40); drivers.sweep(now + 40);"
+        " return [...first, ...moved, ...lit, drivers.busy(now + 50), drivers.busy(now + 50)]; }",
+        [told_at, frame_at],
+    )
+    assert steps == [True, False, True, False, True, True, False]

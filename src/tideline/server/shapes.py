@@ -20,7 +20,7 @@ import msgspec
 from tideline.clock import FOREVER, from_us
 from tideline.errors import InvalidRequest
 from tideline.model import Event, SubscriptionInfo, Told
-from tideline.space.plain import to_plain
+from tideline.space.plain import from_plain, to_plain
 
 __all__ = [
     "EventOut",
@@ -73,8 +73,6 @@ class PublishIn(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
     def call(self, channel: Any) -> Told:
         """`Channel.publish` with these fields."""
-        from tideline.space.plain import from_plain
-
         told: Told = channel.publish(
             from_plain(self.place), self.body, id=self.id, at=parse_time(self.at, "at"),
             ttl_s=self.ttl_s, until=parse_time(self.until, "until"), related=self.related,
@@ -97,8 +95,6 @@ class SubscribeIn(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
     def call(self, channel: Any, user: str) -> Any:
         """`Channel.subscribe` with these fields."""
-        from tideline.space.plain import from_plain
-
         return channel.subscribe(
             from_plain(self.place), user=user, id=self.id, since_s=self.since_s,
             since=parse_time(self.since, "since"), until_s=self.until_s,
@@ -193,8 +189,24 @@ def event_out(event: Event) -> EventOut:
 
 
 def event_json(event: Event) -> bytes:
-    """The same, encoded."""
-    return encode(event_out(event))
+    """The same, encoded: put together from its parts, since every delivery needs one.
+
+    >>> event = Event("e1", "I-87", 1_000_000, FOREVER, 7, b'{"lanes": 2}')
+    >>> event_json(event) == encode(event_out(event))
+    True
+    """
+    raw = event.raw
+    if not raw or b"\n" in raw or b"\r" in raw:
+        return encode(event_out(event))
+    until = time_text(event.until_us)
+    return b'{"id":%b,"place":%b,"at":"%b","until":%b,"body":%b,"token":"%b"}' % (
+        encode(event.id),
+        encode(to_plain(event.place)),
+        (time_text(event.at_us) or "").encode(),
+        b"null" if until is None else b'"%b"' % until.encode(),
+        raw,
+        event.token.encode(),
+    )
 
 
 def told_out(told: Told, user: str | None) -> Published:

@@ -24,7 +24,8 @@ export class Drivers {
     this.ids = []; // slot -> its subscriptions, oldest first
     this.byUser = new Map();
     this.bySubscription = new Map();
-    this.moving = 0; // seconds until which some dot glides
+    this.moving = 0; // seconds until which some dot glides or is lit
+    this.changed = false; // since the last frame
     this.#grow(8192);
   }
 
@@ -39,6 +40,7 @@ export class Drivers {
     this.bySubscription.set(subscription.id, slot);
     this.until[slot] = until;
     this.metres[slot] = place.metres;
+    this.changed = true;
     return slot;
   }
 
@@ -46,7 +48,11 @@ export class Drivers {
   answer(id, now, past) {
     const slot = this.bySubscription.get(id);
     if (slot === undefined) return -1;
-    if (!past) this.told[slot] = now + TOLD_S;
+    if (!past) {
+      this.told[slot] = now + TOLD_S;
+      this.moving = Math.max(this.moving, this.told[slot]);
+      this.changed = true;
+    }
     return slot;
   }
 
@@ -55,7 +61,6 @@ export class Drivers {
     const slot = this.bySubscription.get(id);
     if (slot === undefined || this.ids[slot].at(-1) !== id) return;
     this.until[slot] = Math.min(this.until[slot], now - LINGER_S);
-    this.moving = Math.max(this.moving, now + 1);
   }
 
   /** Where a dot is now; kept in lonNow and latNow. */
@@ -75,7 +80,7 @@ export class Drivers {
       this.ids[slot] = [];
       this.free.push(slot);
       this.count -= 1;
-      this.swept = true; // there is one less to draw
+      this.changed = true; // there is one less to draw
     }
   }
 
@@ -85,11 +90,13 @@ export class Drivers {
     this.free = [];
   }
 
-  /** Whether dots have to be drawn again for this moment. */
+  /** Whether dots have to be drawn again for this moment: some glide, or something changed since the last
+   *  look, however long ago that was. Frames can be far apart, and the clock jumps when the server is first
+   *  heard, so a span of time alone would let a dot be told and never drawn. */
   busy(now) {
-    const swept = this.swept;
-    this.swept = false;
-    return swept || (this.count > 0 && now < this.moving);
+    const changed = this.changed;
+    this.changed = false;
+    return changed || (this.count > 0 && now < this.moving);
   }
 
   /** All dots, in device pixels; those just told lie above the others, in the colour of answers. A dot is a
@@ -166,7 +173,6 @@ export class Drivers {
     this.takes[slot] = 1;
     this.told[slot] = 0;
     this.count += 1;
-    this.moving = Math.max(this.moving, now + 0.1);
     return slot;
   }
 
