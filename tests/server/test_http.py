@@ -108,6 +108,28 @@ def test_many_events_land_or_are_refused_one_by_one(api: Api, path: str, channel
     assert len(channel.find("a")) == 5
 
 
+def test_a_badly_shaped_event_refuses_no_other(api: Api, path: str, channel: Any) -> None:
+    good = {"place": "x", "body": 1, "ttl_s": 60}
+    shapes = [good, {"place": "y"}, good, 17, None, [], {**good, "colour": 1}, {**good, "id": 5}]
+    shapes.append(good)
+    answer = api.post(f"{path}/events", {"events": shapes})
+    assert answer.status == 200
+    results = answer.json["results"]
+    assert [n for n, result in enumerate(results) if "event" in result] == [0, 2, 8]
+    refused = [result["error"] for result in results if "error" in result]
+    assert {error["kind"] for error in refused} == {"InvalidRequest"}
+    assert "missing required field `body`" in refused[0]["message"]
+    assert "unknown field `colour`" in refused[4]["message"]
+    assert channel.stats().events == 3
+    # A text that is not UTF-8 is wrong with that one event too; what is no JSON is no list.
+    data = b'{"events": [{"place": "x", "body": "\xff"}, {"place": "x", "body": 2}]}'
+    results = api.post(f"{path}/events", data=data).json["results"]
+    assert ["error" in result for result in results] == [True, False]
+    for wrong in (b'{"events": [{"place": "x", "body": 3}, {]}', b'{"events": {}}'):
+        assert api.post(f"{path}/events", data=wrong).error == (400, "InvalidRequest")
+    assert channel.stats().events == 4
+
+
 def test_find(api: Api, path: str, channel: Any) -> None:
     for n in range(4):
         channel.publish(f"a/{n}", {"n": n}, id=f"e{n}", ttl_s=60)
@@ -209,7 +231,7 @@ BAD_EVENTS: list[Any] = [
     {"place": "a", "body": 1, "ttl_s": 5, "until": "2990-01-01"}, {"place": "", "body": 1},
     {"place": "a", "body": 1, "at": 5}, {"place": "a", "body": 1, "id": ""},
     {"place": "a", "body": 1, "id": "x" * 257}, {"place": "a", "body": 1, "related": 1},
-    {"place": "a", "body": "x" * 140_000}, {"events": {}}, {"events": [1]}, [], "event", None, 7,
+    {"place": "a", "body": "x" * 140_000}, {"events": {}}, {"events": 1}, [], "event", None, 7,
 ]  # fmt: skip
 
 

@@ -55,10 +55,16 @@ class ChannelOut(msgspec.Struct):
     stats: dict[str, int]
 
 
-class EventsIn(msgspec.Struct, forbid_unknown_fields=True):
-    """Many events; each is stored or refused by itself."""
+_Event = Annotated[
+    msgspec.Raw,
+    msgspec.Meta(extra_json_schema={"$ref": "#/components/schemas/PublishIn"}),
+]
 
-    events: list[PublishIn]
+
+class EventsIn(msgspec.Struct, forbid_unknown_fields=True):
+    """Many events; each is read, stored or refused by itself."""
+
+    events: list[_Event]
 
 
 _Result = Annotated[
@@ -78,6 +84,9 @@ class Results(msgspec.Struct):
     """What came of many events, in their order: an answer or an error each."""
 
     results: list[_Result]
+
+
+_decode_event = msgspec.json.Decoder(PublishIn).decode
 
 
 class Found(msgspec.Struct):
@@ -216,14 +225,22 @@ async def publish(call: Call) -> Any:
 
 def _publish_many(channel: Any, body: EventsIn, user: str | None) -> dict[str, Any]:
     results: list[Any] = []
-    for event in body.events:
+    for raw in body.events:
         try:
-            results.append(told_out(event.call(channel), user))
+            results.append(told_out(_event(raw).call(channel), user))
         except TidelineError as error:
             told = refusal(error)
             assert told is not None
             results.append(error_body(told))
     return {"results": results}
+
+
+def _event(raw: msgspec.Raw) -> PublishIn:
+    """One of many events, as it was sent."""
+    try:
+        return _decode_event(raw)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise InvalidRequest(f"not an event: {error}") from None
 
 
 async def find(call: Call) -> dict[str, Any]:
