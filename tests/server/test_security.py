@@ -117,6 +117,28 @@ def test_users_see_and_end_only_their_own_subscriptions(guarded: dict[str, Any])
     assert {info.id for info in channel.subscriptions()} == {"hers", "his"}
 
 
+def test_related_events_are_told_only_to_whoever_may_read(guarded: dict[str, Any]) -> None:
+    channel = guarded["database"].channel("roads")
+    channel.publish("a", {"a": "secret"}, id="before", ttl_s=600)
+    publisher, service = as_(guarded, "publisher"), as_(guarded, "service")
+    asked = {**EVENT, "related": True}
+    refused = publisher.post(f"{ROADS}/events", asked)
+    assert refused.error == (403, "Forbidden")
+    assert "'read'" in refused.json["error"]["message"]
+    with Talk(guarded["url"], token=guarded["publisher"]) as talk:
+        talk.say(do="publish", tag=1, channel="roads", **asked)
+        assert talk.hear()["error"]["kind"] == "Forbidden"
+    assert channel.stats().events == 1
+    # Of many, those that ask for it are refused, each by itself.
+    many = publisher.post(f"{ROADS}/events", {"events": [EVENT, asked, EVENT]}).json["results"]
+    assert [result.get("error", {}).get("kind") for result in many] == [None, "Forbidden", None]
+    assert channel.stats().events == 3
+    assert len(service.post(f"{ROADS}/events", asked).json["related"]) == 3
+    with Talk(guarded["url"], token=guarded["service"]) as talk:
+        talk.say(do="publish", tag=1, channel="roads", **asked)
+        assert len(talk.hear()["told"]["related"]) == 4
+
+
 def test_tables_show_a_user_their_own_rows(guarded: dict[str, Any]) -> None:
     ann, bob = as_(guarded, "ann"), as_(guarded, "bob")
     for api, id in ((ann, "hers"), (bob, "his")):

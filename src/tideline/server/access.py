@@ -2,7 +2,7 @@
 
     scope      allows
     read       channels, find, scan, journal, watch, metrics
-    publish    publish, apply
+    publish    publish (with read: and be told of related events), apply
     subscribe  subscribe, cancel, prolong, streams
     admin      all of these; making and dropping channels, backup
 
@@ -56,6 +56,11 @@ class Caller:
         """Refuse unless it is."""
         if not self.may(scope, channel):
             raise Refused(403, "Forbidden", f"the token lacks the scope {scope!r} here")
+
+    def need_related(self, asked: bool, channel: str) -> None:
+        """Refuse to tell of earlier events whoever may not read."""
+        if asked:
+            self.need("read", channel)
 
     def acting_for(self, user: str | None) -> str:
         """The user a new subscription is for."""

@@ -8,8 +8,9 @@ from typing import Annotated, Any
 import msgspec
 
 from tideline.errors import Closed, InvalidRequest, TidelineError
+from tideline.server.access import Caller
 from tideline.server.ops import ANY, Call, Op, Reply
-from tideline.server.refusals import error_body, refusal
+from tideline.server.refusals import Refused, error_body, refusal
 from tideline.server.shapes import (
     EventOut,
     Id,
@@ -217,18 +218,21 @@ async def drop_channel(call: Call) -> Reply:
 async def publish(call: Call) -> Any:
     if isinstance(call.body, EventsIn):
         call.hub.limits.spend(call.caller, len(call.body.events) / 100)
-        return await call.hub.in_thread(_publish_many, call.channel, call.body, call.caller.user)
+        return await call.hub.in_thread(_publish_many, call.channel, call.body, call.caller)
+    call.caller.need_related(call.body.related, call.channel.name)
     told = await call.hub.write(call.body.call, call.channel)
     event = call.hub.wires(call.channel, "live").text_of(told.event)
     return Reply(data=told_json(told, event, call.caller.user) + b"\n")
 
 
-def _publish_many(channel: Any, body: EventsIn, user: str | None) -> dict[str, Any]:
+def _publish_many(channel: Any, body: EventsIn, caller: Caller) -> dict[str, Any]:
     results: list[Any] = []
     for raw in body.events:
         try:
-            results.append(told_out(_event(raw).call(channel), user))
-        except TidelineError as error:
+            event = _event(raw)
+            caller.need_related(event.related, channel.name)
+            results.append(told_out(event.call(channel), caller.user))
+        except (TidelineError, Refused) as error:
             told = refusal(error)
             assert told is not None
             results.append(error_body(told))

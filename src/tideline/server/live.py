@@ -143,6 +143,7 @@ class Live(Socket):
 
     async def _publish(self, request: Publish) -> None:
         self.caller.need("publish", request.channel)
+        self.caller.need_related(request.related, request.channel)
         channel = self._hub.channel(request.channel)
         told = await self._hub.write(request.call, channel)
         event = self._hub.wires(channel, "live").text_of(told.event)
