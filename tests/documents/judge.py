@@ -106,6 +106,11 @@ class ModelEngine:
     def get_many(self, keys: Texts) -> list[bytes | None]:
         return [self.get(key) for key in keys.to_list()]
 
+    def fetch(self, keys: Texts) -> Found:
+        self._open()
+        there = [key for key in keys.to_list() if key in self.records]
+        return _found([(self.records[key][0], key, self.records[key][1]) for key in there])
+
     def lookup(
         self, field: str, low: bytes, high: bytes, k: int | None = None, *,
         low_open: bool = False, high_open: bool = False, filter: Any = None,

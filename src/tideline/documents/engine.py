@@ -221,6 +221,15 @@ class Engine:
             self.require_open()
             return self.sources.get_many(keys)
 
+    def fetch(self, keys: Texts) -> Found:
+        """The newest versions of records with their seqs, in the order of the keys.
+
+        Those that are not there are left out.
+        """
+        with self.lock:
+            self.require_open()
+            return self.sources.fetch(keys)
+
     def lookup(
         self, field: str, low: bytes, high: bytes, k: int | None = None, *,
         low_open: bool = False, high_open: bool = False,

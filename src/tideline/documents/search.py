@@ -25,6 +25,7 @@ import pyarrow as pa
 
 from tideline.documents.plan import Plan, Way
 from tideline.documents.types import Found
+from tideline.index.texts import Texts
 from tideline.where.batch import matching
 from tideline.where.order import sort_keys
 from tideline.where.parse import Condition
@@ -145,7 +146,7 @@ class Search:
     def _batches(self, plan: Plan) -> Iterator[list[Hit]]:
         """What meets the condition, each document once."""
         if len(plan.ways) == 1:
-            for found in self._way(plan.ways[0]):
+            for found in self._way(plan.ways[0], alone=True):
                 self.done.looked_at += len(found)
                 yield found if plan.exact else self._holding(found)
             return
@@ -156,13 +157,15 @@ class Search:
         self.done.looked_at += len(seen)
         yield self._holding(list(seen.items()))
 
-    def _way(self, way: Way) -> Iterator[list[Hit]]:
+    def _way(self, way: Way, *, alone: bool = False) -> Iterator[list[Hit]]:
         if way.kind == "scan":
             yield from map(_hits, self._engine.scan(filter=way.filter))
-        elif way.kind == "key" and len(way.ranges) == 1:
+        elif way.kind == "key" and alone and len(way.ranges) == 1:
             text = self._engine.get(way.ranges[0].low)
-            yield [] if text is None else [(0, text)]
-        elif way.kind in ("key", "keys"):
+            yield [] if text is None else [(0, text)]  # one at most: its number decides nothing
+        elif way.kind == "key":
+            yield _hits(self._engine.fetch(Texts.of([one.low for one in way.ranges])))
+        elif way.kind == "keys":
             for one in way.ranges:
                 # One byte more: whether the end belongs to a scan is all one, it is tested again.
                 found = self._engine.scan(one.low, one.high + b"\0", filter=way.filter)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from tideline.documents.generation import Generation
 from tideline.documents.types import Estimate, Found
 from tideline.index.entryview import View
-from tideline.index.sorted import SortedReader, gather
+from tideline.index.sorted import Gathered, SortedReader, gather
 from tideline.index.texts import Texts
 from tideline.kernels.documents import layout as at
 from tideline.kernels.documents import lookup, newest, records, search
@@ -109,14 +109,23 @@ class Sources:
 
     def get_many(self, keys: Texts) -> list[bytes | None]:
         """The newest versions of many records, None for each that is not there."""
+        there, made = self._find(keys)
+        out: list[bytes | None] = [None] * keys.count
+        for place, doc in zip(there.tolist(), made.docs.to_list(), strict=True):
+            out[place] = doc
+        return out
+
+    def fetch(self, keys: Texts) -> Found:
+        """The newest versions of many records, without those that are not there."""
+        _, made = self._find(keys)
+        return Found(made.seqs, made.docs.to_list(), made.keys.to_list())
+
+    def _find(self, keys: Texts) -> tuple[Words, Gathered]:
+        """Which keys have a record, and the records."""
         places, rows = np.empty((2, keys.count), np.int64)
         records.find_many(self._address, *keys.addresses, places, rows)
         there = np.flatnonzero(places >= 0)
-        docs = gather(self._table, places[there], rows[there]).docs.to_list()
-        out: list[bytes | None] = [None] * keys.count
-        for place, doc in zip(there.tolist(), docs, strict=True):
-            out[place] = doc
-        return out
+        return there, gather(self._table, places[there], rows[there])
 
     # ---- by index --------------------------------------------------------------------------
 
