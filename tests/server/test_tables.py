@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from talk import Api
+from talk import ROADS, Api, as_
 
 from tideline.errors import InvalidRequest
 from tideline.server.tables import read_stream
@@ -154,3 +154,13 @@ def test_a_damaged_stream_is_refused_or_read_never_worse() -> None:
             except InvalidRequest:
                 outcomes.add("refused")
     assert outcomes == {"table", "refused"}
+
+
+def test_a_column_that_comes_twice_is_refused(guarded: dict[str, Any]) -> None:
+    table = operations().append_column("op", pa.array(["subscribe"] * 3))
+    table = table.append_column("at", table["at"])
+    for path in ("apply", "staged?job=j"):
+        refused = as_(guarded, "publisher").post(f"{ROADS}/{path}", data=stream_of(table))
+        assert refused.error == (400, "InvalidRequest")
+        assert "['op', 'at']" in refused.json["error"]["message"]
+    assert guarded["database"].channel("roads").stats().events == 0

@@ -13,6 +13,7 @@ compressed ones are refused, because a small one may hide a large one.
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from typing import Annotated, Any
 
 import msgspec
@@ -86,6 +87,9 @@ def read_stream(data: bytes) -> pa.Table:
         raise InvalidRequest(f"the body is not an Arrow stream: {error}") from None
     if table.num_rows > len(data):  # columns without bytes may claim any number of rows
         raise InvalidRequest("the stream claims more rows than it holds", rows=table.num_rows)
+    repeated = [name for name, count in Counter(table.column_names).items() if count > 1]
+    if repeated:
+        raise InvalidRequest("the stream has a column twice", columns=repeated)
     return table
 
 
