@@ -70,21 +70,27 @@ class Building:
                 raise Conflict("there is an index on this field", field=field)
             if not engine.active.is_empty:
                 engine.upkeep.freeze()  # if that fails, nothing has changed
-            with engine.lock:
-                engine.indexes = {**engine.indexes, field: kind}
-                engine.building = [*engine.building, field]
-                if kind != "embedded":
-                    index = engine.alone[field] = engine.new_index(field, kind)
-                    engine.store.attach(index.tree, 0)
-                job = self._jobs[field] = _Job(field, engine.next_seq, progress)
-                engine.begin_generation()
-        try:
-            engine.upkeep.commit()
-        except BaseException:
-            with engine.writing:
+            try:
+                job = self._begin(field, kind, progress)
+                engine.upkeep.commit()
+            except BaseException:  # nothing was written meanwhile
                 self._remove(field)
-            raise
+                raise
         engine.upkeep.submit(lambda: self._run(job))
+
+    def _begin(self, field: str, kind: str, progress: Progress | None) -> _Job:
+        """An index without entries, for what is written from now on."""
+        engine = self._engine
+        with engine.lock:
+            if kind != "embedded":
+                index = engine.new_index(field, kind)
+                engine.store.attach(index.tree, 0)
+                engine.alone[field] = index
+            engine.indexes = {**engine.indexes, field: kind}
+            engine.building = [*engine.building, field]
+            job = self._jobs[field] = _Job(field, engine.next_seq, progress)
+            engine.begin_generation()
+        return job
 
     def drop(self, field: str) -> None:
         """Forget an index."""
@@ -98,7 +104,7 @@ class Building:
 
     def _remove(self, field: str) -> None:
         engine = self._engine
-        embedded = engine.indexes[field] == "embedded"
+        embedded = engine.indexes.get(field) == "embedded"
         if embedded and not engine.active.is_empty:
             engine.upkeep.freeze()  # its values are in the memory; if that fails, nothing changed
         with engine.lock:

@@ -61,7 +61,7 @@ class Store:
             self.first_log: int = document["first_log"]
             self.kept_log: int = document.get("kept_log", self.first_log)
             self._next_component: int = document["next_component"]
-            self._infos: dict[str, list[ComponentInfo]] = {
+            self._infos: dict[str, list[ComponentInfo]] = {  # of trees that nobody attached yet
                 name: [ComponentInfo.from_json(item) for item in items]
                 for name, items in document["trees"].items()
             }
@@ -85,8 +85,12 @@ class Store:
         )
 
     def attach(self, tree: Tree[Any], now: int) -> None:
-        """Load what the manifest says of a tree and keep its components from now on."""
-        tree.load(self._infos.get(tree.name, []), now)
+        """Load what the manifest said of a tree and keep its components from now on.
+
+        What it said at opening counts once: a tree that was detached has nothing when one of
+        its name comes again.
+        """
+        tree.load(self._infos.pop(tree.name, []), now)
         self.trees.append(tree)
 
     def next_component(self) -> int:
