@@ -116,6 +116,27 @@ def test_subscriptions_of_a_user_are_limited(serve: Serve, tmp_path: Path) -> No
     assert len(database.channel("roads").subscriptions(user="u")) == 3
 
 
+def test_a_subscribe_is_repeated_safely_at_the_limit(serve: Serve) -> None:
+    database, url = serve(subscriptions_per_user=2)
+    channel = database.channel("roads")
+    api = Api(url)
+    there = f"{ROADS}/subscriptions"
+    asked = [{"place": "a", "user": "u", "id": id, "until_s": 600} for id in ("s1", "s2", "s3")]
+    assert [api.post(there, one).status for one in asked] == [201, 201, 429]
+    again = api.post(there, asked[0])
+    assert (again.status, again.json["duplicate"]) == (200, True)
+    assert api.post(there, {**asked[0], "place": "b"}).error == (409, "Conflict")
+    with Talk(url) as talk:
+        talk.say(do="subscribe", tag=1, channel="roads", **asked[1])
+        assert talk.hear()["subscribed"]["duplicate"] is True
+        talk.say(do="subscribe", tag=2, channel="roads", **asked[2])
+        assert talk.hear_until("error")[-1]["error"]["kind"] == "TooMany"
+    # The repeated ones were not counted again.
+    assert api.delete(f"{there}/s1").status == 200
+    assert [api.post(there, asked[2]).status, api.post(there, asked[0]).status] == [201, 429]
+    assert channel.stats().subscriptions == 2
+
+
 def test_what_cannot_be_read_counts_against_the_rate(serve: Serve) -> None:
     _, url = serve(rate_per_s=20)
     with Talk(url) as talk:

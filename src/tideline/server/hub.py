@@ -20,6 +20,7 @@ from tideline.server.logs import log
 from tideline.server.metrics import Metrics
 from tideline.server.outbox import Wires
 from tideline.server.quotas import Quotas
+from tideline.server.refusals import Refused
 from tideline.server.settings import Settings, is_loopback
 from tideline.server.shapes import parse_time
 
@@ -143,7 +144,11 @@ class Hub:
     async def subscribe(self, request: Any, channel: Any, user: str) -> Any:
         """Make a subscription; its handle."""
         quotas = self._quotas_of(channel)
-        quotas.check(user, self.db.clock.now())
+        try:
+            quotas.check(user, self.db.clock.now())
+        except Refused:  # one that is there already takes no more room: the store says what it is
+            if not _is_there(channel, request.id):
+                raise
         handle = await self.write(request.call, channel, user)
         if not handle.duplicate and channel.layout != "poll":
             quotas.add(user, handle.until_us)
@@ -188,6 +193,16 @@ class Hub:
         if self.waits_for_disk:
             return await self.in_thread(call, *arguments)
         return call(*arguments)
+
+
+def _is_there(channel: Any, id: str | None) -> bool:
+    if id is None:
+        return False
+    try:
+        channel.subscription(id)
+    except NotFound:
+        return False
+    return True
 
 
 def live_message(text: bytes, kind: bytes, token: bytes) -> bytes:
