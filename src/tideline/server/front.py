@@ -93,8 +93,10 @@ class Path:
                 status = 200
                 await answer(scope, receive, send)
         except asyncio.CancelledError:
-            status = 499
-            raise
+            if not self._hub.stopping:
+                status = 499
+                raise
+            status = await self._refuse(send, _stopping())  # it took longer than a stop waits
         except OSError:
             status = 499  # the client went away
         except Exception as error:
@@ -102,12 +104,7 @@ class Path:
             if told is None:
                 log("bug", level=logging.ERROR, error=error, method=method, path=self._path)
                 told = Refused(500, "Bug", "this is a bug of the server: tell the operator")
-            status = told.status
-            reply = Reply(error_body(told), status, headers=told.headers)
-            try:
-                await self._send(send, reply)
-            except (OSError, RuntimeError):
-                status = 499  # it had begun to answer, or the client went away
+            status = await self._refuse(send, told)
         finally:
             self._hub.metrics.requests[method, self._path, status] += 1
             level = logging.DEBUG if status < 400 else logging.INFO
@@ -154,7 +151,7 @@ class Path:
             raise InvalidRequest("this takes no query", given=sorted(query))
         if op.takes:
             most = hub.settings.batch_bytes if op.large else hub.settings.body_bytes
-            data = await _body_of(scope, receive, most, hub.settings.read_timeout_s)
+            data = await _body_of(scope, receive, most, hub)
             call.body = data if op.takes == ARROW else self._decode(op, data)
         return call
 
@@ -169,6 +166,14 @@ class Path:
         # What it was meant to be is the one in which something is wrong further inside.
         reason = max(reasons, key=lambda text: text.count("$"))
         raise InvalidRequest(f"the body is not what is taken here: {reason}")
+
+    async def _refuse(self, send: Any, told: Refused) -> int:
+        """Say what is wrong; returns the status that was sent."""
+        try:
+            await self._send(send, Reply(error_body(told), told.status, headers=told.headers))
+        except (OSError, RuntimeError):
+            return 499  # it had begun to answer, or the client went away
+        return told.status
 
     async def _send(self, send: Any, reply: Reply) -> None:
         content = reply.content
@@ -196,16 +201,17 @@ def query_of(scope: Any) -> dict[str, str]:
     return query
 
 
-async def _body_of(scope: Any, receive: Any, most: int, timeout_s: float) -> bytes:
-    """The body of a request, never more than is taken here."""
+async def _body_of(scope: Any, receive: Any, most: int, hub: Hub) -> bytes:
+    """The body of a request, never more than is taken here; a stop waits for no more of it."""
     too_large = Refused(413, "TooLarge", f"the body is over {most} bytes")
     length = header_of(scope, b"content-length")
     if length is not None and length.isdigit() and int(length) > most:
         raise too_large
     parts: list[bytes] = []
     size = 0
+    timeout_s = hub.settings.read_timeout_s
     try:
-        async with asyncio.timeout(timeout_s):
+        async with hub.arriving(timeout_s):
             while True:
                 message = await receive()
                 if message["type"] == "http.disconnect":
@@ -219,7 +225,13 @@ async def _body_of(scope: Any, receive: Any, most: int, timeout_s: float) -> byt
                 if not message.get("more_body", False):
                     return parts[0] if len(parts) == 1 else b"".join(parts)
     except TimeoutError:
+        if hub.stopping:
+            raise _stopping() from None
         raise Refused(408, "TooSlow", f"the body did not arrive within {timeout_s:g} s") from None
+
+
+def _stopping() -> Refused:
+    return Refused(503, "Unavailable", "the server is stopping", connection="close")
 
 
 def refusal_reply(refused: Refused) -> tuple[int, list[tuple[bytes, bytes]], bytes]:

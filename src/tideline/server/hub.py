@@ -6,9 +6,10 @@ Everything here lives on the server's event loop, except where a docstring says 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar
 
@@ -60,6 +61,7 @@ class Hub:
         self.metrics = Metrics()
         self.connections: set[Connection] = set()
         self.stopping = False
+        self._arriving: set[asyncio.Timeout] = set()
         self._wires: weakref.WeakKeyDictionary[Any, dict[str, Wires]] = weakref.WeakKeyDictionary()
         self.watches: dict[Any, Any] = {}  # by channel, see watch.py
         self._quotas: weakref.WeakKeyDictionary[Any, Quotas] = weakref.WeakKeyDictionary()
@@ -83,11 +85,23 @@ class Hub:
     async def stop(self) -> None:
         """End: whoever is connected gets what waits for them, then a close."""
         self.stopping = True
+        for arriving in self._arriving:
+            arriving.reschedule(0.0)
         for connection in list(self.connections):
             connection.hang_up(1012, "the server stops: reconnect and resume")
         limit = time.monotonic() + self.settings.stop_s
         while self.connections and time.monotonic() < limit:
             await asyncio.sleep(0.01)
+
+    @contextlib.asynccontextmanager
+    async def arriving(self, timeout_s: float) -> AsyncIterator[None]:
+        """The time that something may take to arrive: `TimeoutError` after it, or at a stop."""
+        async with asyncio.timeout(0.0 if self.stopping else timeout_s) as timeout:
+            self._arriving.add(timeout)
+            try:
+                yield
+            finally:
+                self._arriving.discard(timeout)
 
     async def close(self) -> None:
         """Let go of threads and timers, after the last request."""
