@@ -10,7 +10,8 @@
     no lines of it   what uvicorn would log of a request names its query, where a browser's token
                      may be: front.py and sockets.py log instead
     last words       one message and a close, put behind what a stuck reader has not read: an
-                     ordinary send waits until the socket takes more, which such a one never does
+                     ordinary send waits until the socket takes more, which such a one never does;
+                     the end of an event stream likewise
 
 Invariants: bytes of a frame that is not whole are kept here, at most one frame of them, never more
 than the largest message; the library is never given a part of a frame, unless it was given bytes
@@ -24,6 +25,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
@@ -99,7 +101,21 @@ class QuietHttp(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
     def on_headers_complete(self) -> None:
         """It is whole."""
         self._in_head = False
+        self.scope["extensions"] = {}
         super().on_headers_complete()
+        if self.cycle is not None and self.cycle.scope is self.scope:
+            self.scope["extensions"]["tideline"] = partial(self._last_words, self.cycle)
+
+    def _last_words(self, cycle: Any, data: bytes) -> None:
+        """End an answer that has begun with these bytes, now."""
+        if cycle.disconnected or cycle.response_complete or self.transport.is_closing():
+            return
+        if cycle.chunked_encoding:
+            data = b"%x\r\n%b\r\n0\r\n\r\n" % (len(data), data)
+        cycle.response_complete = True
+        self.transport.write(data)
+        self.transport.close()
+        self.loop.call_later(LINGER_S, self.transport.abort)
 
     def on_response_complete(self) -> None:
         """A request was answered: the connection waits for the next."""

@@ -5,8 +5,8 @@
     data: {"id": ..., ...}
 
 The subscription is made by POST; its stream can be left and taken up again as often as one likes
-while its window lasts. A reader that does not keep up is told `slow` if it still listens, and is
-disconnected; it comes back with its last id and misses nothing.
+while its window lasts. A reader that does not keep up is told `slow`, behind what it has not read
+yet, and is disconnected; it comes back with its last id and misses nothing.
 
 Everything here is on the event loop, except what streams.py says of delivery.
 """
@@ -87,8 +87,9 @@ class EventStream:
             await asyncio.gather(*tasks, return_exceptions=True)
             log("disconnected", caller=self.caller.name, path=scope["path"])
         if self._outbox.overflowed:
-            await self._tell_slow(send)
-        await send({"type": "http.response.body", "body": b""})
+            await self._tell_slow(scope, send)
+        else:
+            await send({"type": "http.response.body", "body": b""})
 
     def beat(self, now_us: int) -> None:
         """Send a heartbeat: a comment, which readers skip."""
@@ -150,14 +151,20 @@ class EventStream:
             self._stream.sent(piece[-1].token)
         await _send(send, b"event: past_done\ndata: {}\n\n")
 
-    async def _tell_slow(self, send: Any) -> None:
+    async def _tell_slow(self, scope: Any, send: Any) -> None:
+        """The last words to a reader that does not keep up, put behind what it has not read."""
         self._hub.metrics.slow += 1
         log("slow", caller=self.caller.name, subscriptions=1)
-        text = encode({"token": self._stream.token})
+        data = b"event: slow\ndata: %b\n\n" % encode({"token": self._stream.token})
+        last_words = scope.get("extensions", {}).get("tideline")
+        if last_words is not None:  # the server is ours (protocol.py)
+            last_words(data)
+            return
         # If its socket takes no more until then, the operating system drops the connection.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._hub.settings.stop_s):
-                await _send(send, b"event: slow\ndata: %b\n\n" % text)
+                await _send(send, data)
+        await send({"type": "http.response.body", "body": b""})
 
 
 async def _send(send: Any, data: bytes) -> None:
