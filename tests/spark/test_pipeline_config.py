@@ -118,6 +118,7 @@ MISTAKES = [
     ('op = "publish"', 'op = "post"', 'op must be "publish", "subscribe" or "cancel"'),
     ('op = "publish"', 'op = "subscribe"', "a subscription needs user"),
     ("ttl_s = 3600", "ttl_s = -1", "ttl_s must be over 0"),
+    ("ttl_s = 3600", "ttl_s = 1e300", "ttl_s must be a finite number of seconds"),
     ('id = "id"\nat = "at"', 'id = "di"\nat = "at"', "there is no column 'di'"),
     ('format = "json"', 'format = "jason"', 'parse.format must be "json", "csv" or "columns"'),
     ("rows = 100_000", "rowz = 100_000", "no option 'rowz': did you mean 'rows'?"),

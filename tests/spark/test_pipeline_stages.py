@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -192,6 +193,50 @@ def test_rows_may_publish_subscribe_and_cancel(spark: Any, tmp_path: Path) -> No
     assert batch.store_s > 0
     assert batch.latency_s is not None
     assert batch.newest_us == int(time_of(4).timestamp() * 1e6)
+
+
+TOO_LONG = " is not a finite number of seconds below 1e11"
+BAD_NUMBERS: list[tuple[dict[str, Any], str]] = [
+    ({"ttl": "soon"}, "operation: ttl: 'soon' is not a number"),
+    ({"ttl": "1e300"}, f"operation: ttl: '1e300'{TOO_LONG}"),
+    ({"ttl": "9.2229e12"}, f"operation: ttl: '9.2229e12'{TOO_LONG}"),
+    ({"ttl": "NaN"}, f"operation: ttl: 'NaN'{TOO_LONG}"),
+    ({"back": "an hour"}, "operation: back: 'an hour' is not a number"),
+    ({"radius": "wide"}, "place: radius: 'wide' is not a number"),
+    ({"once": "maybe"}, "operation: once: 'maybe' is not true or false"),
+]  # fmt: skip
+
+
+def test_text_that_is_no_number_where_one_is_meant_is_a_dead_letter(
+    spark: Any, tmp_path: Path
+) -> None:
+    row = {"id": "good", "op": "subscribe", "user": "ann", "at": "2026-01-01T00:00:00Z",
+           "lon": -75.0, "lat": 42.0, "ttl": "1e8", "back": "-60.5", "radius": "500",
+           "once": "true"}  # fmt: skip
+    rows = [row, {**row, "id": "none", "ttl": None, "radius": None, "once": None, "back": None}]
+    rows += [{**row, "id": f"bad{n}", **change} for n, (change, _) in enumerate(BAD_NUMBERS)]
+    write_rows(tmp_path / "in", "a", rows)
+    told = config(
+        tmp_path,
+        source={"format": "json", "path": "in"},
+        schema={"id": "string", "op": "string", "user": "string", "at": "timestamp",
+                "lon": "double", "lat": "double", "ttl": "string", "back": "string",
+                "radius": "string", "once": "string"},
+        place={"point": ["lon", "lat"], "radius_m": "radius"},
+        store={"folder": "data", "channel": "c", "space": MAP},
+        operation={"op_column": "op", "id": "id", "user": "user", "ttl_s": "ttl",
+                   "since_s": "back", "unseen": "once"},
+    )  # fmt: skip
+    summary = Pipeline(told).run(spark=spark)
+    found = letters(tmp_path)
+    for n, (change, reason) in enumerate(BAD_NUMBERS):
+        assert found.pop(json.dumps({**row, "id": f"bad{n}", **change})) == reason
+    assert found == {}
+    assert summary.counts["stored"] == 2
+    stored = {each["id"]: each for each in scan(tmp_path, "subscriptions")}
+    assert stored["good"]["since"] == time_of(0) - timedelta(seconds=60.5)
+    assert (stored["good"]["unseen"], stored["good"]["radius_m"]) == (True, 500.0)
+    assert (stored["none"]["until"], stored["none"]["radius_m"]) == (None, None)
 
 
 def test_a_point_may_be_stored_as_its_cell(spark: Any, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
     config.py   the TOML file, checked, with lines     locate.py keys.py check.py
     explain.py  what a config would do, in words
     source.py   where rows come from                    generator.py
-    stages.py   what Spark does with a row              parse.py, clean.py, ../place.py
+    stages.py   what Spark does with a row              parse.py, clean.py, reasons.py, ../place.py
     sift.py     what happens to each row                seen.py
     state.py    the checkpoint                          faults.py
     feed.py     a batch into the store                  feeder.py, counts.py

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path as File
 from typing import TYPE_CHECKING, Any
 
+from tideline.clock import span_us
 from tideline.errors import InvalidRequest
 from tideline.space import Space, space_from_spec
 from tideline.space.place import CELLS
@@ -47,11 +48,8 @@ def check_config(config: Config, problems: Problems) -> None:
         problems.add(("store", "url"), "url must be http://HOST:PORT or https://...")
     if config.store.durability not in ("os", "disk"):
         problems.add(("store", "durability"), 'durability must be "os" or "disk"')
-    for path, make in ((("store", "space"), space_of), (("condition", "where"), condition_of)):
-        try:
-            make(config)
-        except InvalidRequest as error:
-            problems.add(path, str(error))
+    problems.when_refused(("store", "space"), space_of, config)
+    problems.when_refused(("condition", "where"), condition_of, config)
     if not problems.texts:
         known = columns_of(config)
         if known is not None:
@@ -240,8 +238,11 @@ def _check_operation(config: Config, problems: Problems) -> None:
         problems.add(path, "a subscription needs user: the column that says who subscribes")
     if operation.op == "cancel" and not operation.id:
         problems.add(path, "a cancel needs id: the column with the subscription's id")
-    ttl = operation.ttl_s
-    if isinstance(ttl, (int, float)) and ttl <= 0:
+    for name in ("ttl_s", "since_s"):
+        seconds = getattr(operation, name)
+        if isinstance(seconds, (int, float)):
+            problems.when_refused((*path, name), span_us, seconds, name)
+    if isinstance(operation.ttl_s, (int, float)) and operation.ttl_s <= 0:
         problems.add((*path, "ttl_s"), "ttl_s must be over 0")
 
 

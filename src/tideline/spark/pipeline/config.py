@@ -18,7 +18,7 @@ import difflib
 import math
 import os
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path as File
 from typing import Any
@@ -103,6 +103,13 @@ class Problems:
     def add(self, path: Path, message: str) -> None:
         line = nearest(self.lines, path) or 0
         self.texts.append((line, f"{_place_of(self.file, self.lines, path)}: {message}"))
+
+    def when_refused(self, path: Path, function: Callable[..., Any], *given: Any) -> None:
+        """What a function that checks a value says about it, if it refuses it."""
+        try:
+            function(*given)
+        except InvalidRequest as error:
+            self.add(path, str(error))
 
     def check(self) -> None:
         """Raise what was found, in the order of the lines."""

@@ -19,18 +19,15 @@ JVM expressions only, but for the part of a condition that Spark cannot say exac
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from tideline.errors import TidelineError
 from tideline.space import Space
 from tideline.space.place import CELLS, KEY_LIMIT_BYTES, TOPICS
 from tideline.spark.pipeline import parse
 from tideline.spark.pipeline.check import check_columns, columns_of, condition_of
-from tideline.spark.pipeline.clean import cleaned, shown
+from tideline.spark.pipeline.clean import cleaned
 from tideline.spark.pipeline.config import Config, Problems, did_you_mean
-from tideline.spark.pipeline.faults import said_by
+from tideline.spark.pipeline.reasons import Reasons
 from tideline.spark.place import cell_name, inside, path_name
 from tideline.where.schema import quoted
 
@@ -76,17 +73,16 @@ class Stages:
         """A frame of the source's rows as a frame of operations."""
         from pyspark.sql import functions as F
 
-        self._problems: list[tuple[str, Column]] = []  # the stage with ": ", the reason
-        self._told = False  # whether the frame has the column `_problem`
+        self._reasons = Reasons(self.config, looking=not self._tried)
         frame, original = self._original(frame)
         frame, problem = parse.parse(self.config, frame, self._fields)
-        self._found("parse", problem)
-        frame = self._clean(self._kept(frame))
+        self._reasons.found("parse", problem)
+        frame = self._clean(self._reasons.kept(frame))
         columns = {
             **self._place(frame), **self._key(frame), **self._operation(frame),
             **self._condition(frame), **self._area(frame),
         }  # fmt: skip
-        frame = self._kept(frame)
+        frame = self._reasons.kept(frame)
         bad = F.col("_problem").isNotNull()
         text = F.when(bad, F.make_valid_utf8(original))
         if self.config.parsed_as != "columns":
@@ -108,17 +104,17 @@ class Stages:
         from pyspark.sql import functions as F
 
         for name, clean in self.config.clean.items():
-            made, problem = cleaned(frame, name, clean, self._at, self._try)
-            self._found("clean", problem)
-            frame = self._kept(frame, {name: made})  # both from the column as it was
+            made, problem = cleaned(frame, name, clean, self._reasons.at, self._reasons.look)
+            self._reasons.found("clean", problem)
+            frame = self._reasons.kept(frame, {name: made})  # both from the column as it was
             if clean.from_ and clean.from_ != name:
                 frame = frame.drop(clean.from_)  # takes names as they are
         for n, rule in enumerate(self.config.rules):
-            with self._at("rule", n, "sql"):
+            with self._reasons.at("rule", n, "sql"):
                 broken = ~F.coalesce(F.expr(rule.sql).cast("boolean"), F.lit(False))
                 reason = rule.reason or f"the rule is broken: {rule.sql}"
-                self._try(frame, broken)
-            self._found("clean", F.when(broken, F.lit(reason)))
+                self._reasons.look(frame, broken)
+            self._reasons.found("clean", F.when(broken, F.lit(reason)))
         return frame
 
     # ---- place ---------------------------------------------------------------------------------
@@ -129,21 +125,16 @@ class Stages:
         place = self.config.place
         if place.column is not None:
             text = F.col(quoted(place.column)).cast("string")
-            self._needed("place", text, f"{place.column} is missing", always=False)
+            self._reasons.needed("place", text, f"{place.column} is missing", always=False)
             size = F.octet_length(text)
             long = f"{place.column} must be 1 to {KEY_LIMIT_BYTES} bytes long"
-            self._found("place", F.when((size < 1) | (size > KEY_LIMIT_BYTES), F.lit(long)))
+            self._reasons.found("place", F.when((size < 1) | (size > KEY_LIMIT_BYTES), F.lit(long)))
             return {"place": text}
         assert place.point is not None
         numbers = []
         for n, name in enumerate(place.point):
-            given = F.col(quoted(name))
-            with self._at("place", "point", n):
-                number = given.try_cast("double")
-                self._try(frame, number)
-            wrong = F.concat(F.lit(f"{name}: "), shown(given), F.lit(" is not a number"))
-            self._found("place", F.when(given.isNotNull() & number.isNull(), wrong))
-            self._needed("place", number, f"{name} is missing", always=False)
+            number = self._reasons.number(frame, name, ("place", "point", n), "place")
+            self._reasons.needed("place", number, f"{name} is missing", always=False)
             numbers.append(number)
         lon, lat = numbers
         outside = F.concat(
@@ -152,16 +143,15 @@ class Stages:
         )  # fmt: skip
         if place.radius_m is None:  # a circle may have its center outside
             out = ~inside(self.space, lon, lat)
-            self._found("place", F.when(self._unless_cancel(out), outside))
+            self._reasons.found("place", F.when(self._reasons.unless_cancel(out), outside))
         if place.store_as == "cell":
             return {"place": cell_name(self.space, lon, lat, place.level)}
         columns = {"lon": lon, "lat": lat}
         if isinstance(place.radius_m, str):
-            with self._at("place", "radius_m"):
-                columns["radius_m"] = F.col(quoted(place.radius_m)).try_cast("double")
-                self._try(frame, columns["radius_m"])
+            path = ("place", "radius_m")
+            columns["radius_m"] = self._reasons.number(frame, place.radius_m, path, "place")
             plain = columns["radius_m"].isNull() & ~inside(self.space, lon, lat)
-            self._found("place", F.when(self._unless_cancel(plain), outside))
+            self._reasons.found("place", F.when(self._reasons.unless_cancel(plain), outside))
         elif place.radius_m is not None:
             columns["radius_m"] = F.lit(float(place.radius_m))
         return columns
@@ -176,7 +166,7 @@ class Stages:
         level = archive.level
         if place.point is not None:
             lon, lat = (F.col(quoted(name)).try_cast("double") for name in place.point)
-            with self._at("archive", "level"):
+            with self._reasons.at("archive", "level"):
                 return {"_area": path_name(self.space, lon, lat, level)}
         assert place.column is not None
         text = F.col(quoted(place.column)).cast("string")
@@ -198,9 +188,10 @@ class Stages:
             return {}
         columns = [F.col(quoted(name)) for name in wanted.by]
         for name, column in zip(wanted.by, columns, strict=True):
-            self._needed("deduplicate", column, f"{name} is missing, a part of the key")
+            self._reasons.needed("deduplicate", column, f"{name} is missing, a part of the key")
         time_column = wanted.time or self.config.operation.at
-        time = self._time(frame, time_column, ("deduplicate", "time"), "deduplicate")
+        time = self._reasons.time(frame, time_column, ("deduplicate", "time"), "deduplicate")
+        self._reasons.needed("deduplicate", time, f"{time_column} is missing")
         # Two hashes with other beginnings: 128 bits in all.
         return {
             "_high": F.xxhash64(F.lit(1), *columns),
@@ -219,33 +210,30 @@ class Stages:
                              ("user", operation.user), ("where", operation.where)):  # fmt: skip
             if source is not None:
                 found[name] = F.col(quoted(source)).cast("string")
-        at = self._time(frame, operation.at, ("operation", "at"), "operation")
+        at = self._reasons.time(frame, operation.at, ("operation", "at"), "operation")
+        self._reasons.needed("operation", at, f"{operation.at} is missing")
         found["at"] = at
         for name, column, seconds in (
             ("since", operation.since, operation.since_s),
             ("until", operation.until, operation.ttl_s),
         ):
-            key = "since_s" if name == "since" else "ttl_s"
             if column is not None:
-                path = ("operation", name)
-                found[name] = self._time(frame, column, path, "operation", needed=False)
+                found[name] = self._reasons.time(frame, column, ("operation", name), "operation")
             elif seconds is not None:
-                with self._at("operation", key):
-                    amount = (
-                        F.col(quoted(seconds)).try_cast("double")
-                        if isinstance(seconds, str) else F.lit(float(seconds))
-                    )  # fmt: skip
-                    micros = F.unix_micros(at) + (amount * 1e6).try_cast("bigint")
-                    found[name] = F.timestamp_micros(micros)
-                    self._try(frame, found[name])
+                path = ("operation", "since_s" if name == "since" else "ttl_s")
+                amount = (
+                    self._reasons.seconds(frame, seconds, path, "operation")
+                    if isinstance(seconds, str) else F.lit(float(seconds))
+                )  # fmt: skip
+                micros = F.unix_micros(at) + F.rint(amount * 1e6).try_cast("bigint")
+                found[name] = F.timestamp_micros(micros)
         if operation.op_column is not None:
             found["body"] = F.when(found["op"] == "publish", self._body(frame))
         elif operation.op == "publish":
             found["body"] = self._body(frame)
         if isinstance(operation.unseen, str):
-            with self._at("operation", "unseen"):
-                found["unseen"] = F.col(quoted(operation.unseen)).try_cast("boolean")
-                self._try(frame, found["unseen"])
+            path = ("operation", "unseen")
+            found["unseen"] = self._reasons.flag(frame, operation.unseen, path, "operation")
         elif operation.unseen:
             found["unseen"] = F.lit(True)
         return found
@@ -262,9 +250,9 @@ class Stages:
             own = {*self.config.schema, *self.config.clean}  # not Kafka's offset and the like
             every = self.config.parsed_as == "columns"
             names = [n for n in frame.columns if n in own or (every and not n.startswith("_"))]
-        with self._at("operation", "body"):
+        with self._reasons.at("operation", "body"):
             body = F.to_json(F.struct(*(F.col(quoted(name)) for name in names)))
-            self._try(frame, body)
+            self._reasons.look(frame, body)
         return body
 
     def _condition(self, frame: DataFrame) -> dict[str, Column]:
@@ -275,7 +263,7 @@ class Stages:
         condition = condition_of(self.config)
         if condition is None:
             return {}
-        with self._at("condition", "where"):
+        with self._reasons.at("condition", "where"):
             parts = split(condition, frame.schema)
         met = F.lit(True) if parts.pushed is None else parts.pushed
         if parts.checked:
@@ -285,67 +273,7 @@ class Stages:
             met = met & holds(F.struct(*columns))
         return {"_met": met}
 
-    # ---- problems --------------------------------------------------------------------------------
-
-    def _found(self, stage: str, reason: Column | None) -> None:
-        """A reason why a row is bad; null for the others. The first found counts."""
-        if reason is not None:
-            self._problems.append((f"{stage}: ", reason))
-
-    def _kept(self, frame: DataFrame, made: dict[str, Column] | None = None) -> DataFrame:
-        """Turn the problems so far into a column, at once with columns that are made anew.
-
-        The columns that problems are made of may be others afterwards.
-        """
-        from pyspark.sql import functions as F
-
-        # The stage is put before the reason of a bad row only: texts are costly to make.
-        reasons = [reason for _, reason in self._problems]
-        stages = [F.when(reason.isNotNull(), F.lit(stage)) for stage, reason in self._problems]
-        text = F.lit(None).cast("string")
-        if reasons:
-            reason = F.coalesce(*reasons)
-            text = F.when(reason.isNotNull(), F.concat(F.coalesce(*stages), reason))
-        if self._told:
-            text = F.coalesce(F.col("_problem"), text)
-        self._problems, self._told = [], True
-        return frame.withColumns({**(made or {}), "_problem": text})
-
-    def _needed(self, stage: str, column: Column, reason: str, *, always: bool = True) -> None:
-        from pyspark.sql import functions as F
-
-        missing = column.isNull()
-        if not always:
-            missing = self._unless_cancel(missing)
-        self._found(stage, F.when(missing, F.lit(reason)))
-
-    def _unless_cancel(self, bad: Column) -> Column:
-        """A cancel needs no place."""
-        from pyspark.sql import functions as F
-
-        operation = self.config.operation
-        if operation.op_column is not None:
-            op = F.col(quoted(operation.op_column)).cast("string")
-            return bad & F.coalesce(op != "cancel", F.lit(True))
-        return F.lit(False) if operation.op == "cancel" else bad
-
-    def _time(
-        self, frame: DataFrame, name: str, path: tuple[str, ...], stage: str, *, needed: bool = True
-    ) -> Column:
-        """A column as a time; what is none is a problem."""
-        from pyspark.sql import functions as F
-        from pyspark.sql import types as T
-
-        given = F.col(quoted(name))
-        with self._at(*path):
-            time = given.try_cast("timestamp")
-            self._try(frame, time)
-        if not isinstance(frame.schema[name].dataType, T.TimestampType):
-            wrong = F.concat(F.lit(f"{name}: "), shown(given), F.lit(" is not a time"))
-            self._found(stage, F.when(given.isNotNull() & time.isNull(), wrong))
-        if needed:
-            self._needed(stage, time, f"{name} is missing")
-        return time
+    # ---- the row as it came ----------------------------------------------------------------------
 
     def _original(self, frame: DataFrame) -> tuple[DataFrame, Column]:
         """The row as it came, for a dead letter: its text, or its columns as JSON.
@@ -369,21 +297,3 @@ class Stages:
                 frame = frame.withColumn(kept, F.col(quoted(name)))
             columns.append(F.col(quoted(kept)).alias(name))
         return frame, F.to_json(F.struct(*columns))
-
-    def _try(self, frame: DataFrame, column: Column) -> None:
-        """Have Spark look at an expression now, while it is known which key it came from."""
-        if not self._tried:
-            frame.select(column)
-
-    @contextmanager
-    def _at(self, *path: str | int) -> Iterator[None]:
-        """What Spark says about an expression, as a mistake of the config, with its line."""
-        try:
-            yield
-        except TidelineError as error:
-            raise self.config.wrong(path, str(error)) from None
-        except Exception as error:
-            said = said_by(error)
-            if said is None:
-                raise
-            raise self.config.wrong(path, said) from None
