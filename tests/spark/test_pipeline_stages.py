@@ -267,6 +267,26 @@ def test_a_condition_that_spark_cannot_say_is_checked_too(spark: Any, tmp_path: 
     assert (summary.counts["filtered"], summary.counts["duplicate"]) == (2, 1)
 
 
+def test_an_expression_that_fails_for_a_row_gives_null(spark: Any, tmp_path: Path) -> None:
+    rows = [{"id": f"e{n}", "place": "p", "at": "2026-01-01T00:00:00Z", "n": n} for n in range(3)]
+    write_rows(tmp_path / "in", "a", rows)
+    told = config(
+        tmp_path, source={"format": "json", "path": "in"},
+        schema={"id": "string", "place": "string", "at": "timestamp", "n": "int"},
+        clean={"n": {"sql": "if(n = 0, raise_error('x'), n)", "required": True},
+               "first": {"sql": "element_at(array(n), n - 1)"},
+               "day": {"sql": "date_format(at, 'no pattern')"}},
+        rule=[{"sql": "element_at(array(n), n - 1) = 2", "reason": "two is the only one"}],
+    )  # fmt: skip
+    summary = Pipeline(told).run(spark=spark)
+    assert {json.loads(row["text"])["id"]: row["reason"] for row in dead(tmp_path)} == {
+        "e0": "n is missing", "e1": "two is the only one",
+    }  # fmt: skip
+    assert summary.counts["stored"] == 1
+    (stored,) = scan(tmp_path)
+    assert json.loads(stored["body"]).keys() == {"id", "place", "at", "n", "first"}
+
+
 # ---- mistakes that only Spark can see ----------------------------------------------------------
 
 TOML = """name = "n"
@@ -301,7 +321,12 @@ RIGHT = {"schema": "", "sql": "1", "rule": "true", "place": "place", "where": "{
         ({"schema": 'list = "int"'}, 6, "the source's column list is of the type array<bigint>"),
         ({"sql": "1 +"}, 8, "Syntax error"),
         ({"sql": "no_such(1)"}, 8, "no_such"),
+        ({"sql": "sum(length(place))"}, 8, "an expression looks at one row"),
+        ({"sql": "explode(list)"}, 8, "an expression looks at one row"),
+        ({"sql": "row_number() OVER (ORDER BY at)"}, 8, "an expression looks at one row"),
         ({"rule": "plaice > 1"}, 10, "plaice"),
+        ({"rule": "max(place) > 'a'"}, 10, "an expression looks at one row"),
+        ({"rule": "place"}, 10, "a rule is true or false, and this is string"),
         ({"place": "plaice"}, 12, "there is no column 'plaice': did you mean 'place'?"),
         ({"where": '{"at": 5}'}, 14, "a timestamp is no JSON value"),
     ],

@@ -9,28 +9,25 @@ and was something, so the row is bad.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from tideline.spark.pipeline import keys
+from tideline.spark.pipeline.reasons import Reasons, shown
 from tideline.where.schema import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    At = Callable[..., AbstractContextManager[None]]
-    Look = Callable[[DataFrame, Column], None]
-
-__all__ = ["cleaned", "shown"]
+__all__ = ["cleaned"]
 
 
 def cleaned(
-    frame: DataFrame, name: str, clean: keys.Clean, at: At, look: Look
+    frame: DataFrame, name: str, clean: keys.Clean, reasons: Reasons
 ) -> tuple[Column, Column | None]:
     """A cleaned column, and why a row is bad, null for a good one."""
     from pyspark.sql import functions as F
 
+    at, look = reasons.at, reasons.look
     checks: list[Column] = []
 
     def fail(bad: Column, *reason: Column | str) -> None:
@@ -38,7 +35,7 @@ def cleaned(
         checks.append(F.when(bad, F.concat(*parts)))
 
     with at("clean", name, "sql"):
-        value = F.expr(clean.sql) if clean.sql else F.col(quoted(clean.from_ or name))
+        value = reasons.attempt(clean.sql) if clean.sql else F.col(quoted(clean.from_ or name))
         look(frame, value)
     if clean.trim:
         text = F.trim(value.cast("string"))
@@ -87,11 +84,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, datetime.datetime) and value.tzinfo is None:
         return value.replace(tzinfo=datetime.UTC)
     return value
-
-
-def shown(value: Column) -> Column:
-    """A value in a reason: quoted, and never long."""
-    from pyspark.sql import functions as F
-
-    text = F.make_valid_utf8(F.coalesce(value.cast("string"), F.lit("null")))
-    return F.concat(F.lit("'"), F.substring(text, 1, 60), F.lit("'"))

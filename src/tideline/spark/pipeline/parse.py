@@ -13,8 +13,8 @@ from __future__ import annotations
 import csv
 from typing import TYPE_CHECKING
 
-from tideline.spark.pipeline.clean import shown
 from tideline.spark.pipeline.config import Config, did_you_mean
+from tideline.spark.pipeline.reasons import shown
 from tideline.where.schema import quoted
 
 if TYPE_CHECKING:

@@ -11,20 +11,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tideline.errors import TidelineError
-from tideline.spark.pipeline.clean import shown
 from tideline.spark.pipeline.config import Config
-from tideline.spark.pipeline.faults import said_by
+from tideline.spark.pipeline.faults import condition, said_by
 from tideline.spark.pipeline.locate import Path
 from tideline.where.schema import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["Reasons"]
+__all__ = ["Reasons", "shown"]
 
+_ROWS = (
+    "INVALID_WHERE_CONDITION", "WINDOW_FUNCTION_NOT_ALLOWED_IN_CLAUSE", "UNSUPPORTED_GENERATOR",
+)  # fmt: skip
 _LONGEST_S = 1e11  # the limit of `span_us` in clock.py: some three thousand years
 
 
@@ -125,10 +127,28 @@ class Reasons:
 
     # ---- expressions ---------------------------------------------------------------------------
 
+    def attempt(self, sql: str) -> Column:
+        """An expression of the user's; null for a row for which it fails.
+
+        Without ANSI most functions give null by themselves, but `raise_error`, `element_at(a, 0)`
+        or a wrong pattern of a time end the batch. Spark has what prevents that, for its own
+        `try_...` functions, but no function that puts it around any expression.
+        """
+        from pyspark import SparkContext
+        from pyspark.sql import functions as F
+        from pyspark.sql.classic.column import Column
+
+        java: Any = SparkContext._active_spark_context._jvm  # type: ignore[union-attr]
+        columns = java.org.apache.spark.sql.classic.ExpressionUtils
+        written: Any = F.expr(sql)
+        inner = columns.expression(written._jc)
+        tried = java.org.apache.spark.sql.catalyst.expressions.TryEval(inner)
+        return Column(columns.column(tried))
+
     def look(self, frame: DataFrame, column: Column) -> None:
         """Have Spark look at an expression now, while it is known which key it came from."""
         if self._looking:
-            frame.select(column)
+            frame.filter(column.isNull())  # a filter takes only what looks at one row, as we do
 
     @contextmanager
     def at(self, *path: str | int) -> Iterator[None]:
@@ -141,4 +161,17 @@ class Reasons:
             said = said_by(error)
             if said is None:
                 raise
+            if condition(error).split(".")[0] in _ROWS:
+                said = (
+                    "an expression looks at one row: it cannot have functions over several rows "
+                    "(sum, row_number) nor those that make several (explode)"
+                )
             raise self.config.wrong(path, said) from None
+
+
+def shown(value: Column) -> Column:
+    """A value in a reason: quoted, and never long."""
+    from pyspark.sql import functions as F
+
+    text = F.make_valid_utf8(F.coalesce(value.cast("string"), F.lit("null")))
+    return F.concat(F.lit("'"), F.substring(text, 1, 60), F.lit("'"))

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tideline.errors import InvalidRequest
 from tideline.space import Space
 from tideline.space.place import CELLS, KEY_LIMIT_BYTES, TOPICS
 from tideline.spark.pipeline import parse
@@ -104,16 +105,20 @@ class Stages:
         from pyspark.sql import functions as F
 
         for name, clean in self.config.clean.items():
-            made, problem = cleaned(frame, name, clean, self._reasons.at, self._reasons.look)
+            made, problem = cleaned(frame, name, clean, self._reasons)
             self._reasons.found("clean", problem)
             frame = self._reasons.kept(frame, {name: made})  # both from the column as it was
             if clean.from_ and clean.from_ != name:
                 frame = frame.drop(clean.from_)  # takes names as they are
         for n, rule in enumerate(self.config.rules):
             with self._reasons.at("rule", n, "sql"):
-                broken = ~F.coalesce(F.expr(rule.sql).cast("boolean"), F.lit(False))
+                held = self._reasons.attempt(rule.sql)
+                self._reasons.look(frame, held)
+                kind = frame.select(held.alias("v")).schema["v"].dataType.simpleString()
+                if kind not in ("boolean", "void"):
+                    raise InvalidRequest(f"a rule is true or false, and this is {kind}")
+                broken = ~F.coalesce(held, F.lit(False))
                 reason = rule.reason or f"the rule is broken: {rule.sql}"
-                self._reasons.look(frame, broken)
             self._reasons.found("clean", F.when(broken, F.lit(reason)))
         return frame
 
