@@ -195,9 +195,16 @@ def test_the_newest_time_seen_outlives_the_table(between: str, open_channel: Ope
     assert answers_of(applied) == []
 
 
+# Times no datetime can name: before the year 1, after 9999, and where integers end.
+NEVER = [-62_135_596_800_000_001, -(2**63), 10**18, 2**62, 2**63 - 1]
 BAD_ROWS = [
     (tell("x", bad={"op": "explode"}), "op must be"),
-    (tell("x", bad={"op": None}), "op"),
+    (tell("x", bad={"op": None}), "op is missing"),
+    *((tell("x", bad={"at": time}), "at must lie") for time in NEVER),
+    *((ask("x", bad={"at": time}), "at must lie") for time in NEVER),
+    *((stop("known", bad={"at": time}), "at must lie") for time in NEVER),
+    *((tell("x", bad={"until": time}), "until must lie") for time in NEVER),
+    *((ask("x", bad={"since": time}), "since must lie") for time in NEVER),
     *(
         (tell("x", bad={"op": op}), "op must be")
         for op in (  # of a right length, or nearly
@@ -252,6 +259,18 @@ def test_a_bad_row_is_returned_with_its_reason_and_the_good_rows_land(
         assert [e.id for e in channel.find("a")] == ["e2", "e1", "known"]
         assert [s.id for s in channel.subscriptions()] == ["known"]
         channel = open_channel(layout)
+
+
+@pytest.mark.parametrize(("unit", "time"), [("s", 2**62), ("ms", -(2**62)), ("s", 10**18)])
+def test_a_time_that_microseconds_cannot_hold_does_not_wrap(
+    unit: str, time: int, open_channel: Opener
+) -> None:
+    channel = open_channel()
+    table = table_of([tell("x"), tell("y")])
+    wrong = pa.array([time, 1], pa.timestamp(unit))
+    applied = channel.apply(table.set_column(table.column_names.index("at"), "at", wrong))
+    assert list(rejected_of(applied)) == [0]
+    assert [event.id for event in channel.find("a")] == ["y"]
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,9 @@ GRID = Grid(bounds=(0.0, 0.0, 8.0, 8.0), rows=4, cols=4)
 NAN, INF = float("nan"), float("inf")
 START = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=1_000)
 EARLIER = START - timedelta(seconds=1)
+DEEP: list[Any] = []
+for _ in range(3_000):
+    DEEP = [DEEP]
 CIRCULAR: list[Any] = []
 CIRCULAR.append(CIRCULAR)
 
@@ -70,6 +73,8 @@ PUBLISH = [
     ({"body": {"n": NAN}}, "body"),
     ({"body": {"n": [INF]}}, "body"),
     ({"body": CIRCULAR}, "body"),
+    ({"body": DEEP}, "body"),
+    ({"body": {"a": DEEP, "b": None}}, "body"),
     ({"body": "\ud800"}, "body"),
     ({"body": "x" * (128 * 1024)}, "131072"),
     ({"ttl_s": -1}, "ttl_s=-1"),

@@ -98,7 +98,14 @@ def test_a_retry_a_moment_later_is_the_same_when_times_are_relative(
 @pytest.mark.parametrize("sealed", [False, True])
 @pytest.mark.parametrize(
     "change",
-    [{"place": "b"}, {"body": {"n": 2}}, {"at": after(1)}, {"until": after(61)}, {"until": None}],
+    [
+        {"place": "b"},
+        {"body": {"n": 2}},
+        {"body": {"n": True}},
+        {"at": after(1)},
+        {"until": after(61)},
+        {"until": None},
+    ],
 )
 def test_an_event_id_with_other_content_is_a_conflict(
     layout: str, sealed: bool, change: dict[str, Any], open_channel: Opener
@@ -140,6 +147,50 @@ def test_a_subscription_id_with_other_content_is_a_conflict(
     with pytest.raises(Conflict, match="'s'"):
         channel.subscribe(**(content | change))
     assert channel.stats().subscriptions == 1
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    ("window", "other"),
+    [
+        ({"since_s": -600}, {"since_s": -1}),
+        ({"since_s": -600}, {}),
+        ({"since_s": -600, "until_s": 600}, {"since_s": 0, "until_s": 1200}),
+        ({"since": START, "until_s": 600}, {"since": START, "until_s": 60_000}),
+        ({"since_s": -5, "until": after(900)}, {"since_s": -500, "until": after(900)}),
+        ({"until_s": 600}, {"until_s": 600, "since_s": -5}),
+    ],
+)
+def test_another_window_in_seconds_is_a_conflict_and_the_same_is_a_retry(
+    layout: str, window: dict[str, Any], other: dict[str, Any], open_channel: Opener,
+    clock: ManualClock,
+) -> None:  # fmt: skip
+    channel = open_channel(layout)
+    clock.advance(3)
+    first = channel.subscribe("a", user="u", id="s", **window)
+    clock.advance(40)
+    channel.publish("b", {})  # time goes on in the channel too
+    again = channel.subscribe("a", user="u", id="s", **window)
+    assert (again.duplicate, again.since, again.until) == (True, first.since, first.until)
+    with pytest.raises(Conflict, match="'s'"):
+        channel.subscribe("a", user="u", id="s", **other)
+
+
+def test_a_retry_is_one_where_writes_are_ahead_of_the_clock(
+    open_channel: Opener, clock: ManualClock
+) -> None:
+    channel = open_channel()
+    channel.publish("b", {}, at=after(5000))  # does not move time
+    table = pa.table({
+        "op": ["publish"], "place": ["b"], "body": ["1"],
+        "at": pa.array([after(7000)], pa.timestamp("us", "UTC")),
+    })  # fmt: skip
+    channel.apply(table)
+    window = {"since_s": -60, "until_s": 90_000}
+    first = channel.subscribe("a", user="u", id="s", **window)
+    clock.advance(1)
+    again = channel.subscribe("a", user="u", id="s", **window)
+    assert (again.duplicate, again.since) == (True, first.since)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -102,6 +102,32 @@ def test_more_than_memory_answers_as_the_model(
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
+def test_lives_of_every_length_at_one_place_find_room_in_little_memory(
+    layout: str, open_channel: Opener, clock: ManualClock
+) -> None:
+    """Every length of life has a window of its own, and an event leaves ghosts for sealed ones:
+    more windows than there is memory for. A call must come back, with the right answers."""
+    channel = open_channel(layout, Flat(), memory_mb=1)
+    model = Model(Flat())
+    rng = random.Random(2)
+    lives = [1, 5, 10, 30, 60, 100, 500, 1_000, 10**9]
+    for turn in range(50):
+        clock.advance(6)
+        rows: list[dict[str, Any]] = []
+        for n in range(30):
+            at, life = clock.now() + n, rng.choice(lives) * SECOND
+            row = {"id": f"{turn}-{n}", "place": "a", "at": at, "until": at + life}
+            if n % 2:
+                row |= {"op": "publish", "body": n}
+            else:
+                row |= {"op": "subscribe", "user": "u", "since": at - 60 * SECOND}
+                row |= {"where": None, "unseen": rng.random() < 0.3}
+            rows.append(row)
+        apply_both(channel, {"a": model}, rows)
+    assert channel.stats().components > 0
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_windows_expire_on_disk_while_new_ones_arrive(
     layout: str, open_channel: Opener, clock: ManualClock, tmp_path: Path
 ) -> None:

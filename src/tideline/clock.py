@@ -1,7 +1,8 @@
 """Time: integer microseconds since 1970, read from a clock that is passed in.
 
 This is the one module that reads the wall clock. `FOREVER` is the limit of a
-window that never ends; no valid time reaches it.
+window that never ends; no valid time reaches it. What happens, happens in
+[EARLIEST, LATEST).
 
 A clock also knows how to wait, so that a test can move time by hand
 (`tideline.testing.ManualClock`) and a waiting subscriber notices.
@@ -16,10 +17,22 @@ from typing import Any, Protocol
 
 from tideline.errors import InvalidRequest
 
-__all__ = ["FOREVER", "SECOND", "Clock", "SystemClock", "from_us", "span_us", "to_us"]
+__all__ = [
+    "EARLIEST",
+    "FOREVER",
+    "LATEST",
+    "SECOND",
+    "Clock",
+    "SystemClock",
+    "from_us",
+    "span_us",
+    "to_us",
+]
 
 SECOND = 1_000_000
 FOREVER = 1 << 62
+EARLIEST = -62_135_596_800 * SECOND  # the year 1, where datetimes begin
+LATEST = 250_000_000_000 * SECOND  # in the year 9892: they end soon after
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LIMIT = 253_402_300_799 * SECOND  # the last second datetime can name
 
@@ -66,14 +79,14 @@ def to_us(value: datetime, name: str) -> int:
 
 
 def from_us(value: int) -> datetime | None:
-    """Microseconds as a datetime in UTC; `None` for a time that never comes.
+    """Microseconds as a datetime in UTC; `None` for a time that never comes, or that never was.
 
     >>> from_us(1_000_000).isoformat()
     '1970-01-01T00:00:01+00:00'
-    >>> from_us(FOREVER) is None
-    True
+    >>> from_us(FOREVER) is None, from_us(-FOREVER) is None
+    (True, True)
     """
-    if value > _LIMIT:
+    if not EARLIEST <= value <= _LIMIT:
         return None
     return _EPOCH + timedelta(microseconds=value)
 

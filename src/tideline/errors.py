@@ -78,5 +78,8 @@ def _short(name: str, value: Any) -> str:
     if name in ("file", "path", "folder"):
         text = str(value)
         return repr(text if len(text) <= 400 else "..." + text[-397:])
-    text = repr(value)
+    try:
+        text = repr(value)
+    except Exception:  # nested too deeply, or an object of the caller's whose repr fails
+        text = f"<{type(value).__name__}>"
     return text if len(text) <= 80 else text[:77] + "..."

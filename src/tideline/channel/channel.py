@@ -44,7 +44,7 @@ from tideline.channel.prolong import prolong
 from tideline.channel.resume import missed, read_token
 from tideline.channel.scan import scan
 from tideline.channel.subscription import Handles, Subscription
-from tideline.clock import FOREVER, Clock, span_us, to_us
+from tideline.clock import FOREVER, SECOND, Clock, span_us, to_us
 from tideline.errors import Closed, Conflict, InvalidRequest, NotFound
 from tideline.kernels import export
 from tideline.kernels import layout as words_at
@@ -305,12 +305,15 @@ class Channel:
         until: datetime | None,
     ) -> Subscription:  # fmt: skip
         row = self._record(words_at.SUBS, int(self._engine.call.duplicates[0]))
+        # Where writes have brought a later time than the clock's, `made` is that time.
+        behind = self._engine.newest > self.clock.now() + SECOND
+        made = None if behind else row.made
         same = (
             row.place == place
             and row.user == owner.decode()
             and row.text == condition.text
             and bool(row.flags & words_at.R_UNSEEN) == unseen
-            and same_window(row.first, row.until, since_s, since, until_s, until)
+            and same_window(row.first, row.until, made, since_s, since, until_s, until)
         )
         if not same:
             raise Conflict("a subscription with this id exists with other content", id=row.id)

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from tideline.clock import FOREVER, span_us, to_us
+from tideline.clock import EARLIEST, FOREVER, LATEST, SECOND, from_us, span_us, to_us
 from tideline.errors import InvalidRequest
 from tideline.where.plain import plain_json
 
@@ -19,6 +19,7 @@ __all__ = [
     "BODY_LIMIT_BYTES",
     "ID_LIMIT_BYTES",
     "LIST",
+    "OUT_OF_TIME",
     "check_body",
     "check_flag",
     "check_limit",
@@ -34,7 +35,8 @@ __all__ = [
 BODY_LIMIT_BYTES = 128 << 10
 ID_LIMIT_BYTES = 256
 LIST = ord("[")
-_LAST_US = 250_000_000_000 * 1_000_000  # the year 9892: datetimes end soon after
+OUT_OF_TIME = "must lie in the years 1 to 9891"
+_WAIT_US = SECOND // 2  # the longest that a call is taken to have waited for others
 
 
 def encode_body(body: Any) -> bytes:
@@ -53,10 +55,22 @@ def check_body(body: Any, text: bytes) -> None:
 
 
 def same_json(one: bytes, other: bytes) -> bool:
-    """Whether two texts say the same, in whatever spelling."""
-    return one == other or bool(
-        one and other and msgspec.json.decode(one) == msgspec.json.decode(other)
-    )
+    """Whether two texts say the same, in whatever spelling: 1.0 is 1, but true is not.
+
+    >>> same_json(b'{"a": 1}', b'{"a":1.0}'), same_json(b'{"a": 1}', b'{"a": true}')
+    (True, False)
+    """
+    if one == other or not (one and other):
+        return one == other
+    return _same(msgspec.json.decode(one), msgspec.json.decode(other))
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_same(one[name], other[name]) for name in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
 
 
 def check_limit(limit: Any, least: int = 0) -> None:
@@ -100,8 +114,8 @@ def check_flag(value: Any, name: str) -> bool:
 
 def check_time(value: int, name: str) -> int:
     """A time that datetimes can name."""
-    if not -_LAST_US < value < _LAST_US:
-        raise InvalidRequest(f"{name} is too far from now", **{name: value})
+    if not EARLIEST <= value < LATEST:
+        raise InvalidRequest(f"{name} {OUT_OF_TIME}", **{name: _shown(value) or value})
     return value
 
 
@@ -128,26 +142,43 @@ def window(
         until_us = FOREVER
     if until_us <= since_us:
         raise InvalidRequest(
-            "the window must end after it starts", since_us=since_us, until_us=until_us
+            "the window must end after it starts", since=_shown(since_us), until=_shown(until_us)
         )
     return since_us, until_us
 
 
+def _shown(time_us: int) -> str | None:
+    """A time as a message shows it."""
+    moment = from_us(time_us)
+    return None if moment is None else moment.isoformat()
+
+
 def same_window(
-    first: int, limit: int, since_s: float | None, since: datetime | None,
+    first: int, limit: int, made: int | None, since_s: float | None, since: datetime | None,
     until_s: float | None, until: datetime | None,
 ) -> bool:  # fmt: skip
     """Whether a stored window is the one asked for, now or a while ago.
 
-    Relative times mean another moment by now: then only the window's length can be compared.
+    What was relative then was so to the call that `made` it, or to a moment before: a call reads
+    the clock and may have to wait for others. None when that moment is not known: then only
+    the window's length can be compared.
+
+    >>> same_window(40 * SECOND, 110 * SECOND, 100 * SECOND, -60, None, 10, None)
+    True
+    >>> same_window(40 * SECOND, 110 * SECOND, 100 * SECOND, -50, None, 20, None)
+    False
     """
     if until is not None and limit != to_us(until, "until"):
         return False
     if since is not None and first != to_us(since, "since"):
         return False
-    if until_s is None and until is None:
-        return limit == FOREVER
-    if until_s is not None and since is None:
-        start = 0 if since_s is None else span_us(since_s, "since_s")
-        return limit - first == span_us(until_s, "until_s") - start
-    return True
+    if until_s is None and until is None and limit != FOREVER:
+        return False
+    calls = []
+    if since is None:
+        calls.append(first - (0 if since_s is None else span_us(since_s, "since_s")))
+    if until_s is not None:
+        calls.append(limit - span_us(until_s, "until_s"))
+    if len(set(calls)) > 1:
+        return False
+    return not calls or made is None or 0 <= made - calls[0] <= _WAIT_US

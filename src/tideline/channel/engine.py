@@ -132,6 +132,7 @@ class Engine:
         self._recovering = True
         self._limbo = False  # whether dropped windows wait for their memory to be freed
         self._closed = False
+        self._asking, self._asks = (0, 0, 0), 0  # the row that last asked for memory, and how often
         self._late_ghosts: list[bytes] = []
         self._aside: Call | None = None  # for questions in the middle of a call
         self.state[at.C_NEWEST] = self.facts.get("newest", -FOREVER)
@@ -343,13 +344,27 @@ class Engine:
         elif status == at.NEED_SCRATCH:
             self.call.grow_scratch()
         else:
+            more = self._asked_again()
             for side in self.sides:
                 side.memory.grow_tables(self.newest)
-                if side.memory.lacks_segments():
+                if side.memory.lacks_segments(more):
                     self._drop_windows(at_once=True)
                     side.memory.release()
-                while side.memory.lacks_segments():
+                while side.memory.lacks_segments(more):
                     self._make_room(side)
+
+    def _asked_again(self) -> int:
+        """How often the row that asks for memory now has asked for it before.
+
+        A row may leave a ghost and then find too little room for the next one. What was freed for
+        it last time was not enough, then: each time it gets more, until it has enough or nothing
+        is left to seal.
+        """
+        state = self.state
+        row = (int(state[at.C_EPOCH]), int(state[at.C_NEXT_SEQ]), int(state[at.C_POS]))
+        self._asks = self._asks + 1 if row == self._asking else 0
+        self._asking = row
+        return self._asks
 
     # ---- expiry ----------------------------------------------------------------------------
 
@@ -429,14 +444,15 @@ class Engine:
     ) -> Seal | None:
         """Freeze the window whose memory would stay taken for the longest.
 
-        Whoever begins a seal writes it; everyone else waits for `written`.
+        One that holds ghosts alone comes last: they are few, and the row that just left them would
+        leave them again. Whoever begins a seal writes it; everyone else waits for `written`.
         """
         now = self.newest
         windows = [w for w in side.memory.windows() if w.state == at.OPEN and w.limit > now]
         if not windows or side.seal is not None:
             return None
         weight = pick or (lambda w: w.segments * float(min(w.limit, FOREVER) - now))
-        window = max(windows, key=weight)
+        window = max(windows, key=lambda w: (bool(w.subs or w.events), weight(w)))
         side.memory.freeze(window.number)
         side.seal = Seal(side, window)
         return side.seal
@@ -730,7 +746,7 @@ class Engine:
             self._closed = True
         self.worker.close()
         with contextlib.suppress(TidelineError):  # the log has what the manifest would say
-            self.store.commit(self.lock, self._snapshot)
+            self.store.commit(self.lock, self._snapshot, last=True)
         self.store.close()
         for side in self.sides:
             side.memory.close()

@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tideline.clock import FOREVER
+from tideline.channel.checks import OUT_OF_TIME
+from tideline.clock import EARLIEST, FOREVER, LATEST
 from tideline.errors import InvalidRequest
 from tideline.kernels import encode
 from tideline.kernels import layout as at
@@ -80,10 +81,11 @@ def read_operations(
         raise InvalidRequest("apply takes a pyarrow Table", type=type(table).__name__)
     if isinstance(table, pa.RecordBatch):
         table = pa.Table.from_batches([table])
-    unknown = [name for name in table.column_names if name not in _KNOWN]
-    if unknown or len(set(table.column_names)) != len(table.column_names):
+    names = table.column_names
+    wrong = [name for name in names if name not in _KNOWN or names.count(name) > 1]
+    if wrong:
         raise InvalidRequest(
-            "unknown or repeated columns: allowed are " + ", ".join(sorted(_KNOWN)), columns=unknown
+            "unknown or repeated columns: allowed are " + ", ".join(sorted(_KNOWN)), columns=wrong
         )
     for name in ("op", "at"):
         if name not in table.column_names:
@@ -102,13 +104,21 @@ def read_operations(
     encode.kinds_of(*bytes_of(text_column(table, "op")), kinds)
     for row in np.flatnonzero(kinds == 0).tolist():
         given = table["op"][row].as_py()
-        rejected[row] = f"op must be publish, subscribe or cancel, not {str(given)[:40]!r}"
+        rejected[row] = (
+            "op is missing"
+            if given is None
+            else f"op must be publish, subscribe or cancel, not {str(given)[:40]!r}"
+        )
     publish, subscribe = kinds == at.PUBLISH, kinds == at.SUBSCRIBE
 
     now, has_now = _times(table, "at")
     since, has_since = _times(table, "since")
     until, has_until = _times(table, "until")
     reject(~has_now, "at is missing")
+    stored = publish | subscribe
+    for name, times, rows in (("at", now, kinds != 0), ("since", since, subscribe),
+                              ("until", until, stored)):  # fmt: skip
+        reject(rows & ((times < EARLIEST) | (times >= LATEST)), f"{name} {OUT_OF_TIME}")
     first = np.where(subscribe & has_since, since, now)
     until = np.where(has_until, until, FOREVER)
     reject(publish & (until <= first), "until must be after at: an event stays valid for a while")
@@ -173,14 +183,19 @@ def _times(table: pa.Table, name: str) -> tuple[Words, NDArray[np.bool_]]:
     if not pa.types.is_timestamp(column.type):
         raise InvalidRequest(f"the column {name} must hold timestamps", type=str(column.type))
     column = column.combine_chunks()
-    if column.type.unit != "us":
-        column = column.cast(pa.timestamp("us", column.type.tz), safe=False)
-    numbers = column.view(pa.int64())
-    if column.null_count == 0:
-        # A copy: kernels are compiled for arrays they may write to.
-        return np.array(numbers.to_numpy(zero_copy_only=False)), np.ones(n, np.bool_)
-    has = column.is_valid().to_numpy(zero_copy_only=False)
-    return np.array(numbers.fill_null(0).to_numpy(zero_copy_only=False)), has
+    has = np.ones(n, np.bool_)
+    if column.null_count:
+        has = column.is_valid().to_numpy(zero_copy_only=False)
+        column = column.fill_null(0)
+    numbers = column.view(pa.int64()).to_numpy(zero_copy_only=False)
+    unit = column.type.unit
+    if unit == "us":
+        return np.array(numbers), has  # a copy: kernels are compiled for arrays they may write to
+    if unit == "ns":
+        return numbers // 1000, has
+    factor = {"s": 1_000_000, "ms": 1000}[unit]
+    # What does not fit into microseconds is none of the times that happen: it is not to wrap.
+    return np.clip(numbers, -FOREVER // factor, FOREVER // factor) * factor, has
 
 
 def _texts(table: pa.Table, name: str) -> tuple[Any, NDArray[np.bool_]]:

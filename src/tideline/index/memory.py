@@ -147,9 +147,9 @@ class Memory:
 
     # ---- what kernels ask for ----------------------------------------------------------
 
-    def lacks_segments(self) -> bool:
-        """Whether a row may not find room in the heap."""
-        return self.segments_free < at.SPARE
+    def lacks_segments(self, more: int = 0) -> bool:
+        """Whether a row may not find room in the heap, if it takes so many segments more."""
+        return self.segments_free < at.SPARE + more
 
     def grow_tables(self, now: int) -> bool:
         """Rebuild whichever table is too full. False when none was."""
