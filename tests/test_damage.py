@@ -191,6 +191,26 @@ def test_a_log_cut_by_a_crash_gives_back_every_whole_record(
                 expected.append(f"later {again}")
 
 
+@pytest.mark.parametrize("change", ["emptied", "cut in half", "cut by one", "zeros at its end"])
+def test_a_log_that_was_closed_well_and_is_shorter_now_was_damaged(
+    change: str, copies: Any
+) -> None:
+    """No kill explains it: the manifest says where the log had reached."""
+    for name in files(copies(), "log-*.log"):
+        folder = copies()
+        log = folder / name
+        size = log.stat().st_size
+        left = {"emptied": 0, "cut in half": size // 2, "cut by one": size - 1}.get(change)
+        data = log.read_bytes()
+        if left is None:
+            log.write_bytes(data[: size // 2] + bytes(size - size // 2))
+        else:
+            log.write_bytes(data[:left])
+        found = damage_found(folder)
+        assert found is not None, name
+        assert found.file == str(log)
+
+
 def test_files_no_manifest_names_are_cleared_away(copies: Any) -> None:
     """What a kill left of a component that was never named: not served, not kept."""
     folder = copies()

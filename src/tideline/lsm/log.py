@@ -89,6 +89,7 @@ class Log:
         self._syncing = False
         self._synced = (0, 0)  # everything before this (segment, offset) is on disk
         self._unsynced = False  # an fsync has failed
+        self._reached: Position | None = None  # where the log ended when it was last closed
 
     @classmethod
     def open(
@@ -97,6 +98,7 @@ class Log:
         *,
         first: int = 1,
         kept: int | None = None,
+        end: Position | None = None,
         durability: str = "os",
         segment_bytes: int = 64 << 20,
     ) -> Log:
@@ -104,7 +106,8 @@ class Log:
         none.
 
         Segments from `kept` on (default: `first`) may still be read. Earlier ones are what a
-        killed `forget` left: they are removed.
+        killed `forget` left: they are removed. `end` is where the log is known to have reached:
+        one that ends before is `Corruption`.
         """
         kept = first if kept is None else min(kept, first)
         if durability not in ("os", "disk"):
@@ -126,7 +129,8 @@ class Log:
         if not numbers and first == 1:
             self._start(1, self._create(1), HEADER_BYTES)
             return self
-        for expected in range(kept, max([*numbers, first]) + 1):
+        self._reached = end
+        for expected in range(kept, max([*numbers, first, end.segment if end else 0]) + 1):
             if expected not in numbers:
                 raise Corruption("log segment is missing", file=self._path(expected))
         self._pending = [number for number in numbers if number >= first]
@@ -340,6 +344,17 @@ class Log:
         if self._disk:
             self.sync(Position(self._segment, self._end - 1))
 
+    def settle(self) -> list[int] | None:
+        """Bring everything to disk, whatever the durability; where the log ends then."""
+        path = self._path(self._segment)
+        if self._file < 0 or self._refusal is not None:
+            return None
+        try:
+            os.fsync(self._file)
+        except OSError as error:
+            raise unavailable(error, "log could not be synced", path) from error
+        return [self._segment, self._end]
+
     def rotate(self) -> None:
         """Begin a new segment, under the same lock as `append`."""
         self._rotate()
@@ -410,6 +425,11 @@ class Log:
 
     def _ready(self, numbers: list[int], end: int) -> None:
         """All frames have been read: go on after the last."""
+        if numbers and self._reached is not None and (numbers[-1], end) < self._reached:
+            raise Corruption(
+                "log segment is cut short", file=self._path(numbers[-1]), size=end,
+                known=self._reached.offset,
+            )  # fmt: skip
         if numbers and self._refusal is not None and self._refusal[0] is not Closed:
             self._kept.pop(numbers[-1])
             self._start(numbers[-1], self._reopen(numbers[-1], end), max(end, HEADER_BYTES))
@@ -561,6 +581,9 @@ class NullLog:
     def size_from(self, first: int) -> int:
         """Nothing."""
         return 0
+
+    def settle(self) -> None:
+        """There is no end to note."""
 
     def rotate(self) -> None:
         """Does nothing."""

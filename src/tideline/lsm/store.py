@@ -22,7 +22,7 @@ from typing import Any
 
 from tideline.errors import Corruption
 from tideline.lsm.component import ComponentInfo, remove_strays
-from tideline.lsm.log import Log, NullLog
+from tideline.lsm.log import Log, NullLog, Position
 from tideline.lsm.manifest import Manifest
 from tideline.lsm.tree import Tree
 
@@ -60,6 +60,7 @@ class Store:
             self.facts: dict[str, Any] = document["facts"]
             self.first_log: int = document["first_log"]
             self.kept_log: int = document.get("kept_log", self.first_log)
+            self._log_end: list[int] | None = document.get("log_end")
             self._next_component: int = document["next_component"]
             self._infos: dict[str, list[ComponentInfo]] = {  # of trees that nobody attached yet
                 name: [ComponentInfo.from_json(item) for item in items]
@@ -77,6 +78,7 @@ class Store:
                 folder,
                 first=self.first_log,
                 kept=self.kept_log,
+                end=None if self._log_end is None else Position(*self._log_end),
                 durability=durability,
                 segment_bytes=segment_bytes,
             )
@@ -107,13 +109,17 @@ class Store:
         self._detached.append(tree)
 
     def commit(
-        self, lock: threading.Lock, snapshot: Callable[[], tuple[dict[str, Any], int, int]]
-    ) -> None:
+        self, lock: threading.Lock, snapshot: Callable[[], tuple[dict[str, Any], int, int]],
+        *, last: bool = False,
+    ) -> None:  # fmt: skip
         """Save the manifest, then delete what it no longer names. One at a time.
 
         `snapshot` gives the facts, the first log segment that recovery needs and the first to
         keep. It is called under the owner's `lock`, and so are the components taken note of:
         facts, components and log position belong together.
+
+        `last`: nothing is appended after it. Where the log ends is noted then, once it is on disk:
+        a log that is found shorter was cut, which no kill can explain.
         """
         with self._committing:
             with lock:
@@ -123,9 +129,12 @@ class Store:
                 waste = [tree.waste for tree in swept]
                 with self._lock:
                     number = self._next_component
+            if last:
+                self._log_end = self.log.settle() or self._log_end
             self._manifest.save(
                 {
                     "format": FORMAT,
+                    "log_end": self._log_end,
                     "next_component": number,
                     "first_log": first_log,
                     "kept_log": kept_log,
