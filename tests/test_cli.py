@@ -364,6 +364,45 @@ def test_apply_runs_a_file_of_operations(run: Run, tmp_path: Path, ending: str) 
     assert done.code == 2
 
 
+BAD_LINES = {
+    ".jsonl": [
+        '{"op": "publish", "place": "a", "at": "2026-01-02T03:04:05+02:00", "body": 1, "id": "e"}',
+        '{"op": "publish", "place": "a", "at": "soon", "body": 1}',
+        '{"op": "publish", "place": 7, "at": "2026-01-02T03:04:05Z", "body": 1}',
+        '{"op": "publish", "place": "a", "at": "2026-01-02T03:04:05Z", "body": ',
+        '{"op": "publish", "place": "a", "at": "2026-01-02T03:04:05Z", "unseen": 1}',
+        '{"op": "publish", "place": "a", "when": 1}',
+    ],
+    ".csv": [
+        "op,place,at,body,id,lon,unseen",
+        "publish,a,2026-01-02T03:04:05+02:00,1,e,,",
+        "publish,a,soon,1,,,",
+        "publish,a,2026-01-02T03:04:05Z,1,,east,",
+        "publish,a,2026-01-02T03:04:05Z,1,,,perhaps",
+    ],
+}
+
+
+@pytest.mark.parametrize("ending", list(BAD_LINES))
+def test_a_line_that_cannot_be_read_is_rejected_by_itself(
+    run: Run, tmp_path: Path, ending: str
+) -> None:
+    lines = BAD_LINES[ending]
+    run("channel", "create", "data", "flat")
+    (tmp_path / f"operations{ending}").write_text("\n".join(lines), encoding="utf-8")
+    done = run("apply", "data", "flat", f"operations{ending}")
+    *rejected, summary = done.error.splitlines()
+    count = len(lines) - (ending == ".csv")
+    first = 3 if ending == ".csv" else 2
+    for number, text in enumerate(rejected):
+        assert text.startswith(
+            f"tideline: InvalidRequest: row {number + 1}: line {number + first}: "
+        )
+    assert (summary, done.code) == (f"applied 1 of {count} rows, 0 answers", 2)
+    [event] = [json.loads(line) for line in run("find", "data", "flat", "a").text.splitlines()]
+    assert event["at"] == "2026-01-02T01:04:05.000000Z"
+
+
 def test_apply_writes_answers_to_a_file(run: Run, tmp_path: Path) -> None:
     run("channel", "create", "data", "flat")
     pq.write_table(operations_table().slice(0, 3), tmp_path / "operations.parquet")

@@ -71,7 +71,7 @@ class Database:
         if isinstance(memory_mb, bool) or not isinstance(memory_mb, (int, float)):
             raise InvalidRequest("memory_mb must be a number", memory_mb=memory_mb)
         if not 1 <= memory_mb <= 1 << 20:
-            raise InvalidRequest("memory_mb must be at least 1", memory_mb=memory_mb)
+            raise InvalidRequest("memory_mb must be 1 to 1048576", memory_mb=memory_mb)
         if durability not in ("os", "disk"):
             raise InvalidRequest("durability must be 'os' or 'disk'", durability=durability)
         if not isinstance(path, (str, os.PathLike)) or not str(path):
@@ -232,6 +232,7 @@ class Database:
 
     def drop_collection(self, name: str) -> None:
         """Delete a collection with everything in it."""
+        _check_name(name, "collection")
         with self._lock:
             self._check_open()
             if name not in self._places:

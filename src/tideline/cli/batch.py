@@ -5,11 +5,16 @@
     .jsonl            one operation a line; body and where are JSON values, a place is text,
                       [lon, lat] or {"circle": [lon, lat, radius_m]}; times are ISO 8601
 
-Only the types are made right here; what a row may say is `apply`'s to judge.
+Only the types are made right here; what a row may say is `apply`'s to judge. A line that cannot be
+read is rejected by itself, as a row that `apply` does not take.
 """
 
 from __future__ import annotations
 
+import csv
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +24,7 @@ import pyarrow as pa
 from tideline.cli.parse import parse_time
 from tideline.errors import InvalidRequest
 
-__all__ = ["apply_table", "read_table", "write_table"]
+__all__ = ["Operations", "apply_table", "read_operations", "read_table", "write_table"]
 
 _TIME = pa.timestamp("us")
 _TYPES: dict[str, Any] = {
@@ -37,21 +42,53 @@ _TYPES: dict[str, Any] = {
     "where": pa.string(),
     "unseen": pa.bool_(),
 }
+_KINDS: dict[str, tuple[tuple[type, ...], str]] = {
+    **dict.fromkeys(("op", "id", "user"), ((str,), "text")),
+    **dict.fromkeys(("lon", "lat", "radius_m"), ((int, float), "a number")),
+    "unseen": ((bool,), "true or false"),
+}
 
 
-def apply_table(channel: Any, table: Any, *, batch_rows: int) -> tuple[Any, list[dict[str, Any]]]:
+@dataclass
+class Operations:
+    """The operations of a file, and what is wrong with lines that could not be read."""
+
+    table: Any
+    bad: dict[int, str] = field(default_factory=dict)
+    """By row; the row of the table is empty."""
+
+
+def apply_table(
+    channel: Any, operations: Operations, *, batch_rows: int
+) -> tuple[Any, list[dict[str, Any]]]:
     """`Channel.apply` in batches; rows are numbered over the whole table."""
+    table, bad = operations.table, operations.bad
     answers: list[Any] = []
     rejected: list[dict[str, Any]] = []
     for start in range(0, max(table.num_rows, 1), batch_rows):
         done = channel.apply(table.slice(start, batch_rows))
         answers.append(_shift(done.answers, start))
         rejected.extend(_shift(done.rejected, start).to_pylist())
+    for record in rejected:
+        record["reason"] = bad.get(record["row"], record["reason"])
     return pa.concat_tables(answers, promote_options="permissive"), rejected
 
 
-def read_table(file: Path) -> Any:
+def read_operations(file: Path) -> Operations:
     """The operations of a file, by its ending."""
+    kind = file.suffix.lower()
+    if kind in (".jsonl", ".ndjson"):
+        return _gathered(_json_lines(file))
+    try:
+        return Operations(read_table(file))
+    except InvalidRequest:
+        if kind != ".csv":
+            raise
+        return _gathered(_csv_lines(file))  # line by line: the good ones land
+
+
+def read_table(file: Path) -> Any:
+    """The rows of a file, by its ending."""
     kind = file.suffix.lower()
     try:
         if kind == ".parquet":
@@ -63,12 +100,10 @@ def read_table(file: Path) -> Any:
 
             return feather.read_table(file)
         if kind == ".csv":
-            import pyarrow.csv as csv
+            import pyarrow.csv as arrow_csv
 
-            options = csv.ConvertOptions(column_types=_TYPES, strings_can_be_null=True)
-            return csv.read_csv(file, convert_options=options)
-        if kind in (".jsonl", ".ndjson"):
-            return _read_jsonl(file)
+            options = arrow_csv.ConvertOptions(column_types=_TYPES, strings_can_be_null=True)
+            return arrow_csv.read_csv(file, convert_options=options)
     except pa.ArrowInvalid as error:
         raise InvalidRequest(f"the file cannot be read: {error}", file=str(file)) from None
     raise InvalidRequest("FILE must end in .parquet, .arrow, .csv or .jsonl", file=str(file))
@@ -95,41 +130,79 @@ def _shift(table: Any, start: int) -> Any:
     return table.set_column(table.column_names.index("row"), "row", rows)
 
 
-def _read_jsonl(file: Path) -> Any:
+def _gathered(rows: Iterator[dict[str, Any] | InvalidRequest]) -> Operations:
+    """Rows one by one as a table; a bad one becomes an empty row, with its reason."""
     columns: dict[str, list[Any]] = {name: [] for name in _TYPES}
+    bad: dict[int, str] = {}
+    for number, row in enumerate(rows):
+        if isinstance(row, InvalidRequest):
+            bad[number] = str(row)
+            row = {}
+        for name, values in columns.items():
+            values.append(row.get(name))
+    table = {
+        name: pa.array(values, _TYPES[name])
+        for name, values in columns.items()
+        if name in ("op", "at") or any(value is not None for value in values)
+    }
+    return Operations(pa.table(table), bad)
+
+
+def _json_lines(file: Path) -> Iterator[dict[str, Any] | InvalidRequest]:
     with file.open("rb") as stream:
         for number, text in enumerate(stream, start=1):
             if not text.strip():
                 continue
             try:
-                row = _flat(msgspec.json.decode(text, type=dict[str, Any]))
-            except (msgspec.DecodeError, InvalidRequest) as error:
-                raise InvalidRequest(f"line {number}: {error}", file=str(file)) from None
-            for name, values in columns.items():
-                values.append(row.get(name))
+                row = msgspec.json.decode(text, type=dict[str, Any])
+                for name in ("body", "where"):
+                    if name in row:
+                        row[name] = msgspec.json.encode(row[name]).decode()
+                yield _flat(row)
+            except (msgspec.MsgspecError, UnicodeError, RecursionError, InvalidRequest) as error:
+                yield InvalidRequest(f"line {number}: {error}")
+
+
+def _csv_lines(file: Path) -> Iterator[dict[str, Any] | InvalidRequest]:
+    with file.open(newline="", encoding="utf-8-sig") as stream:
+        reader = csv.DictReader(stream)
+        try:
+            for row in reader:
+                given: dict[str, Any] = {name: text for name, text in row.items() if text}
+                try:
+                    for name in given.keys() & {"lon", "lat", "radius_m"}:
+                        given[name] = _number(given[name], name)
+                    if "unseen" in given:
+                        given["unseen"] = _flag(given["unseen"])
+                    yield _flat(given)
+                except InvalidRequest as error:
+                    yield InvalidRequest(f"line {reader.line_num}: {error}")
+        except (csv.Error, UnicodeError) as error:
+            raise InvalidRequest(f"the file cannot be read: {error}", file=str(file)) from None
+
+
+def _number(text: str, name: str) -> float:
     try:
-        return pa.table(
-            {
-                name: pa.array(values, _TYPES[name])
-                for name, values in columns.items()
-                if any(value is not None for value in values)
-            }
-        )
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise InvalidRequest(f"a field has the wrong type: {error}", file=str(file)) from None
+        return float(text)
+    except ValueError:
+        raise InvalidRequest(f"{name} must be a number", **{name: text}) from None
+
+
+def _flag(text: str) -> bool:
+    found = {"true": True, "1": True, "false": False, "0": False}.get(text.lower())
+    if found is None:
+        raise InvalidRequest("unseen must be true or false", unseen=text)
+    return found
 
 
 def _flat(row: dict[str, Any]) -> dict[str, Any]:
     """One operation as a row of columns."""
-    unknown = sorted(row.keys() - _TYPES.keys())
+    unknown = sorted(str(name) for name in row.keys() - _TYPES.keys())
     if unknown:
         raise InvalidRequest("unknown fields", fields=unknown, allowed=sorted(_TYPES))
-    for name in ("body", "where"):
-        if name in row:
-            row[name] = msgspec.json.encode(row[name]).decode()
     for name in ("at", "since", "until"):
         moment = parse_time(row.get(name), name)
-        row[name] = None if moment is None else moment.replace(tzinfo=None)
+        row[name] = None if moment is None else moment.astimezone(UTC).replace(tzinfo=None)
     place = row.get("place")
     if isinstance(place, list) and len(place) == 2:
         row["place"] = None
@@ -139,6 +212,12 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
         row["lon"], row["lat"], row["radius_m"] = place["circle"]
     elif place is not None and not isinstance(place, str):
         raise InvalidRequest("place must be text, [lon, lat] or a circle", place=place)
+    for name, (kinds, wanted) in _KINDS.items():
+        value = row.get(name)
+        if value is not None and (
+            not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds)
+        ):
+            raise InvalidRequest(f"{name} must be {wanted}", **{name: value})
     return row
 
 

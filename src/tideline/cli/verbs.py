@@ -222,13 +222,14 @@ def apply(
 
     Twin of Channel.apply.
 
-    Prints the answers as JSON lines; rejected rows are reported on stderr and the others land.
+    Prints the answers as JSON lines; rejected rows are reported on stderr and the others land. In
+    .jsonl, body and where are JSON values; in the others they are columns of JSON text.
     """
-    from tideline.cli.batch import apply_table, read_table, write_table
+    from tideline.cli.batch import apply_table, read_operations, write_table
 
     with open_channel(folder, channel) as opened:
-        table = read_table(file)
-        answers, rejected = apply_table(opened, table, batch_rows=batch_rows)
+        operations = read_operations(file)
+        answers, rejected = apply_table(opened, operations, batch_rows=batch_rows)
         if out is not None:
             write_table(answers, out)
         else:
@@ -237,9 +238,9 @@ def apply(
                     line(record)
         for record in rejected:
             warn("InvalidRequest", f"row {record['row']}: {record['reason']}")
+        total = operations.table.num_rows
         print(
-            f"applied {table.num_rows - len(rejected)} of {table.num_rows} rows,"
-            f" {answers.num_rows} answers",
+            f"applied {total - len(rejected)} of {total} rows, {answers.num_rows} answers",
             file=sys.stderr,
         )
         if rejected:
