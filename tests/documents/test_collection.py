@@ -127,6 +127,8 @@ def test_a_table_is_stored_by_columns_or_as_json(tweets: Any) -> None:
     assert done.rejected.to_pylist() == [{"row": 1, "reason": "the document is null"}]
     assert tweets.get(6) == {"id": 6}
     assert tweets.put_many(columns.slice(0, 0)).stored == 0
+    assert tweets.put_many(pa.table({})).rejected.num_rows == 0
+    assert tweets.put_many(columns.select([])).rejected["row"].to_pylist() == [0, 1, 2]
     assert tweets.put_many(pa.chunked_array([["1"]]).combine_chunks().to_pylist()).stored == 0
 
 

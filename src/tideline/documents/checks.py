@@ -152,7 +152,8 @@ def slices(given: Any, size: int) -> Iterator[tuple[int, Any]]:
         given = pa.Table.from_batches([given])
     if isinstance(given, pa.Table):
         for first in range(0, max(given.num_rows, 1), size):
-            yield first, given.slice(first, size)
+            # Of no columns, pyarrow slices as many rows as it is told.
+            yield first, given.slice(first, min(size, given.num_rows - first))
         return
     if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
         raise InvalidRequest(
