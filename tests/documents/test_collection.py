@@ -280,7 +280,15 @@ def test_settings_are_stored_and_others_are_a_conflict(open_database: Callable[.
         ({"key": "id", "indexes": {"id": "lazy"}}, "needs no index"),
         ({"key": "id", "policy": "tiered"}, "policy must be one of"),
         ({"key": "id", "policy": {"name": "prefix", "k": 3}}, "no such setting"),
-        ({"key": "id", "policy": {"name": "constant", "k": 0}}, "above 0"),
+        ({"key": "id", "policy": {"name": ["x"]}}, "policy must be one of"),
+        ({"key": "id", "policy": {"name": "constant", "k": 0}}, "k must be .* at least 2"),
+        ({"key": "id", "policy": {"name": "constant", "k": 1}}, "k must be .* at least 2"),
+        ({"key": "id", "policy": {"name": "leveled", "ratio": 1}}, "ratio must be .* at least 2"),
+        ({"key": "id", "policy": {"name": "prefix", "max_count": 0}}, "max_count .* at least 1"),
+        ({"key": "id", "policy": {"name": "prefix", "max_count": 2.5}}, "a whole number"),
+        ({"key": "id", "filter": "a..b"}, "^filter is not a path.*filter='a..b'"),
+        ({"key": "id", "indexes": {"a..b": "lazy"}}, "^field is not a path"),
+        ({"key": "id", "indexes": {f"f{n}": "lazy" for n in range(33)}}, "at most 32"),
         ({"key": "id", "filter": 5}, "must be text"),
         ({"key": "id", "bloom_bits": 0}, "from 1 to 1000"),
     ],
@@ -372,6 +380,18 @@ def test_an_index_is_built_beside_writers(open_database: Callable[..., Any], kin
     for value in range(10):
         found = cars.lookup("a", value)
         assert found == [each for each in cars.find() if each["a"] == value]
+
+
+def test_a_collection_has_at_most_32_indexes(open_database: Callable[..., Any]) -> None:
+    cars = open_database().collection(
+        "cars", key="id", indexes={f"f{n}": "embedded" for n in range(31)}
+    )
+    cars.create_index("one", "embedded").wait()
+    with pytest.raises(InvalidRequest, match="at most 32 indexes"):
+        cars.create_index("more", "embedded")
+    cars.drop_index("one")
+    cars.create_index("more", "embedded").wait()
+    assert len(cars.indexes) == 32
 
 
 def test_advice_follows_the_workload(open_database: Callable[..., Any]) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from tideline.documents.policies import policy_of
 from tideline.documents.types import Found
 from tideline.errors import InvalidRequest
 from tideline.where.build import path_of
@@ -21,8 +22,8 @@ from tideline.where.keys import decode
 from tideline.where.order import sort_keys
 from tideline.where.values import compare
 
-__all__ = ["KINDS", "POLICIES", "batch", "between", "count", "indexes", "listed",
-           "policy", "scalar", "slices", "sort"]  # fmt: skip
+__all__ = ["KINDS", "POLICIES", "at_most", "batch", "between", "count", "flag", "index", "indexes",
+           "listed", "name_of_field", "policy", "scalar", "slices", "sort"]  # fmt: skip
 
 KINDS = ("eager", "lazy", "composite", "embedded")
 POLICIES: dict[str, dict[str, int]] = {
@@ -35,37 +36,49 @@ POLICIES: dict[str, dict[str, int]] = {
 """The policies, with their settings and what these are when nobody says otherwise."""
 
 _FIELDS_LIMIT = 32
-_NUMBERS = (int, float)
+_COUNT_LIMIT = 1 << 40  # more documents than there can be
 
 
 def scalar(value: Any, name: str) -> Any:
-    """A value that an index can hold."""
-    if value is None or isinstance(value, (bool, str)):
+    """A value that an index can hold, of a type that JSON gives.
+
+    >>> scalar(10**400, "value")
+    Traceback (most recent call last):
+    tideline.errors.InvalidRequest: value must be null, a finite number, text or a boolean. ...
+    """
+    kind = type(value)
+    if value is None or kind is bool or kind is str:
         return value
-    if isinstance(value, _NUMBERS) and math.isfinite(value):
-        return value
+    if isinstance(value, (int, float)):
+        try:
+            finite = math.isfinite(value)
+        except OverflowError:  # a whole number beyond doubles
+            finite = False
+        if finite:
+            return int(value) if isinstance(value, int) else float(value)
+    if isinstance(value, str):
+        return str.__str__(value)
     raise InvalidRequest(
         f"{name} must be null, a finite number, text or a boolean", **{name: value}
     )
 
 
-def between(low: Any, high: Any) -> str:
-    """The bracket of a range."""
+def between(low: Any, high: Any) -> tuple[Any, Any, str]:
+    """The ends of a range, and its bracket."""
     if low is None and high is None:
         raise InvalidRequest("give low, high or both")
-    sides = [_bracket(value, name) for value, name in ((low, "low"), (high, "high"))
-             if value is not None]  # fmt: skip
+    low, high = scalar(low, "low"), scalar(high, "high")
+    sides = [_bracket(value) for value in (low, high) if value is not None]
     if len(set(sides)) > 1:
         raise InvalidRequest(
             "low and high must be of one kind: numbers, text or booleans", low=low, high=high
         )
     if low is not None and high is not None and compare(low, high) > 0:
         raise InvalidRequest("low must not be above high", low=low, high=high)
-    return sides[0]
+    return low, high, sides[0]
 
 
-def _bracket(value: Any, name: str) -> str:
-    scalar(value, name)
+def _bracket(value: Any) -> str:
     if isinstance(value, bool):
         return "boolean"
     return "text" if isinstance(value, str) else "number"
@@ -77,7 +90,14 @@ def count(value: Any, name: str) -> int | None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value <= 0:
         raise InvalidRequest(f"{name} must be a whole number above 0, or None", **{name: value})
-    return int(value)
+    return min(int(value), _COUNT_LIMIT)
+
+
+def flag(value: Any, name: str) -> bool:
+    """True or False, and nothing that is like them."""
+    if not isinstance(value, bool):
+        raise InvalidRequest(f"{name} must be True or False", **{name: value})
+    return value
 
 
 def sort(spec: Any, key: str) -> list[tuple[str, int]] | None:
@@ -99,43 +119,59 @@ def indexes(given: Any, key: str) -> dict[str, str]:
     """Indexed fields and their kinds."""
     if not isinstance(given, Mapping):
         raise InvalidRequest("indexes must be like {'user': 'lazy'}", indexes=given)
-    if len(given) > _FIELDS_LIMIT:
-        raise InvalidRequest(f"at most {_FIELDS_LIMIT} indexes are possible", count=len(given))
-    for field, kind in given.items():
-        name_of_field(field)
-        if kind not in KINDS:
-            raise InvalidRequest(f"kind must be one of {', '.join(KINDS)}", field=field, kind=kind)
-        if field == key:
-            raise InvalidRequest("the key needs no index: documents are in its order", field=field)
-    return dict(given)
+    at_most(len(given))
+    return dict(index(field, kind, key) for field, kind in given.items())
 
 
-def name_of_field(field: Any) -> str:
-    """The dotted path of a field."""
+def index(field: Any, kind: Any, key: str) -> tuple[str, str]:
+    """A field and the kind of its index."""
+    name_of_field(field)
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise InvalidRequest(f"kind must be one of {', '.join(KINDS)}", field=field, kind=kind)
+    if field == key:
+        raise InvalidRequest("the key needs no index: documents are in its order", field=field)
+    return field, kind
+
+
+def at_most(indexes: int) -> None:
+    """How many indexes a collection may have."""
+    if indexes > _FIELDS_LIMIT:
+        raise InvalidRequest(f"at most {_FIELDS_LIMIT} indexes are possible", count=indexes)
+
+
+def name_of_field(field: Any, name: str = "field") -> str:
+    """The dotted path of a field, given as the argument `name`."""
     if not isinstance(field, str):
-        raise InvalidRequest("a field's name must be text", field=field)
-    path_of(field, ("indexes", field))
+        raise InvalidRequest(f"{name} must be text: the name of a field", **{name: field})
+    try:
+        field.encode()
+    except UnicodeEncodeError:
+        raise InvalidRequest(f"{name} must be valid Unicode", **{name: field}) from None
+    try:
+        path_of(field, name)
+    except InvalidRequest as error:
+        raise InvalidRequest(str(error), **{name: field}) from None
     return field
 
 
 def policy(given: Any) -> dict[str, Any]:
     """A policy by its name, or with its settings: {"name": "prefix", "max_count": 5}."""
     wanted = {"name": given} if isinstance(given, str) else given
-    if not isinstance(wanted, Mapping) or wanted.get("name") not in POLICIES:
+    name = wanted.get("name") if isinstance(wanted, Mapping) else None
+    if not isinstance(name, str) or name not in POLICIES:
         raise InvalidRequest(
             f"policy must be one of {', '.join(POLICIES)}, or like "
             "{'name': 'prefix', 'max_count': 5}", policy=given,
         )  # fmt: skip
-    settings: dict[str, Any] = {"name": wanted["name"], **POLICIES[wanted["name"]]}
-    for name, value in wanted.items():
-        if name not in settings:
+    settings: dict[str, Any] = {"name": name, **POLICIES[name]}
+    for setting, value in wanted.items():
+        if setting not in settings:
             raise InvalidRequest(
                 "the policy has no such setting",
-                policy=wanted["name"], setting=name, allowed=sorted(settings),
+                policy=name, setting=setting, allowed=sorted(POLICIES[name]),
             )  # fmt: skip
-        if name != "name" and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-            raise InvalidRequest(f"policy.{name} must be a whole number above 0", value=value)
-        settings[name] = value
+        settings[setting] = value
+    policy_of(settings, None)  # names the least that a number may be
     return settings
 
 

@@ -184,7 +184,7 @@ class Collection:
         """
         self._indexed(field)
         k = checks.count(k, "k")
-        bracket = checks.between(low, high)
+        low, high, bracket = checks.between(low, high)
         self._workload.looked(field, k, ranged=True)
         first = low_of(bracket) if low is None else encode(low)
         last = high_of(bracket) if high is None else encode(high)
@@ -312,12 +312,13 @@ class Collection:
         [8, 5, 2]
         >>> db.close()
         """
-        checks.indexes({field: kind}, self.key)
+        checks.index(field, kind, self.key)
         if field in self._engine.indexes:
             raise InvalidRequest(
                 "the field has an index; drop it first to have another kind",
                 field=field, kind=self._engine.indexes[field],
             )  # fmt: skip
+        checks.at_most(len(self._engine.indexes) + 1)
         if self._build is not None and not self._build.done:
             raise InvalidRequest("an index is being built; wait for it", field=self._build.field)
         self._finder.indexes_change(field)
@@ -340,6 +341,7 @@ class Collection:
 
         `scarce` says that space is. docs/guide/documents.md tells the rules.
         """
+        scarce = checks.flag(scarce, "scarce")
         return advise(self._engine, self._workload, self.indexes, scarce=scarce)
 
     def stats(self) -> CollectionStats:
@@ -389,7 +391,8 @@ class Collection:
         self._workload.deletes += len(keys)
 
     def _indexed(self, field: str) -> None:
-        if field not in self._engine.indexes:
+        if not isinstance(field, str) or field not in self._engine.indexes:
+            checks.name_of_field(field)
             raise InvalidRequest(
                 "the field has no index: create_index makes one, find needs none",
                 field=field, indexes=sorted(self._engine.indexes),

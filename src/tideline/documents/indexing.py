@@ -15,6 +15,11 @@ from tideline.errors import InvalidRequest, Unavailable
 __all__ = ["Build"]
 
 _LOOK_S = 0.01
+_LONG_S = 1e9
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 class Build:
@@ -41,10 +46,12 @@ class Build:
         """Wait until the index answers; `Unavailable` when it does not after the time."""
         if timeout_s is None:
             self._engine.drain()  # raises what went wrong
-        elif isinstance(timeout_s, bool) or not timeout_s >= 0:
-            raise InvalidRequest("timeout_s must not be negative", timeout_s=timeout_s)
+        elif not _is_number(timeout_s) or not timeout_s >= 0:
+            raise InvalidRequest(
+                "timeout_s must be a number that is not negative", timeout_s=timeout_s
+            )
         else:
-            limit = time.monotonic() + timeout_s
+            limit = time.monotonic() + min(timeout_s, _LONG_S)
             while not self.done and (left := limit - time.monotonic()) > 0:
                 time.sleep(min(left, _LOOK_S))
         if not self.done:

@@ -134,7 +134,7 @@ class Candidates(Iterator[Chunk]):
         self._text = low + top
         self.question = (address_of(self._text), len(low), len(top), flags)
         self._view = view
-        self._room = k
+        self._room = k if k is None else min(k, _MOST)  # more come in the next chunk
         self._place = 0
         self._below = newest.EVERYTHING
         self._ended = view.count == 0 or k == 0 or (high is not None and low > high)

@@ -272,5 +272,7 @@ def _bucket(component: ComponentInfo) -> Any:
 
 def _at_least(minimum: int, name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
-        raise InvalidRequest(f"{name} must be an integer of at least {minimum}", **{name: value})
+        raise InvalidRequest(
+            f"{name} must be a whole number of at least {minimum}", **{name: value}
+        )
     return value
