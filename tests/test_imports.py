@@ -46,7 +46,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "database": LIBRARY,
     "testing": BOTTOM,
     "workload": BOTTOM,
-    "cli": LIBRARY | {"workload", "testing", "spark", "server", ""},
+    "cli": LIBRARY | {"workload", "testing", "spark", "server", "client", ""},
     "server": LIBRARY | {"web", ""},
     "web": LIBRARY | {""},
     "client": LIBRARY,

@@ -6,6 +6,7 @@ import io
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tarfile
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from certificates import certificate
 from talk import Api, Talk
 from test_resume import end
 from websockets.exceptions import ConnectionClosed
@@ -239,10 +241,60 @@ def test_backup_of_a_running_server_and_restore(
     assert owned.returncode == 5
     assert not (tmp_path / "other").exists()
     nothing = command("backup", "http://127.0.0.1:9", str(tmp_path / "other"))
-    assert nothing.returncode == 5
+    assert (nothing.returncode, "the server cannot be reached" in nothing.stderr) == (5, True)
     assert command("restore", str(tmp_path), str(tmp_path / "x")).returncode == 3
     full = command("restore", str(tmp_path / "copy"), str(tmp_path / "fresh"))
     assert full.returncode == 2
+
+
+def test_backup_of_a_server_with_its_own_certificate(
+    serve: Callable[..., Any], tmp_path: Path, command: Command
+) -> None:
+    cert, key = certificate(tmp_path)
+    database, url = serve(tls_cert=cert, tls_key=key)
+    database.channel("c").publish("a", 1, id="e")
+    copy = tmp_path / "copy"
+    refused = command("backup", url, str(copy))
+    assert (refused.returncode, "the server cannot be reached" in refused.stderr) == (5, True)
+    assert "CERTIFICATE_VERIFY_FAILED" in refused.stderr
+    wrong = command("backup", url, str(copy), "--ca", str(key))
+    assert (wrong.returncode, "a file with certificates" in wrong.stderr) == (2, True)
+    assert not copy.exists()
+    done = command("backup", url, str(copy), "--ca", str(cert))
+    assert done.returncode == 0, done.stderr
+    with tideline.open(copy) as found:
+        assert [event.id for event in found.channel("c").find("a")] == ["e"]
+
+
+def test_a_backup_that_breaks_off_is_told_from_a_server_that_is_not_there(
+    tmp_path: Path, command: Command
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(4096)
+                head = tarfile.TarInfo("MANIFEST").tobuf(tarfile.USTAR_FORMAT)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n" + head)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        done = command("backup", url, str(tmp_path / "copy"))
+        thread.join()
+    assert (done.returncode, "the backup did not arrive whole" in done.stderr) == (5, True)
+    gone = command("backup", url, str(tmp_path / "copy"))
+    assert (gone.returncode, "the server cannot be reached" in gone.stderr) == (5, True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_manifest_is_the_last_of_a_backup(guarded: dict[str, Any]) -> None:
+    """So that one that breaks off anywhere has none: without the tokens it would be open."""
+    sent = Api(guarded["url"], guarded["admin"]).get("/v1/backup").body
+    with tarfile.open(fileobj=io.BytesIO(sent)) as archive:
+        names = archive.getnames()
+    assert names.index("TOKENS") < names.index("MANIFEST") == len(names) - 1
 
 
 def test_backup_of_a_folder(tmp_path: Path, command: Command) -> None:

@@ -45,13 +45,17 @@ def backup(
         str | None,
         typer.Option(envvar="TIDELINE_TOKEN", help="For a server: a token with scope admin."),
     ] = None,
+    ca: Annotated[
+        Path | None,
+        typer.Option(help="For a server: a file with the certificates to trust (PEM)."),
+    ] = None,
 ) -> None:
     """Copy a database, also while a server uses it.
 
     Twin of Database.backup.
     """
     if source.startswith(("http://", "https://")):
-        _fetch(source, target, token)
+        _fetch(source, target, token, ca)
     else:
         with open_folder(Path(source)) as database:
             database.backup(target)
@@ -89,29 +93,71 @@ def _new(folder: Path) -> None:
         raise InvalidRequest("a new folder is needed", folder=str(folder))
 
 
-def _fetch(address: str, target: Path, token: str | None) -> None:
+def _fetch(address: str, target: Path, token: str | None, ca: Path | None) -> None:
     """Unpack a server's backup; all of it or nothing."""
     _new(target)
-    request = urllib.request.Request(address.rstrip("/") + "/v1/backup")
-    if token is not None:
-        request.add_header("Authorization", f"Bearer {token}")
     partial = target.with_name(target.name + ".partial")
     if partial.exists():
         raise InvalidRequest("the rest of a backup that failed is in the way", folder=str(partial))
+    with _ask(address, token, ca) as answer:
+        _take(answer, target, partial)
+
+
+def _ask(address: str, token: str | None, ca: Path | None) -> Any:
+    """The answer to a request for a backup, as far as its head."""
+    from tideline.client.http import trusting
+
+    request = urllib.request.Request(address.rstrip("/") + "/v1/backup")
+    if token is not None:
+        request.add_header("Authorization", f"Bearer {token}")
+    tls = None if ca is None else trusting(str(ca))
     try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            _unpack(answer, partial)
+        return urllib.request.urlopen(request, timeout=60, context=tls)
+    except urllib.error.HTTPError as error:
+        text = error.read(10_000).decode(errors="replace")
+        raise InvalidRequest(f"the server refused: {error.code} {text}") from None
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        reason = str(getattr(error, "reason", error)) or type(error).__name__
+        raise Unavailable("the server cannot be reached", url=address, error=reason) from None
+
+
+def _take(answer: Any, target: Path, partial: Path) -> None:
+    try:
+        arriving = _Arriving(answer)
+        _unpack(arriving, partial)
+        arriving.check_end()
         target.parent.mkdir(parents=True, exist_ok=True)
         if target.exists():
             target.rmdir()
         os.replace(partial, target)
-    except urllib.error.HTTPError as error:
-        text = error.read(10_000).decode(errors="replace")
-        raise InvalidRequest(f"the server refused: {error.code} {text}") from None
-    except (urllib.error.URLError, http.client.HTTPException, tarfile.TarError) as error:
+    except tarfile.TarError as error:
         raise Unavailable(f"the backup did not arrive whole: {error}") from None
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+class _Arriving:
+    """The bytes of an answer; what is wrong with the connection is told from a full disk."""
+
+    def __init__(self, answer: Any) -> None:
+        self._answer = answer
+        length = answer.headers.get("Content-Length", "")
+        self._left = int(length) if length.isascii() and length.isdigit() else None
+
+    def read(self, size: int = -1) -> bytes:
+        try:
+            data: bytes = self._answer.read(size)
+        except (OSError, http.client.HTTPException) as error:
+            reason = str(error) or type(error).__name__
+            raise Unavailable(f"the backup did not arrive whole: {reason}") from None
+        if self._left is not None:
+            self._left -= len(data)
+        return data
+
+    def check_end(self) -> None:
+        """Refuse what is shorter than was announced: it may lack whole files."""
+        if self._left:
+            raise Unavailable("the backup did not arrive whole", missing_bytes=self._left)
 
 
 def _private(path: str, flags: int) -> int:

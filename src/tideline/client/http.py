@@ -31,7 +31,7 @@ from tideline.client.tables import ARROW
 from tideline.client.wire import encode, raise_error
 from tideline.errors import Closed, InvalidRequest, Unavailable
 
-__all__ = ["Http", "waits"]
+__all__ = ["Http", "trusting", "waits"]
 
 _BASE = "/%:@!$&'()*+,;=~"  # what stays as it is in the path of an address
 
@@ -147,6 +147,14 @@ class Http:
         """Let go of the connections; closing twice is allowed."""
         self._closed = True
         self._pool.close()
+
+
+def trusting(ca: str) -> ssl.SSLContext:
+    """TLS with servers that the certificates in a file vouch for."""
+    try:
+        return ssl.create_default_context(cafile=ca)
+    except (OSError, ssl.SSLError, TypeError) as error:
+        raise InvalidRequest(f"ca must be a file with certificates: {error}", path=ca) from None
 
 
 def _address(url: Any) -> tuple[SplitResult, str, int | None]:

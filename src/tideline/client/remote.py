@@ -8,11 +8,10 @@ Everything that is asked of it is asked of the server; it keeps no data. Safe fr
 
 from __future__ import annotations
 
-import ssl
 from types import TracebackType
 
 from tideline.client.channel import Facts, RemoteChannel
-from tideline.client.http import Http
+from tideline.client.http import Http, trusting
 from tideline.client.live import Live
 from tideline.clock import span_us
 from tideline.errors import Conflict, InvalidRequest, NotFound
@@ -28,15 +27,7 @@ class Remote:
     def __init__(self, url: str, token: str | None, timeout_s: float, ca: str | None) -> None:
         if span_us(timeout_s, "timeout_s") <= 0:
             raise InvalidRequest("timeout_s must be positive", timeout_s=timeout_s)
-        tls = None
-        if ca is not None:
-            try:
-                tls = ssl.create_default_context(cafile=ca)
-            except (OSError, ssl.SSLError, TypeError) as error:
-                raise InvalidRequest(
-                    f"ca must be a file with certificates: {error}", path=ca
-                ) from None
-        self._http = Http(url, token, timeout_s, tls)
+        self._http = Http(url, token, timeout_s, None if ca is None else trusting(ca))
         self._live = Live(self._http)
 
     @property

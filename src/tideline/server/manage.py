@@ -67,7 +67,7 @@ class _Tar:
         self._files = [
             (path, path.relative_to(root).as_posix(), path.stat().st_size)
             # The manifest last: a copy that broke off has none.
-            for path in sorted(root.rglob("*"), key=lambda path: (path.parent == root, path))
+            for path in sorted(root.rglob("*"), key=lambda path: (path == root / "MANIFEST", path))
             if path.is_file()
         ]
 
