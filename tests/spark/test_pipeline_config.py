@@ -101,6 +101,9 @@ MISTAKES = [
     ("within_s = 600", "within_s = 0", "within_s must be over 0"),
     ("within_s = 600", "within_s = true", "deduplicate.within_s must be a number, not true"),
     ('severity = "int"', 'severity = "imt"', "there is no type 'imt': did you mean 'int'?"),
+    ('severity = "int"', '_Tideline_x = "int"', "names that begin with _tideline_"),
+    ('severity = "int"', 'severity = "int"\nAT = "int"', "AT and at differ in case only"),
+    ("[clean.severity]", "[clean._tideline_was_x]", "names that begin with _tideline_"),
     ('severity = "int"', "severity = 5", "the type of severity must be a text"),
     ("min = 1", "min = 9", "max is below min"),
     ("min = 1", "mim = 1", "[clean.severity] has no key 'mim': did you mean 'min'?"),
@@ -173,8 +176,22 @@ def test_what_is_no_toml_is_told_with_its_line(text: str, line: int, tmp_path: P
 def test_a_file_that_is_not_there_is_not_found(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match=r"nothing\.toml"):
         read_config(tmp_path / "nothing.toml")
-    (tmp_path / "p.toml").write_bytes(b"name = '\xff'")
     with pytest.raises(InvalidRequest, match="cannot be read"):
+        read_config(tmp_path)
+
+
+@pytest.mark.parametrize("begin", [b"", b"\xef\xbb\xbf"], ids=["plain", "BOM"])
+def test_a_file_that_is_not_utf8_is_told_with_its_line(begin: bytes, tmp_path: Path) -> None:
+    (tmp_path / "p.toml").write_bytes(begin + b"name = 'x'\r\n\r\n[source]\r\n\xe9 = 1\r\n")
+    with pytest.raises(InvalidRequest, match=r"^p\.toml:4: this is not UTF-8"):
+        read_config(tmp_path / "p.toml")
+
+
+def test_a_file_may_begin_with_a_bom_and_end_its_lines_as_windows_does(tmp_path: Path) -> None:
+    (tmp_path / "p.toml").write_bytes(b"\xef\xbb\xbf" + GOOD.replace("\n", "\r\n").encode())
+    assert read_config(tmp_path / "p.toml").name == "incidents"
+    (tmp_path / "p.toml").write_bytes(b"\xef\xbb\xbfname = 'x'\r\n[sauce]\r\n")
+    with pytest.raises(InvalidRequest, match=r"p\.toml:2: there is no section \[sauce\]"):
         read_config(tmp_path / "p.toml")
 
 

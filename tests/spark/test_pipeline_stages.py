@@ -159,6 +159,42 @@ def test_columns_are_brought_to_the_schema_and_bad_rows_told_as_json(
     assert summary.counts["dead"] == 3
 
 
+ODD = ("_problem", "_text", "_met", "_original", "_parsed", "_plain", "_broken", "_was_n", "_area",
+       "_high", "_low", "_time", "_", "a.b", "q`q")  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["json", "csv", "parquet"])
+def test_columns_may_have_any_names(form: str, spark: Any, tmp_path: Path) -> None:
+    values = {name: f"of {name}" for name in ODD}
+    row = {"id": "a", "place": "p", "at": "2026-01-01T00:00:00Z", "n": 1, **values}
+    if form == "json":
+        write_rows(tmp_path / "in", "a", [row, {**row, "n": "x"}])
+    elif form == "csv":
+        other = {**row, "n": "x"}
+        texts = [",".join(map(str, each.values())) for each in (row, other)]
+        write_file(tmp_path / "in", "a.csv", "\n".join(texts) + "\n")
+    else:
+        parquet(tmp_path / "in", "a", {**{k: [v, v] for k, v in row.items()}, "n": ["1", "x"]})
+    told = config(
+        tmp_path, source={"format": form, "path": "in"},
+        schema={"id": "string", "place": "string", "at": "timestamp", "n": "int",
+                **dict.fromkeys(ODD, "string")},
+        clean={"_met": {"trim": True}}, condition={"where": {"_text": "of _text"}},
+    )  # fmt: skip
+    summary = Pipeline(told).run(spark=spark)
+    assert (summary.counts["stored"], summary.counts["dead"]) == (1, 1)
+    assert [row["reason"] for row in dead(tmp_path)] == ["n: 'x' is not of the type int"]
+    body = json.loads(scan(tmp_path)[0]["body"])
+    assert {name: body[name] for name in ODD} == values
+
+
+def test_a_source_with_a_column_of_the_pipelines_own_is_refused(spark: Any, tmp_path: Path) -> None:
+    at = pa.array([time_of(0)], pa.timestamp("us", "UTC"))
+    parquet(tmp_path / "in", "a", {"place": ["p"], "at": at, "_Tideline_problem": ["x"]})
+    with pytest.raises(InvalidRequest, match="the source has a column '_Tideline_problem'"):
+        Pipeline(config(tmp_path, operation={})).run(spark=spark)
+
+
 def test_rows_may_publish_subscribe_and_cancel(spark: Any, tmp_path: Path) -> None:
     at = [time_of(n) for n in range(5)]
     parquet(tmp_path / "in", "a", {

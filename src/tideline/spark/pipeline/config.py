@@ -12,6 +12,7 @@ A relative path is meant from the folder of the config file. Needs no Spark; fro
 
 from __future__ import annotations
 
+import codecs
 import dataclasses
 import datetime
 import difflib
@@ -32,6 +33,7 @@ __all__ = ["FILES", "Config", "Problems", "did_you_mean", "make_config", "read_c
 
 FILES = ("json", "csv", "text", "parquet", "orc", "avro", "xml", "binaryFile")
 """The formats that read files, which Spark can also follow as new files come."""
+_OWN = f"names that begin with {keys.OWN} are the pipeline's own: give the column another one"
 _TEXTS = {"json": "json", "csv": "csv"}  # how a source's format is parsed, unless told
 
 
@@ -122,11 +124,15 @@ def read_config(path: str | os.PathLike[str]) -> Config:
     """A config from a file; `InvalidRequest` names the line of every mistake."""
     file = File(path)
     try:
-        text = file.read_text(encoding="utf-8")
+        data = file.read_bytes().removeprefix(codecs.BOM_UTF8)  # some editors begin with one
+        text = data.decode().replace("\r\n", "\n")
     except FileNotFoundError:
         raise NotFound("no such file", file=str(file)) from None
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise InvalidRequest("the file cannot be read", file=str(file), error=str(error)) from None
+    except UnicodeDecodeError as error:
+        number = data[: error.start].count(b"\n") + 1
+        raise InvalidRequest(f"{file.name}:{number}: this is not UTF-8: {error.reason}") from None
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -212,6 +218,9 @@ def _section(problems: Problems, name: str, document: Mapping[str, Any]) -> Any:
     given = document.get(name)
     if how == "named":
         tables = _table(problems, (name,), given, f"[{name}] holds a table for each column")
+        for column in tables:
+            if keys.is_own(column):
+                problems.add((name, column), _OWN)
         return {
             column: _read(problems, cls, (name, column), table) for column, table in tables.items()
         }
@@ -326,5 +335,11 @@ def _schema(problems: Problems, given: Any) -> dict[str, str]:
         wrong = type_problem(kind)
         if wrong:
             problems.add(("schema", column), f"{column}: {wrong}")
+        if keys.is_own(column):
+            problems.add(("schema", column), _OWN)
+        twin = next((name for name in types if name.casefold() == column.casefold()), None)
+        if twin is not None:
+            message = f"{column} and {twin} differ in case only, and to Spark they are one column"
+            problems.add(("schema", column), message)
         types[column] = kind
     return types

@@ -19,6 +19,7 @@ from tideline.spark.pipeline.generator import OPTIONS
 
 __all__ = [
     "KINDS",
+    "OWN",
     "SECTIONS",
     "Archive",
     "Clean",
@@ -33,11 +34,14 @@ __all__ = [
     "Source",
     "Spark",
     "Store",
+    "is_own",
     "key_of",
     "reference",
 ]
 
 REQUIRED = dataclasses.MISSING
+OWN = "_tideline_"
+"""Columns that stages add for themselves begin with this, so no other column may."""
 
 KINDS = {
     "text": "text",
@@ -59,6 +63,15 @@ KINDS = {
     "condition": "table or JSON text",
 }
 """The kinds of values, as messages and the reference name them."""
+
+
+def is_own(column: str) -> bool:
+    """Whether a column would be taken for one of the pipeline's own. Spark compares without case.
+
+    >>> is_own("_Tideline_x"), is_own("_id")
+    (True, False)
+    """
+    return column.casefold().startswith(OWN)
 
 
 def key(kind: str, doc: str, default: Any = REQUIRED) -> Any:

@@ -14,16 +14,21 @@ import csv
 from typing import TYPE_CHECKING
 
 from tideline.spark.pipeline.config import Config, did_you_mean
-from tideline.spark.pipeline.reasons import shown
+from tideline.spark.pipeline.keys import OWN
+from tideline.spark.pipeline.reasons import PROBLEM, shown
 from tideline.where.schema import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["csv_header", "header_fields", "parse"]
+__all__ = ["ORIGINAL", "WAS", "csv_header", "header_fields", "parse"]
 
 _JSON = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
-_BROKEN = "_broken"
+ORIGINAL = f"{OWN}original"
+"""The column with a row's text as it came."""
+WAS = f"{OWN}was_"
+"""Before the name of a column that a stage replaces: the column as it came."""
+_BROKEN, _PARSED, _PLAIN = f"{OWN}broken", f"{OWN}parsed", f"{OWN}plain"
 
 
 def parse(config: Config, frame: DataFrame, fields: list[str]) -> tuple[DataFrame, Column | None]:
@@ -35,23 +40,22 @@ def parse(config: Config, frame: DataFrame, fields: list[str]) -> tuple[DataFram
         return _typed(config, frame)
     from pyspark.sql import functions as F
 
-    # `_original` is the text; see stages.py
-    text = F.col("_original")
+    text = F.col(ORIGINAL)
     others = [F.col(quoted(name)) for name in frame.columns if name not in config.schema]
     typed = _parsed(config, text, config.schema, fields)
-    frame = frame.select(*others, typed.alias("_parsed"))
+    frame = frame.select(*others, typed.alias(_PARSED))
     # Made for bad texts only, and a column of its own: each field's reason looks at it.
     plain = _parsed(config, text, dict.fromkeys(config.schema, "string"), fields)
-    bad = ~_whole(config, F.col("_parsed"))
-    frame = frame.select("*", F.when(bad, plain).alias("_plain"))
-    row = _row(config, F.col("_parsed"))
+    bad = ~_whole(config, F.col(_PARSED))
+    frame = frame.select("*", F.when(bad, plain).alias(_PLAIN))
+    row = _row(config, F.col(_PARSED))
     columns = [row.getField(name).alias(name) for name in config.schema]
-    problem = _problem(config, text, fields).alias("_problem")
-    return frame.select(*others, *columns, problem), F.col("_problem")
+    problem = _problem(config, text, fields).alias(PROBLEM)
+    return frame.select(*others, *columns, problem), F.col(PROBLEM)
 
 
 def _parsed(config: Config, text: Column, schema: dict[str, str], fields: list[str]) -> Column:
-    """A text as a struct of the fields and `_broken`, the text when it does not fit."""
+    """A text as a struct of the fields and `_BROKEN`, the text when it does not fit."""
     from pyspark.sql import functions as F
 
     options = {name: _option(value) for name, value in (config.parse.options or {}).items()}
@@ -87,7 +91,7 @@ def _problem(config: Config, text: Column, fields: list[str]) -> Column:
     """Why a text gives no row; null when it does."""
     from pyspark.sql import functions as F
 
-    typed, plain = F.col("_parsed"), F.col("_plain")
+    typed, plain = F.col(_PARSED), F.col(_PLAIN)
     kinds = []
     for name, kind in config.schema.items():
         given = _row(config, plain).getField(name)
@@ -121,7 +125,7 @@ def _typed(config: Config, frame: DataFrame) -> tuple[DataFrame, Column | None]:
         wanted = T._parse_datatype_string(kind)
         if frame.schema[name].dataType == wanted:
             continue
-        given = F.col(quoted(f"_was_{name}"))
+        given = F.col(quoted(f"{WAS}{name}"))
         try:
             columns[name] = given.try_cast(kind)
             frame.select(columns[name])

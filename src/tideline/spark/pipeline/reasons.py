@@ -1,7 +1,7 @@
 """Why rows are bad: the reasons that stages find, gathered into one column of the frame.
 
 found     a reason, null for good rows; the first that is found counts
-kept      the frame with the reasons so far in the column `_problem`, "clean: n is missing"
+kept      the frame with the reasons so far in the column `PROBLEM`, "clean: n is missing"
 at, look  what Spark says about an expression is a mistake of the config, with its line
 
 time, number, seconds, flag    a column as a value of that kind; what is none is a reason
@@ -16,14 +16,17 @@ from typing import TYPE_CHECKING, Any
 from tideline.errors import TidelineError
 from tideline.spark.pipeline.config import Config
 from tideline.spark.pipeline.faults import condition, said_by
+from tideline.spark.pipeline.keys import OWN
 from tideline.spark.pipeline.locate import Path
 from tideline.where.schema import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["Reasons", "shown"]
+__all__ = ["PROBLEM", "Reasons", "shown"]
 
+PROBLEM = f"{OWN}problem"
+"""The column with the stage and the reason; null in a good row."""
 _ROWS = (
     "INVALID_WHERE_CONDITION", "WINDOW_FUNCTION_NOT_ALLOWED_IN_CLAUSE", "UNSUPPORTED_GENERATOR",
 )  # fmt: skip
@@ -38,7 +41,7 @@ class Reasons:
         self.config = config
         self._looking = looking
         self._reasons: list[tuple[str, Column]] = []  # the stage with ": ", the reason
-        self._told = False  # whether the frame has the column `_problem`
+        self._told = False  # whether the frame has the column `PROBLEM`
 
     def found(self, stage: str, reason: Column | None) -> None:
         """A reason why a row is bad; null for the others. The first found counts."""
@@ -60,9 +63,9 @@ class Reasons:
             reason = F.coalesce(*reasons)
             text = F.when(reason.isNotNull(), F.concat(F.coalesce(*stages), reason))
         if self._told:
-            text = F.coalesce(F.col("_problem"), text)
+            text = F.coalesce(F.col(PROBLEM), text)
         self._reasons, self._told = [], True
-        return frame.withColumns({**(made or {}), "_problem": text})
+        return frame.withColumns({**(made or {}), PROBLEM: text})
 
     def needed(self, stage: str, column: Column, reason: str, *, always: bool = True) -> None:
         """A row without a value is bad; with `always` off, a cancel is not."""

@@ -28,7 +28,8 @@ from tideline.spark.pipeline import parse
 from tideline.spark.pipeline.check import check_columns, columns_of, condition_of
 from tideline.spark.pipeline.clean import cleaned
 from tideline.spark.pipeline.config import Config, Problems, did_you_mean
-from tideline.spark.pipeline.reasons import Reasons
+from tideline.spark.pipeline.keys import OWN, is_own
+from tideline.spark.pipeline.reasons import PROBLEM, Reasons
 from tideline.spark.place import cell_name, inside, path_name
 from tideline.where.schema import quoted
 
@@ -56,6 +57,13 @@ class Stages:
         self._fields = list(config.schema) if fields is None else fields
         self._tried = False  # whether Spark has looked at every expression once
         problems = Problems(config.file, config.lines)
+        for column in names:
+            if is_own(column):
+                message = (
+                    f"the source has a column {column!r}: {OWN} begins the pipeline's own names"
+                )
+                problems.add(("source",), message)
+        problems.check()
         known = columns_of(config)
         if known is None or config.parsed_as == "columns":
             for column in config.schema:
@@ -84,7 +92,7 @@ class Stages:
             **self._condition(frame), **self._area(frame),
         }  # fmt: skip
         frame = self._reasons.kept(frame)
-        bad = F.col("_problem").isNotNull()
+        bad = F.col(PROBLEM).isNotNull()
         text = F.when(bad, F.make_valid_utf8(original))
         if self.config.parsed_as != "columns":
             text = text.otherwise(original)  # the store may reject the row, and then it is needed
@@ -93,7 +101,7 @@ class Stages:
             for name in columns.keys() & {*OPERATION, "_area"}:
                 columns[name] = F.when(wanted, columns[name])
         made = frame.select(
-            "_problem", text.alias("_text"),
+            F.col(PROBLEM).alias("_problem"), text.alias("_text"),
             *(column.alias(name) for name, column in columns.items()),
         )  # fmt: skip
         self._tried = True
@@ -254,7 +262,7 @@ class Stages:
         else:
             own = {*self.config.schema, *self.config.clean}  # not Kafka's offset and the like
             every = self.config.parsed_as == "columns"
-            names = [n for n in frame.columns if n in own or (every and not n.startswith("_"))]
+            names = [n for n in frame.columns if n in own or (every and not is_own(n))]
         with self._reasons.at("operation", "body"):
             body = F.to_json(F.struct(*(F.col(quoted(name)) for name in names)))
             self._reasons.look(frame, body)
@@ -290,14 +298,14 @@ class Stages:
 
         if self.config.parsed_as != "columns":
             frame = frame.withColumn(
-                "_original", F.col(quoted(self.config.parse.column)).cast("string")
+                parse.ORIGINAL, F.col(quoted(self.config.parse.column)).cast("string")
             )
-            return frame, F.col("_original")
+            return frame, F.col(parse.ORIGINAL)
         replaced = {*self.config.schema, *self.config.clean}
         replaced |= {clean.from_ for clean in self.config.clean.values() if clean.from_}
         columns = []
         for name in frame.columns:
-            kept = f"_was_{name}" if name in replaced else name
+            kept = f"{parse.WAS}{name}" if name in replaced else name
             if kept != name:
                 frame = frame.withColumn(kept, F.col(quoted(name)))
             columns.append(F.col(quoted(kept)).alias(name))
