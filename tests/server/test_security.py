@@ -117,6 +117,33 @@ def test_users_see_and_end_only_their_own_subscriptions(guarded: dict[str, Any])
     assert {info.id for info in channel.subscriptions()} == {"hers", "his"}
 
 
+def test_an_id_of_another_user_is_refused_and_nothing_else_is_told(guarded: dict[str, Any]) -> None:
+    ann = as_(guarded, "ann")
+    channel = guarded["database"].channel("roads")
+    theirs = {"place": "secret", "id": "his", "until_s": 600, "where": {"n": 1}}
+    with Talk(guarded["url"], token=guarded["bob"]) as bob:
+        bob.say(do="subscribe", tag=1, channel="roads", **theirs)
+        bob.hear_until("past_done")
+        before = channel.subscription("his")
+        # Whatever she asks for, his own included, and in the words for one of her own.
+        ann.post(f"{ROADS}/subscriptions", {"place": "a", "id": "hers", "until_s": 600})
+        own = ann.post(f"{ROADS}/subscriptions", {"place": "b", "id": "hers", "until_s": 600})
+        assert own.error == (409, "Conflict")
+        for asked in (theirs, {"place": "a", "id": "his", "until_s": 60}):
+            refused = ann.post(f"{ROADS}/subscriptions", asked)
+            assert refused.status == 409
+            assert refused.body == own.body.replace(b"hers", b"his")
+            with Talk(guarded["url"], token=guarded["ann"]) as talk:
+                talk.say(do="subscribe", tag=1, channel="roads", **asked)
+                assert talk.hear()["error"] == refused.json["error"]
+                for tag, after in ((2, None), (3, "0" * 18), (4, "9" * 18), (5, "wrong")):
+                    talk.say(do="resume", tag=tag, channel="roads", id="his", after=after)
+                    assert talk.hear()["error"]["kind"] == "NotFound"
+        assert channel.subscription("his") == before
+        channel.publish("secret", {"n": 1}, id="e", ttl_s=60)
+        assert bob.hear()["event"]["id"] == "e"  # and he notices nothing
+
+
 def test_related_events_are_told_only_to_whoever_may_read(guarded: dict[str, Any]) -> None:
     channel = guarded["database"].channel("roads")
     channel.publish("a", {"a": "secret"}, id="before", ttl_s=600)
