@@ -233,6 +233,9 @@ def test_channels_share_nothing_and_can_be_dropped(over: str, open_database: Ope
     db.drop_channel("one")
     with pytest.raises(NotFound, match="'one'"):
         db.drop_channel("one")
+    if over != "http":
+        with pytest.raises(Closed, match="the channel was dropped"):
+            one.find("a")
     db = open_database(over=over)
     assert db.channels() == ["two"]
     assert db.channel("one", layout="two").find("a") == []

@@ -72,6 +72,8 @@ class Database:
             raise InvalidRequest("memory_mb must be a number", memory_mb=memory_mb)
         if not 1 <= memory_mb <= 1 << 20:
             raise InvalidRequest("memory_mb must be 1 to 1048576", memory_mb=memory_mb)
+        if clock is not None and not (hasattr(clock, "now") and hasattr(clock, "wait")):
+            raise InvalidRequest("clock must have now() and wait()", clock=clock)
         if durability not in ("os", "disk"):
             raise InvalidRequest("durability must be 'os' or 'disk'", durability=durability)
         if not isinstance(path, (str, os.PathLike)) or not str(path):
@@ -184,7 +186,7 @@ class Database:
             self._check_open()
             if name not in self._folders:
                 raise NotFound("no such channel", name=name)
-            self._open.pop(name)._shut()
+            self._open.pop(name)._shut("the channel was dropped")
             folder = self._folders.pop(name)
             self._save()
             shutil.rmtree(self.path / "channels" / folder, ignore_errors=True)

@@ -79,7 +79,7 @@ class Channel:
         self._buffer = engine.own_view  # single calls write their row here
         self._noted: bytes | None = None  # answers that were packed early, for their note
         self._clocked = False  # whether the last write was at the clock's time
-        self._closed = False
+        self._closed = ""  # why, once it is
 
     @property
     def identity(self) -> str:
@@ -115,6 +115,10 @@ class Channel:
         if len(text) > BODY_LIMIT_BYTES or text[0] == LIST:
             check_body(body, text)
         ident = self._new_id() if id is None else check_text(id, "id")
+        if related:
+            check_flag(related, "related")
+        if type(place) is list:
+            place = tuple(place)  # as it will be when it is read again
         engine = self._engine
         with engine.lock:
             # Read under the lock, so that times rise in the order of arrival: an event that comes
@@ -692,7 +696,7 @@ class Channel:
     def _rows(self) -> memoryview:
         """Where to write the next row (the lock is held)."""
         if self._closed:
-            raise Closed("the database was closed", channel=self.name)
+            raise Closed(self._closed, channel=self.name)
         return self._buffer
 
     def _buffer_word(self, word: int) -> int:
@@ -709,7 +713,7 @@ class Channel:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise Closed("the database was closed", channel=self.name)
+            raise Closed(self._closed, channel=self.name)
 
     def _record(self, side: int, ref: int) -> Row:
         return read_rows(self._engine.pack(side, np.array([ref], np.int64)))[0]
@@ -735,9 +739,9 @@ class Channel:
             return self._poller.next_at(handle)
         return handle.until_us
 
-    def _shut(self) -> None:
-        """The database is closing."""
-        self._closed = True
+    def _shut(self, why: str = "the database was closed") -> None:
+        """The database is closing, or the channel was dropped."""
+        self._closed = why
         self._handles.end()
         if self._poller is not None:
             self._poller.close()

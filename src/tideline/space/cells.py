@@ -144,6 +144,10 @@ class _Map(ABC):
         try:
             lon, lat = pair_of(value)
         except InvalidRequest as error:
+            if isinstance(value, (tuple, list)) and len(value) == 2:
+                raise InvalidRequest(
+                    "a point (lon, lat) must be two finite numbers", place=value
+                ) from error
             raise InvalidRequest(f"a place must be {self.allowed}", place=value) from error
         if not (cells.west <= lon <= cells.east and cells.south <= lat <= cells.north):
             raise InvalidRequest(
