@@ -292,8 +292,9 @@ class IndexStats:
 class CollectionStats:
     """What a collection holds and has done since it was opened."""
 
-    documents: int
-    """How many there are; while versions of one document wait to be merged, at most so many."""
+    versions: int
+    """Puts and deletes that are stored. What was replaced or deleted, and the deletes themselves,
+    count until they are merged away: how many documents there are is for `count()` to say."""
     components: int
     bytes_memory: int
     bytes_disk: int

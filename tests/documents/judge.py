@@ -164,6 +164,7 @@ class ModelEngine:
         return dict.fromkeys(["primary_blocks", "index_blocks", "bloom_checks", "bloom_false"], 0)
 
     def stats(self) -> dict[str, Any]:
+        self._open()
         return {
             "seq": self.next_seq - 1, "memory_rows": len(self.records), "memory_bytes": 0,
             "log_bytes": 0, "component_bytes": 0, "components": {"primary": []},

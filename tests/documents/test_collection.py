@@ -334,13 +334,31 @@ def test_a_backup_has_the_collections(open_database: Callable[..., Any], tmp_pat
     assert copy.collection("cars").lookup("road", 1, k=1) == [{"id": 500, "road": 1}]
 
 
+def test_stats_tell_versions_and_count_tells_documents(open_database: Callable[..., Any]) -> None:
+    cars = open_database().collection("cars", key="id", policy={"name": "constant", "k": 2})
+    cars.put_many([{"id": n} for n in range(3)])
+    cars.delete_many(["not", "there", "ever"])
+    for _ in range(40):
+        cars.put({"id": 2})
+    assert (cars.stats().versions, cars.count()) == (46, 3)
+    assert not hasattr(cars.stats(), "documents")
+    cars._engine.seal()
+    assert (cars.stats().versions, cars.count()) == (6, 3)  # the newest of every key, and deletes
+    cars.put({"id": 2})
+    cars._engine.seal()
+    cars._engine.drain()
+    assert (cars.stats().versions, cars.count()) == (3, 3)  # all in one component
+
+
 def test_a_closed_collection_says_so(open_database: Callable[..., Any]) -> None:
     db = open_database()
     cars = db.collection("cars", key="id", indexes={"a": "lazy"})
     db.close()
     calls = [
         lambda: cars.put({"id": 1}), lambda: cars.get_many([1]), lambda: cars.find({"a": 1}),
-        lambda: cars.lookup("a", 1), lambda: cars.get(1), lambda: list(cars.scan()),
+        lambda: cars.lookup("a", 1), lambda: cars.get(1), lambda: list(cars.scan()), cars.stats,
+        cars.advise, cars.count, lambda: cars.delete(1), lambda: cars.explain({"a": 1}),
+        lambda: cars.create_index("b", "lazy"), lambda: cars.drop_index("a"),
     ]  # fmt: skip
     for call in calls:
         with pytest.raises(Closed):

@@ -74,7 +74,7 @@ def test_commands_of_the_whole_database_cover_collections(tweets: Run) -> None:
     tweets("channel", "create", "data", "roads")
     rows = tweets("stats", "data").lines
     assert [row.get("channel") or row["collection"] for row in rows] == ["roads", "tweets"]
-    assert tweets("stats", "data", "tweets").lines[0]["documents"] == 1
+    assert tweets("stats", "data", "tweets").lines[0]["versions"] == 1
     assert tweets("check", "data").lines[0]["collections"] == 1
     assert tweets("backup", "data", "copy").code == 0
     assert tweets("restore", "copy", "again").lines[0]["collections"] == 1

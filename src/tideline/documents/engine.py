@@ -302,11 +302,13 @@ class Engine:
     def counters(self) -> dict[str, int]:
         """What all searches so far have read."""
         with self.lock:
+            self.require_open()
             return self.sources.counters()
 
     def stats(self) -> dict[str, Any]:
         """Sizes and numbers of everything there is."""
         with self.lock:
+            self.require_open()
             trees = {"primary": self.primary, **{f: i.tree for f, i in self.alone.items()}}
             generations = [self.active, *self.frozen]
             return {
