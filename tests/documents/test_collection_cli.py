@@ -34,7 +34,8 @@ def test_documents_go_in_and_come_out_as_lines(tweets: Run) -> None:
     assert [each["id"] for each in found] == [2, 1]
     assert tweets("collection", "get", "data", "tweets", "x", "1").lines[0] == {"id": "x"}
     assert tweets("collection", "count", "data", "tweets").lines == [{"count": 3}]
-    assert tweets("collection", "delete", "data", "tweets", "x", "2").code == 0
+    assert tweets("collection", "delete", "data", "tweets", "x", "2").lines == [{"deleted": 2}]
+    assert tweets("collection", "delete", "data", "tweets", "x", "9", "9").lines == [{"deleted": 0}]
     assert tweets("collection", "count", "data", "tweets", '{"user": "a"}').lines == [{"count": 1}]
 
 

@@ -172,11 +172,13 @@ def put(
 def delete(folder: Folder, collection: Name, keys: Keys) -> None:
     """Delete documents by key.
 
-    Twin of Collection.delete_many. Deleting what is not there changes nothing.
+    Twin of Collection.delete_many. Deleting what is not there changes nothing, and is not counted.
     """
     with _opened(folder, collection) as opened:
-        opened.delete_many([_value(key) for key in keys])
-        line({"deleted": len(keys)})
+        given = list(dict.fromkeys(map(_value, keys)))
+        there = [key for key, found in zip(given, opened.get_many(given), strict=True) if found]
+        opened.delete_many(there)
+        line({"deleted": len(there)})
 
 
 # ---- reading ------------------------------------------------------------------------------------
