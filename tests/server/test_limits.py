@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from talk import EVENT, ROADS, Api, Talk, eventually, refused_socket
 
 import tideline
+from tideline.server.tokens import Tokens
 
 Serve = Callable[..., Any]
 
@@ -86,6 +87,35 @@ def test_connections_are_limited(serve: Serve) -> None:
     eventually(lambda: "tideline_connections 0" in Api(url).get("/metrics").body.decode())
     with Talk(url) as talk:
         assert talk.sync() == []
+
+
+def test_a_full_server_says_when_to_come_back(serve: Serve, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    text, _ = Tokens(tmp_path / "data").create(["admin"])
+    other, _ = Tokens(tmp_path / "data").create(["admin"])
+    database, url = serve(connections=2, connections_per_caller=1)
+    database.channel("roads").subscribe("a", user="u", id="s")
+    there = f"{ROADS}/subscriptions/s/stream"
+    with Talk(url, token=text):
+        # One caller has as many as it may.
+        assert refused_socket(url, token=text) == (429, "TooMany")
+        assert Api(url, text).get(there).error == (429, "TooMany")
+        with Talk(url) as late:
+            late.say(do="hello", token=text)
+            assert late.hear()["error"]["kind"] == "TooMany"
+            assert late.hear_close() == ([], 1013)
+        with Talk(url, token=other):
+            # The server has as many as it may, whoever asks.
+            third, _ = Tokens(tmp_path / "data").create(["admin"])
+            eventually(lambda: Api(url, third).get(ROADS).status == 200)
+            assert refused_socket(url, token=third) == (503, "Unavailable")
+            full = Api(url, third).get(there)
+            assert full.error == (503, "Unavailable")
+            assert full.headers["retry-after"] == "1"
+            with Talk(url) as late:
+                late.say(do="hello", token=third)
+                assert late.hear()["error"]["kind"] == "Unavailable"
+                assert late.hear_close() == ([], 1013)
 
 
 def test_subscriptions_of_a_user_are_limited(serve: Serve, tmp_path: Path) -> None:

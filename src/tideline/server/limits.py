@@ -1,6 +1,7 @@
 """Limits on callers: operations a second, open connections.
 
-A caller is a token, or an address where there are no tokens. Rates are token buckets that hold one
+A caller is a token, or an address where there are no tokens. One that has too much itself is told
+429; when the server is full, whoever comes is told 503. Rates are token buckets that hold one
 second's worth. Everything here is on the event loop.
 """
 
@@ -43,7 +44,9 @@ class Limits:
     def connect(self, caller: Any) -> None:
         """Count a connection; refuses when there are too many."""
         if self._open.total() >= self._settings.connections:
-            raise Refused(503, "Unavailable", "too many open connections: try later")
+            raise Refused(
+                503, "Unavailable", "too many open connections: try later", retry_after="1"
+            )
         if self._open[caller.key] >= self._settings.connections_per_caller:
             raise Refused(429, "TooMany", "too many open connections of this caller")
         self._open[caller.key] += 1

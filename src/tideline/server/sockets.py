@@ -30,6 +30,7 @@ __all__ = ["BAD_REQUEST", "BAD_TOKEN", "FORBIDDEN", "SocketApp", "live_socket", 
 BAD_TOKEN = 4401
 FORBIDDEN = 4403
 BAD_REQUEST = 4400
+BUSY = 1013
 _read_hello = msgspec.json.Decoder(Hello).decode
 
 
@@ -105,7 +106,8 @@ async def _turn_away(send: Any, error: Exception, opened: bool) -> None:
     with contextlib.suppress(OSError):
         if opened:
             await send({"type": "websocket.send", "text": encode(error_body(told)).decode()})
-            code = {401: BAD_TOKEN, 403: FORBIDDEN}.get(told.status, BAD_REQUEST)
+            codes = {401: BAD_TOKEN, 403: FORBIDDEN, 429: BUSY, 503: BUSY}
+            code = codes.get(told.status, BAD_REQUEST)
             await send({"type": "websocket.close", "code": code, "reason": str(told)[:120]})
             return
         status, headers, body = refusal_reply(told)
