@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from talk import Api
+from talk import Api, refused_socket
 
 import tideline
 
@@ -223,6 +223,16 @@ def test_an_id_may_hold_anything(api: Api, path: str) -> None:
         assert api.patch(there, {"until_s": 90}).json["id"] == id
         assert api.delete(there).json == {"cancelled": id}
         assert api.get(there).error == (404, "NotFound")
+
+
+def test_a_path_that_is_no_text_is_refused(api: Api, path: str, database: Any) -> None:
+    before = database.channels()
+    for name in ("%ff", "a%2F%ff", "%C3", "%ed%a0%80"):
+        assert api.put(f"/v1/channels/{name}").error == (400, "InvalidRequest")
+        assert api.get(f"{path}/subscriptions/{name}").error == (400, "InvalidRequest")
+    assert refused_socket(api.url, "/v1/%ff") == (400, "InvalidRequest")
+    assert database.channels() == before
+    assert api.get(f"{path}/subscriptions/%EF%BF%BD").error == (404, "NotFound")
 
 
 BAD_EVENTS: list[Any] = [

@@ -11,7 +11,7 @@ Programs send no `Origin` and are not concerned.
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote, unquote_to_bytes, urlsplit
 
 from starlette.exceptions import HTTPException
 
@@ -21,7 +21,7 @@ from tideline.server.logs import log
 from tideline.server.refusals import Refused
 from tideline.server.settings import LOOPBACK, is_loopback
 
-__all__ = ["Guard", "Page", "nowhere", "with_slashes"]
+__all__ = ["Guard", "Page", "check_path", "nowhere", "with_slashes"]
 
 _SOCKETS = ("/v1/live", "/v1/watch")
 _PREFLIGHT = (
@@ -58,8 +58,9 @@ class Guard:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
-        scope = with_slashes(scope)
         try:
+            check_path(scope)
+            scope = with_slashes(scope)
             origin = self._check(scope)
         except Refused as refused:
             await _refuse(scope, send, refused)
@@ -101,6 +102,23 @@ class Guard:
         if plain in self._origins:
             return origin
         raise Refused(403, "Forbidden", "pages of this origin may not call the server (Origin)")
+
+
+def check_path(scope: Any) -> None:
+    """Refuse a path that is no text: what is wrong in it would become a part of a name.
+
+    >>> check_path({"raw_path": b"/v1/channels/caf%C3%A9"})
+    >>> check_path({"raw_path": b"/v1/channels/caf%E9"})
+    Traceback (most recent call last):
+        ...
+    tideline.server.refusals.Refused: the path is not valid UTF-8
+    """
+    raw = scope.get("raw_path") or b""
+    if b"%" in raw:
+        try:
+            unquote_to_bytes(raw).decode()
+        except UnicodeDecodeError:
+            raise Refused(400, "InvalidRequest", "the path is not valid UTF-8") from None
 
 
 def with_slashes(scope: Any) -> Any:
