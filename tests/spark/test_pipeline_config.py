@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,14 @@ MISTAKES = [
     ("[clean.severity]", "[clean._tideline_was_x]", "names that begin with _tideline_"),
     ('severity = "int"', "severity = 5", "the type of severity must be a text"),
     ("min = 1", "min = 9", "max is below min"),
+    ("min = 1", "trim = true", "trim goes with text, and this is int"),
+    ("min = 1", 'default = "foo"', "default must be a whole number, as this is int, not 'foo'"),
+    ("min = 1", "default = 9", "default lies above max"),
+    ("min = 1", "default = 3_000_000_000", "default must be a whole number, as this is int"),
+    ("min = 1", "min = 2020-01-01", "min is a time, and this is int"),
+    ("min = 1", 'one_of = ["a", "b"]', "a value of one_of must be a whole number"),
+    ("trim = true\nrequired = true", "min = 5", "min is a number, and this is string"),
+    ("trim = true\nrequired = true", "default = 5", "default must be a text, as this is string"),
     ("min = 1", "mim = 1", "[clean.severity] has no key 'mim': did you mean 'min'?"),
     ("trim = true\nrequired = true", "", "[clean.kind] says nothing to do"),
     ("[clean.kind]", "[clean.kid]", "there is no column 'kid': did you mean 'kind'?"),
@@ -283,6 +292,42 @@ def test_every_section_can_be_explained(tmp_path: Path) -> None:
                   "n: renamed from x, cast to int, 1 where there is none, one of 1, 2",
                   "keep the rule n > 0", "the text in b", "subscribe", "every 2 s"):  # fmt: skip
         assert words in " ".join(text.split()), words
+
+
+@pytest.mark.parametrize(
+    ("kind", "clean"),
+    [
+        ("string", {"trim": True, "cast": "int", "default": 5, "min": 1}),
+        ("timestamp", {"default": "2020-01-01T00:00:00Z", "min": date(2020, 1, 1)}),
+        ("date", {"default": date(2020, 1, 1), "max": datetime(2030, 1, 1, tzinfo=UTC)}),
+        ("decimal(9,2)", {"default": 5, "min": 0.5, "one_of": [1, 2.5, 5]}),
+        ("boolean", {"default": False, "one_of": [False]}),
+        ("bigint", {"min": 0.5, "one_of": [1 << 62]}),
+        ("struct<a: int>", {"required": True}),
+        ("int", {"sql": "upper('a')", "trim": True, "default": "none"}),
+    ],
+)  # fmt: skip
+def test_keys_that_fit_the_type_are_taken(kind: str, clean: dict[str, Any], tmp_path: Path) -> None:
+    schema = {"id": "string", "place": "string", "at": "timestamp", "x": kind}
+    told = config(
+        tmp_path, source={"format": "json", "path": "in"}, schema=schema, clean={"x": clean}
+    )
+    assert list(told.clean) == ["x"]
+
+
+def test_types_are_followed_through_the_columns(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        config(
+            tmp_path, source={"format": "json", "path": "in"},
+            schema={"id": "string", "place": "string", "at": "timestamp", "n": "int"},
+            clean={"m": {"from": "n", "trim": True}, "at": {"cast": "date", "one_of": [True]},
+                   "at2": {"from": "at", "default": "soon"}},
+        )  # fmt: skip
+    assert str(caught.value).splitlines() == [
+        "clean.m.trim: trim goes with text, and this is int",
+        "clean.at.one_of: a value of one_of must be a day, as this is date, not True",
+        "clean.at2.default: default must be a day, as this is date, not 'soon'",
+    ]
 
 
 def test_relative_paths_are_meant_from_the_configs_folder(tmp_path: Path) -> None:

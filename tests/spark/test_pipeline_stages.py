@@ -333,6 +333,7 @@ path = "in"
 {schema}
 [clean.a]
 sql = "{sql}"
+{clean}
 [[rule]]
 sql = "{rule}"
 [place]
@@ -347,7 +348,7 @@ checkpoint = "checkpoint"
 [spark]
 config = {config}
 """
-RIGHT = {"schema": "", "sql": "1", "rule": "true", "place": "place", "where": "{}"}
+RIGHT = {"schema": "", "sql": "1", "clean": "", "rule": "true", "place": "place", "where": "{}"}
 
 
 @pytest.mark.parametrize(
@@ -360,11 +361,14 @@ RIGHT = {"schema": "", "sql": "1", "rule": "true", "place": "place", "where": "{
         ({"sql": "sum(length(place))"}, 8, "an expression looks at one row"),
         ({"sql": "explode(list)"}, 8, "an expression looks at one row"),
         ({"sql": "row_number() OVER (ORDER BY at)"}, 8, "an expression looks at one row"),
-        ({"rule": "plaice > 1"}, 10, "plaice"),
-        ({"rule": "max(place) > 'a'"}, 10, "an expression looks at one row"),
-        ({"rule": "place"}, 10, "a rule is true or false, and this is string"),
-        ({"place": "plaice"}, 12, "there is no column 'plaice': did you mean 'place'?"),
-        ({"where": '{"at": 5}'}, 14, "a timestamp is no JSON value"),
+        ({"sql": "1 + 1", "clean": "trim = true"}, 9, "trim goes with text, and this is int"),
+        ({"sql": "place", "clean": "min = 5"}, 9, "min is a number, and this is string"),
+        ({"sql": "at", "clean": "default = 'x'"}, 9, "default must be a time, as this is"),
+        ({"rule": "plaice > 1"}, 11, "plaice"),
+        ({"rule": "max(place) > 'a'"}, 11, "an expression looks at one row"),
+        ({"rule": "place"}, 11, "a rule is true or false, and this is string"),
+        ({"place": "plaice"}, 13, "there is no column 'plaice': did you mean 'place'?"),
+        ({"where": '{"at": 5}'}, 15, "a timestamp is no JSON value"),
     ],
     ids=lambda value: str(value)[:40],
 )  # fmt: skip

@@ -1,6 +1,6 @@
 """The pipeline: from any source of Spark's into a channel, once, with counts that add up.
 
-    config.py   the TOML file, checked, with lines     locate.py keys.py check.py
+    config.py   the TOML file, checked, with lines     locate.py keys.py check.py fits.py
     explain.py  what a config would do, in words
     source.py   where rows come from                    generator.py
     stages.py   what Spark does with a row              parse.py, clean.py, reasons.py, ../place.py

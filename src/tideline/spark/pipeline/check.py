@@ -16,6 +16,7 @@ from tideline.errors import InvalidRequest
 from tideline.space import Space, space_from_spec
 from tideline.space.place import CELLS
 from tideline.spark.pipeline import generator, keys
+from tideline.spark.pipeline.fits import misfits
 from tideline.spark.pipeline.locate import Path
 from tideline.spark.pipeline.typenames import type_problem
 
@@ -24,7 +25,10 @@ if TYPE_CHECKING:
 
 __all__ = ["check_columns", "check_config", "columns_of", "condition_of", "space_of"]
 
-_KAFKA = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
+_KAFKA = {
+    "key": "binary", "value": "binary", "topic": "string", "partition": "int", "offset": "bigint",
+    "timestamp": "timestamp", "timestampType": "int",
+}  # fmt: skip
 OPS = ("publish", "subscribe", "cancel")
 
 
@@ -76,16 +80,25 @@ def condition_of(config: Config) -> Any:
 
 def columns_of(config: Config) -> list[str] | None:
     """The columns after parsing, as far as they are known without Spark; else None."""
-    schema = list(config.schema)
     kind = config.source.format
-    if kind == "generator":
-        return [*generator.columns(config.source.options or {}), *schema]
-    if kind == "rate":
-        return ["timestamp", "value"]
-    if config.parsed_as == "columns":
+    if config.parsed_as == "columns" and kind not in ("generator", "rate"):
         return None
-    own = _KAFKA if kind == "kafka" else [config.parse.column]
-    return [*(name for name in own if name not in schema), *schema]
+    return list(types_of(config))
+
+
+def types_of(config: Config) -> dict[str, str]:
+    """The types of the columns after parsing that are known without Spark."""
+    kind = config.source.format
+    own: dict[str, str] = {}
+    if kind == "generator":
+        own = generator.columns(config.source.options or {})
+    elif kind == "rate":
+        own = {"timestamp": "timestamp", "value": "bigint"}
+    elif kind == "kafka":
+        own = _KAFKA
+    elif config.parsed_as != "columns":
+        own = {config.parse.column: "string"}
+    return {**own, **config.schema}
 
 
 def check_columns(config: Config, known: list[str], problems: Problems) -> None:
@@ -167,6 +180,7 @@ def _check_options(given: Mapping[str, Any] | None, path: Path, problems: Proble
 
 
 def _check_clean(config: Config, problems: Problems) -> None:
+    types: dict[str, str | None] = {**types_of(config)}
     for column, clean in config.clean.items():
         path: Path = ("clean", column)
         if clean.from_ and clean.sql:
@@ -182,6 +196,11 @@ def _check_clean(config: Config, problems: Problems) -> None:
                     problems.add((*path, "max"), f"max is below min, {clean.min}")
             except TypeError:
                 problems.add((*path, "max"), "min and max must be of one kind")
+        given = None if clean.sql else types.get(clean.from_ or column)
+        if not wrong:
+            for key, message in misfits(clean, given):
+                problems.add((*path, key), message)
+        types[column] = clean.cast or given
 
 
 def _check_place(config: Config, problems: Problems) -> None:

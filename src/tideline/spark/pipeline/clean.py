@@ -11,7 +11,9 @@ from __future__ import annotations
 import datetime
 from typing import TYPE_CHECKING, Any
 
+from tideline.errors import InvalidRequest
 from tideline.spark.pipeline import keys
+from tideline.spark.pipeline.fits import misfits
 from tideline.spark.pipeline.reasons import Reasons, shown
 from tideline.where.schema import quoted
 
@@ -37,6 +39,10 @@ def cleaned(
     with at("clean", name, "sql"):
         value = reasons.attempt(clean.sql) if clean.sql else F.col(quoted(clean.from_ or name))
         look(frame, value)
+    kind = frame.select(value.alias("v")).schema["v"].dataType.simpleString()
+    for key, message in misfits(clean, None if kind == "void" else kind):
+        with at("clean", name, key):
+            raise InvalidRequest(message)
     if clean.trim:
         text = F.trim(value.cast("string"))
         value = F.when(text != "", text)
@@ -51,8 +57,8 @@ def cleaned(
         )  # fmt: skip
     if clean.default is not None:
         with at("clean", name, "default"):
-            kind = frame.select(value.alias("v")).schema["v"].dataType
-            value = F.coalesce(value, _literal(clean.default).cast(kind))
+            made = frame.select(value.alias("v")).schema["v"].dataType
+            value = F.coalesce(value, _literal(clean.default).cast(made))
             look(frame, value)
     if clean.required:
         fail(value.isNull(), f"{name} is missing")

@@ -65,12 +65,15 @@ def problems(options: Mapping[str, Any]) -> dict[str, str]:
     return found
 
 
-def columns(options: Mapping[str, Any]) -> list[str]:
-    """The columns it gives."""
+def columns(options: Mapping[str, Any]) -> dict[str, str]:
+    """The columns it gives, with their types."""
     if options.get("text"):
-        return ["value"]
-    more = ["op", "user", "radius_m", "until"] if options.get("subscribe") else []
-    return ["id", "at", "lon", "lat", "kind", "severity", *more]
+        return {"value": "string"}
+    more = {"op": "string", "user": "string", "radius_m": "double", "until": "timestamp"}
+    return {
+        "id": "string", "at": "timestamp", "lon": "double", "lat": "double", "kind": "string",
+        "severity": "int", **(more if options.get("subscribe") else {}),
+    }  # fmt: skip
 
 
 def option(options: Mapping[str, Any], name: str) -> Any:

@@ -2,6 +2,7 @@
 
     type_problem("array<int>")   None: it is a type
     type_problem("sting")        "there is no type 'sting': did you mean 'string'?"
+    kind_of("decimal(12,2)")     "number"
 
 Only the grammar: `decimal(12,2)`, `array<...>`, `map<..., ...>`, `struct<name: ..., ...>`.
 """
@@ -11,12 +12,22 @@ from __future__ import annotations
 import difflib
 import re
 
-__all__ = ["type_problem"]
+__all__ = ["WHOLE", "kind_of", "type_problem"]
 
 _PLAIN = (
     "string", "boolean", "tinyint", "byte", "smallint", "short", "int", "integer", "bigint",
     "long", "float", "real", "double", "decimal", "date", "timestamp", "timestamp_ntz", "binary",
 )  # fmt: skip
+WHOLE = {
+    "tinyint": 8, "byte": 8, "smallint": 16, "short": 16, "int": 32, "integer": 32, "bigint": 64,
+    "long": 64,
+}  # fmt: skip
+"""The types of whole numbers, with their bits."""
+_KINDS = {
+    "string": "text", "boolean": "flag", "float": "number", "real": "number", "double": "number",
+    "decimal": "number", "timestamp": "time", "timestamp_ntz": "time", "date": "day",
+    **dict.fromkeys(WHOLE, "whole"),
+}  # fmt: skip
 _MEANT = {
     "str": "string", "text": "string", "varchar": "string", "bool": "boolean", "number": "double",
     "int64": "bigint", "int32": "int", "float64": "double", "datetime": "timestamp",
@@ -39,6 +50,16 @@ def type_problem(text: str) -> str | None:
     except _Wrong as error:
         return str(error)
     return f"a type ends before {rest.strip()!r}" if rest.strip() else None
+
+
+def kind_of(text: str) -> str:
+    """What values of a type are: text, whole, number, flag, time, day, or other.
+
+    >>> kind_of("decimal(12,2)"), kind_of("array<int>")
+    ('number', 'other')
+    """
+    found = _WORD.match(text.strip().lower())
+    return _KINDS.get(found.group() if found else "", "other")
 
 
 class _Wrong(Exception):
