@@ -57,6 +57,35 @@ def test_a_file_of_columns_is_stored(tweets: Run, tmp_path: Path) -> None:
     assert tweets("collection", "put", "data", "tweets", "--file", "t.txt").code == 2
 
 
+def test_a_direction_is_1_or_minus_1(tweets: Run) -> None:
+    text = '{"id": 1, "a:b": 5, "time": 1}\n{"id": 2, "a:b": 4, "time": 2}'
+    tweets("collection", "put", "data", "tweets", stdin=text)
+
+    def ids(sort: str) -> list[int]:
+        return [
+            e["id"] for e in tweets("collection", "find", "data", "tweets", "--sort", sort).lines
+        ]
+
+    assert (ids("time"), ids("time:1"), ids("time:-1")) == ([1, 2], [1, 2], [2, 1])
+    assert (ids("a:b:1"), ids("a:b:-1")) == ([2, 1], [1, 2])
+    for command in ("find", "explain"):
+        for sort in ("time:2", "time:", "time:desc", "a:b"):
+            done = tweets("collection", command, "data", "tweets", "--sort", sort)
+            assert done.code == 2
+            assert "FIELD, FIELD:1 or FIELD:-1" in done.error
+
+
+def test_messages_name_no_method_of_the_library(tweets: Run) -> None:
+    for words in (
+        ["lookup", "data", "tweets", "place", "x"],
+        ["create", "data", "tweets", "--key", "id", "--index", "user=lazy", "--index", "a=lazy"],
+        ["create", "data", "tweets", "--key", "id", "--index", "user=eager"],
+    ):
+        done = tweets("collection", *words)
+        assert done.code != 0
+        assert "_index" not in done.error
+
+
 def test_indexes_come_and_go(tweets: Run) -> None:
     tweets("collection", "put", "data", "tweets", '{"id": 1, "time": 7}')
     done = tweets("collection", "index", "data", "tweets", "time", "embedded")

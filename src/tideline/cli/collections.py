@@ -43,7 +43,11 @@ Keys = Annotated[list[str], typer.Argument(metavar="KEY...", help="Primary keys.
 Most = Annotated[int | None, typer.Option("--k", "-k", help="At most so many, the newest.")]
 Where = Annotated[str | None, typer.Argument(metavar="WHERE", help="A condition, as JSON.")]
 Sort = Annotated[
-    list[str] | None, typer.Option(metavar="FIELD[:-1]", help="Order; :-1 is down (newest first).")
+    list[str] | None,
+    typer.Option(
+        metavar="FIELD[:1|:-1]",
+        help="Order, 1 up and -1 down; repeatable. A FIELD that holds a colon needs one: a:b:1.",
+    ),
 ]
 Limit = Annotated[int | None, typer.Option(help="At most so many.")]
 
@@ -391,18 +395,24 @@ def _where(text: str | None) -> Any:
 def _sort(given: list[str] | None) -> list[tuple[str, int]] | None:
     """Fields with their directions.
 
-    >>> _sort(["time:-1", "user"])
-    [('time', -1), ('user', 1)]
+    >>> _sort(["time:-1", "user", "a:b:1"])
+    [('time', -1), ('user', 1), ('a:b', 1)]
     """
     if not given:
         return None
     found = []
     for each in given:
         name, colon, direction = each.rpartition(":")
-        if colon and direction in ("1", "-1"):
+        if not colon:
+            found.append((each, 1))
+        elif direction in ("1", "-1"):
             found.append((name, int(direction)))
         else:
-            found.append((each, 1))
+            raise InvalidRequest(
+                "--sort must be FIELD, FIELD:1 or FIELD:-1; "
+                "a FIELD that holds a colon needs its direction",
+                sort=each,
+            )
     return found
 
 
