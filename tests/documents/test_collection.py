@@ -260,7 +260,7 @@ def test_settings_are_stored_and_others_are_a_conflict(open_database: Callable[.
             ({"filter": "x"}, "another filter"),
             ({"bloom_bits": 10}, "another bloom_bits"),
             ({"indexes": {"a": "eager"}}, "another kind"),
-            ({"indexes": {"a": "lazy", "b": "lazy"}}, "create_index makes one"),
+            ({"indexes": {"a": "lazy", "b": "lazy"}}, "without an index on this field"),
             ({"indexes": {}}, "more indexes"),
         ]:
             with pytest.raises(Conflict, match=message):

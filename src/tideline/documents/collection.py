@@ -394,6 +394,6 @@ class Collection:
         if not isinstance(field, str) or field not in self._engine.indexes:
             checks.name_of_field(field)
             raise InvalidRequest(
-                "the field has no index: create_index makes one, find needs none",
+                "the field has no index: make one, or use find, which needs none",
                 field=field, indexes=sorted(self._engine.indexes),
             )  # fmt: skip

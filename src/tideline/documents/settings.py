@@ -87,17 +87,16 @@ def _same_indexes(name: str, wanted: dict[str, str], stored: Collection) -> None
     for field, kind in wanted.items():
         if field not in has:
             raise Conflict(
-                "the collection has no index on this field: create_index makes one",
+                "the collection is there, without an index on this field: add it separately",
                 name=name, field=field, indexes=sorted(has),
             )  # fmt: skip
         if has[field] != kind:
             raise Conflict(
-                "the index is of another kind: drop_index and create_index change it",
+                "the index is of another kind: drop it and make another",
                 name=name, field=field, stored=has[field], given=kind,
             )  # fmt: skip
     missing = sorted(has.keys() - wanted.keys())
     if missing:
         raise Conflict(
-            "the collection has more indexes: drop_index removes one, and giving none is right "
-            "always", name=name, indexes=missing,
+            "the collection has more indexes: drop those, or give none, which is always right", name=name, indexes=missing,
         )  # fmt: skip
