@@ -98,5 +98,6 @@ def _same_indexes(name: str, wanted: dict[str, str], stored: Collection) -> None
     missing = sorted(has.keys() - wanted.keys())
     if missing:
         raise Conflict(
-            "the collection has more indexes: drop those, or give none, which is always right", name=name, indexes=missing,
+            "the collection has more indexes: drop those, or give none, which is always right",
+            name=name, indexes=missing,
         )  # fmt: skip
