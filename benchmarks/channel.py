@@ -27,24 +27,15 @@ import pyarrow as pa
 if __name__ == "__main__":  # also from a clone that is not installed
     sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 
-from benchmarks import channel_report, common
+from benchmarks import channel_report, channel_single, common
+from benchmarks.channel_single import open_database
 from benchmarks.common import say
-from tideline.testing import ManualClock
 from tideline.workload import limitfile
 
 BATCH = 10_000
 START = datetime(2024, 1, 1, tzinfo=UTC)
 FAR = START + timedelta(days=365)
 PARTS = ["limit", "ours", "peer", "single", "memory", "recovery", "big"]
-
-
-def open_database(folder: Path | str, start_us: int, **options: Any) -> tuple[Any, Any, Any]:
-    """A database with a manual clock: (database, channel, clock)."""
-    import tideline  # imported here so that --help and the peer work without it
-
-    clock = ManualClock(start_us / 1e6)
-    database = tideline.open(str(folder), clock=clock, **options)
-    return database, database.channel("bench"), clock
 
 
 # --- the workloads: the limit, ours and the peer ---
@@ -192,100 +183,6 @@ def _median(lines: list[dict[str, Any]]) -> dict[str, Any]:
         "rounds": rates,
         "right": right,
     }
-
-
-# --- single calls ---
-
-SINGLE_FILL = 50_000
-SINGLE_BLOCK = 500
-
-
-class KernelClock:
-    """Times the kernels that a single call runs, by standing in for them."""
-
-    def __init__(self) -> None:
-        from tideline.kernels import export, rows
-
-        self.spent_ns = 0
-        self._places = [(rows, "run_one"), (export, "pack_answers")]
-        self._kernels = [getattr(module, name) for module, name in self._places]
-
-    def __enter__(self) -> KernelClock:
-        for (module, name), kernel in zip(self._places, self._kernels, strict=True):
-            setattr(module, name, self._timed(kernel))
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        for (module, name), kernel in zip(self._places, self._kernels, strict=True):
-            setattr(module, name, kernel)
-
-    def _timed(self, kernel: Any) -> Any:
-        def run(*args: Any) -> Any:
-            begin = time.perf_counter_ns()
-            result = kernel(*args)
-            self.spent_ns += time.perf_counter_ns() - begin
-            return result
-
-        return run
-
-
-def measure_single(calls: int, rounds: int) -> dict[str, Any]:
-    """Single calls, some runs; the least disturbed counts: that whose kernels took the least."""
-    runs = [single_run(calls) for _ in range(rounds)]
-    least = min(runs, key=lambda run: sum(kind["kernel_us"] for kind in run.values()))
-    return least | {"runs": runs}
-
-
-def single_run(calls: int) -> dict[str, Any]:
-    """Latency of `publish` and `subscribe`, one by one, bodies given as dicts.
-
-    First the channel is filled to what it holds from then on: 50,000 operations are 10 s, the
-    reach of a subscription. Then blocks of calls by turns, with a clock around the kernels alone
-    and without: both see the same channel and the same load of the machine.
-    """
-    path = common.workload_file("slow_3to1", common.build_limit(None))
-    workload = limitfile.read(path)
-    pool = workload.pool.tobytes().decode()
-    names = ("publish", "subscribe")
-    spent_ns: dict[str, list[int]] = {name: [] for name in names}
-    kernel_ns: dict[str, list[int]] = {name: [] for name in names}
-    with common.scratch() as folder:
-        database, channel, clock = open_database(folder / "db", int(workload.t[0]))
-
-        def call(k: int) -> tuple[str, int]:
-            start = int(workload.doff[k])
-            text = pool[start : start + int(workload.dlen[k])]
-            place, user, body = str(workload.cell[k]), str(workload.uid[k]), {"text": text, "n": k}
-            clock.advance((int(workload.t[k]) - clock.now()) / 1e6)
-            if workload.type[k] == 1:
-                begin = time.perf_counter_ns()
-                channel.publish(place, body, ttl_s=20)
-                return "publish", time.perf_counter_ns() - begin
-            begin = time.perf_counter_ns()
-            channel.subscribe(place, user=user, since_s=-10, until_s=10)
-            return "subscribe", time.perf_counter_ns() - begin
-
-        for k in range(SINGLE_FILL):
-            call(k)
-        for begin in range(SINGLE_FILL, SINGLE_FILL + 2 * calls, 2 * SINGLE_BLOCK):
-            with KernelClock() as kernels:
-                for k in range(begin, begin + SINGLE_BLOCK):
-                    kernels.spent_ns = 0
-                    kind, _ = call(k)
-                    kernel_ns[kind].append(kernels.spent_ns)
-            for k in range(begin + SINGLE_BLOCK, begin + 2 * SINGLE_BLOCK):
-                kind, spent = call(k)
-                spent_ns[kind].append(spent)
-        database.close()
-    outcome: dict[str, Any] = {}
-    for kind in names:
-        median, p99 = np.percentile(spent_ns[kind], [50, 99]) / 1000
-        kernel = float(np.median(kernel_ns[kind])) / 1000
-        outcome[kind] = {
-            "calls": len(spent_ns[kind]), "median_us": median, "p99_us": p99, "kernel_us": kernel,
-        }  # fmt: skip
-        say(f"{kind}: median {median:.1f} us (kernels {kernel:.1f} us), p99 {p99:.1f} us")
-    return outcome
 
 
 # --- memory ---
@@ -507,7 +404,7 @@ def main(arguments: list[str] | None = None) -> None:
     if shared:
         results.put("workloads", measure_workloads(options, shared))
     if "single" in parts:
-        results.put("single", measure_single(options.calls, options.rounds))
+        results.put("single", channel_single.measure(options.calls, options.rounds))
     if "memory" in parts:
         results.put("memory", measure_memory(options.records))
     if "recovery" in parts:

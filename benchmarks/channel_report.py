@@ -108,7 +108,15 @@ def _single(data: dict[str, Any]) -> str:
         "The least disturbed of some runs: that whose kernels took the least. Goal: a median of at "
         "most 8 us over the kernel.\n\n"
     )
-    return text + markdown_table(head, rows) + f"\nOver the kernel in all runs, us: {over}.\n"
+    text += markdown_table(head, rows) + f"\nOver the kernel in all runs, us: {over}.\n"
+    if data.get("parts"):
+        steps = [[name, f"{took:.2f}"] for name, took in data["parts"].items()]
+        text += (
+            "\nThe steps of a publish around the kernel, each alone; the call itself, and that it "
+            "finds colder caches, make up the rest. The last one is only done when somebody looks."
+            "\n\n" + markdown_table(["step", "us"], steps)
+        )
+    return text
 
 
 def _memory(data: dict[str, Any]) -> str:
