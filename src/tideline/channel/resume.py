@@ -29,7 +29,7 @@ from tideline.where import parse_text
 if TYPE_CHECKING:
     from tideline.channel.channel import Channel
 
-__all__ = ["START", "by_rule", "missed", "read_token"]
+__all__ = ["START", "by_rule", "missed", "read_token", "token_text"]
 
 After = tuple[int, int]
 START: After = (-1, 0)
@@ -50,8 +50,23 @@ def read_token(text: Any) -> After:
     return int(found[1]), int(found[2] or 0)
 
 
+def token_text(after: After) -> str:
+    """The token that names a place.
+
+    >>> token_text(read_token("000000000000000009.000000000000000007"))
+    '000000000000000009.000000000000000007'
+    """
+    return f"{after[0]:018d}.{after[1]:018d}" if after[1] else f"{after[0]:018d}"
+
+
 def missed(channel: Channel, row: Row, now: int, after: After) -> Sequence[Event]:
     """The answers of a subscription after a place, in order, as far as they are still valid."""
+    if after[0] >= int(channel._engine.state[at.C_NEXT_SEQ]):
+        # What comes next would have a lower token, and be missed by whoever resumes after this one.
+        raise InvalidRequest(
+            "the token is not of this channel: nothing here has come so far",
+            channel=channel.name, after=token_text(after),
+        )  # fmt: skip
     found = by_rule(channel, row, now, after[0], row.first)
     exceptions = channel._engine.lineage.of(row.seq).exceptions
     if not exceptions:
