@@ -48,6 +48,16 @@ BAD = {
         {"speed": {"$above": 1}},
         "where.speed.$above is not an operator; supported are $eq, $ne, $gt, $gte, $lt, $lte, $in",
     ),
+    "nearly known": ({"n": {"$gtee": 1}}, "where.n.$gtee is not an operator: did you mean $gte?"),
+    "known in another case": (
+        {"n": {"$NE": 1}},
+        "where.n.$NE is not an operator: did you mean $ne?",
+    ),
+    "nearly known beside one": (
+        {"n": {"$regex": "a", "$option": "i"}},
+        "where.n.$option is not an operator: did you mean $options?",
+    ),
+    "nearly known at the top": ({"$orr": []}, "where.$orr is not an operator: did you mean $or?"),
     "nobody knows at the top": ({"$where": "1"}, "where.$where is not an operator; supported"),
     "an operator outside a field": ({"$gt": 1}, "where.$gt stands inside a field: {'speed'"),
     "logic inside a field": ({"a": {"$or": []}}, "where.a.$or stands beside fields"),

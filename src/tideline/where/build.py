@@ -10,6 +10,7 @@ same ends here: see `tree.py`.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -50,6 +51,7 @@ CLAUSES_LIMIT = 256  # a clause costs a body about 0.1 us
 # Instructions of all patterns together. At worst an instruction costs a byte of the text
 # 1.2 ns: 5 ms for a text of 1 KB. A plain pattern has ten, a class of letters a thousand.
 PROGRAM_LIMIT = 4_000
+_NAME_LIMIT = 32  # longer than any operator: so much of a name is compared with theirs
 
 Path = tuple[str, ...]
 Document = dict[str, object]
@@ -151,6 +153,10 @@ def _not_here(name: str, place: Place) -> str:
         return f"{where} stands beside fields, not inside one"
     if name in BUILDERS:
         return f"{where} stands inside a field: {{'speed': {{'{name}': ...}}}}"
+    known = {each.casefold(): each for each in (*OPERATORS, *COMPANIONS)}
+    close = difflib.get_close_matches(name[:_NAME_LIMIT].casefold(), known, n=1, cutoff=0.75)
+    if close:
+        return f"{where} is not an operator: did you mean {known[close[0]]}?"
     return f"{where} is not an operator; supported are {supported()}"
 
 

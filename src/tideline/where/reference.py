@@ -81,7 +81,7 @@ At most {size:,} bytes of JSON, {clauses} clauses (operators and plain values; a
 one) and {depth} levels of nesting. A pattern has at most {pattern:,} characters, all patterns of
 a condition {program:,} instructions of RE2, a polygon {points:,} points. Numbers must be finite,
 whole ones must fit 64 bits. Anything else is `InvalidRequest`, naming the place:
-`where.$or[1].speed.$above is not an operator; supported are ...`.
+`where.$or[1].speed.$gtt is not an operator: did you mean $gt?`.
 
 ## Not as in MongoDB
 
