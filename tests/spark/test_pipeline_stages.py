@@ -368,6 +368,7 @@ RIGHT = {"schema": "", "sql": "1", "clean": "", "rule": "true", "place": "place"
         ({"rule": "max(place) > 'a'"}, 11, "an expression looks at one row"),
         ({"rule": "place"}, 11, "a rule is true or false, and this is string"),
         ({"place": "plaice"}, 13, "there is no column 'plaice': did you mean 'place'?"),
+        ({"where": '{"plaice": "p"}'}, 15, "there is no column 'plaice': did you mean 'place'?"),
         ({"where": '{"at": 5}'}, 15, "a timestamp is no JSON value"),
     ],
     ids=lambda value: str(value)[:40],

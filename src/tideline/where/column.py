@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
-__all__ = ["Split", "filter_frame", "split"]
+__all__ = ["Split", "filter_frame", "split", "top_fields"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def filter_frame(frame: DataFrame, condition: object) -> DataFrame:
     if parts.pushed is not None:
         frame = frame.filter(parts.pushed)
     if parts.checked:
-        wanted = _names(parts.checked.tree)
+        wanted = top_fields(parts.checked.tree)
         columns = [F.col(quoted(name)) for name in frame.columns if name in wanted]
         # pyspark's stub does not have it yet
         holds = F.arrow_udf(_holds(parts.checked), "boolean")  # type: ignore[attr-defined]
@@ -160,13 +160,17 @@ def _with_companions(operator: str, asked: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _names(node: Node) -> set[str]:
-    """The top-level fields a tree reads."""
+def top_fields(node: Node) -> set[str]:
+    """The top-level fields a tree reads: of a frame, its columns.
+
+    >>> sorted(top_fields(parse({"a.b": 1, "$or": [{"c": 2}, {"a": 3}]}).tree))
+    ['a', 'c']
+    """
     if isinstance(node, At):
         return {node.path[0]}
     if isinstance(node, Not):
-        return _names(node.node)
-    return set().union(*map(_names, node.nodes))
+        return top_fields(node.node)
+    return set().union(*map(top_fields, node.nodes))
 
 
 def _holds(condition: Condition) -> Callable[[pa.Array], pa.Array]:

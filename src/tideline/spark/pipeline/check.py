@@ -103,6 +103,8 @@ def types_of(config: Config) -> dict[str, str]:
 
 def check_columns(config: Config, known: list[str], problems: Problems) -> None:
     """Every column that is named is there when it is named."""
+    from tideline.where.column import top_fields
+
     names = list(known)
 
     def need(path: Path, column: Any) -> None:
@@ -133,6 +135,9 @@ def check_columns(config: Config, known: list[str], problems: Problems) -> None:
         for n, column in enumerate(config.deduplicate.by):
             need(("deduplicate", "by", n), column)
         need(("deduplicate", "time"), config.deduplicate.time)
+    condition = condition_of(config)
+    for column in sorted(top_fields(condition.tree)) if condition else ():
+        need(("condition", "where", column), column)
 
 
 # ---- sections ------------------------------------------------------------------------------

@@ -271,7 +271,7 @@ class Stages:
     def _condition(self, frame: DataFrame) -> dict[str, Column]:
         from pyspark.sql import functions as F
 
-        from tideline.where.column import _holds, _names, split
+        from tideline.where.column import _holds, split, top_fields
 
         condition = condition_of(self.config)
         if condition is None:
@@ -280,7 +280,7 @@ class Stages:
             parts = split(condition, frame.schema)
         met = F.lit(True) if parts.pushed is None else parts.pushed
         if parts.checked:
-            wanted = _names(parts.checked.tree)
+            wanted = top_fields(parts.checked.tree)
             columns = [F.col(quoted(name)) for name in frame.columns if name in wanted]
             holds: Any = F.arrow_udf(_holds(parts.checked), "boolean")  # type: ignore[attr-defined]
             met = met & holds(F.struct(*columns))
