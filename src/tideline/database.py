@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 __all__ = ["Database", "open"]
 
 FORMAT = 1
+SERVING = "serving at"  # what a server says in the lock file, before its address
 LAYOUTS = ("dual", "two", "poll")
 
 
@@ -436,14 +437,23 @@ class Database:
         except OSError:
             owner = os.read(fd, 200).decode(errors="replace").strip()
             os.close(fd)
-            raise Unavailable(
-                "the folder is open in another process", path=str(self.path), owner=owner
-            ) from None
+            message = "the folder is open in another process"
+            values = {"path": str(self.path), "owner": owner}
+            _, serving, url = owner.partition(SERVING)
+            if serving:
+                message += " that serves it: connect to its url"
+                values["url"] = url.strip()
+            raise Unavailable(message, **values) from None
         started = datetime.now(UTC).isoformat(timespec="seconds")
-        with contextlib.suppress(OSError):  # a full disk must not keep anyone from reading
-            os.ftruncate(fd, 0)
-            os.pwrite(fd, f"pid {os.getpid()} since {started}\n".encode(), 0)
+        self._owner = f"pid {os.getpid()} since {started}"
+        _write_over(fd, self._owner)
         return fd
+
+    def _sign(self, doing: str = "") -> None:
+        """Say what the owner does with the folder, to whoever finds it in use."""
+        with self._lock:
+            if not self._closed:
+                _write_over(self._lock_file, f"{self._owner}, {doing}" if doing else self._owner)
 
     def _release(self) -> None:
         self._closed = True
@@ -465,3 +475,9 @@ def _check_name(name: Any, what: str) -> None:
         raise InvalidRequest(f"a {what}'s name must be text of 1 to 128 bytes", name=name)
     if "\0" in name or "/" in name or not name.isprintable():
         raise InvalidRequest(f"a {what}'s name must be printable, without '/'", name=name)
+
+
+def _write_over(fd: int, text: str) -> None:
+    with contextlib.suppress(OSError):  # a full disk must not keep anyone from reading
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{text}\n".encode(), 0)

@@ -25,6 +25,7 @@ import tideline
 from tideline.cli.backup import _unpack
 from tideline.cli.main import main
 from tideline.errors import Unavailable
+from tideline.server import running
 from tideline.server.metrics import BUCKETS_S
 from tideline.server.tokens import Tokens
 
@@ -239,6 +240,7 @@ def test_backup_of_a_running_server_and_restore(
     assert (refused.returncode, "401" in refused.stderr) == (2, True)
     owned = command("backup", str(tmp_path / "data"), str(tmp_path / "other"))
     assert owned.returncode == 5
+    assert f"`tideline backup {url} TARGET`" in owned.stderr
     assert not (tmp_path / "other").exists()
     nothing = command("backup", "http://127.0.0.1:9", str(tmp_path / "other"))
     assert (nothing.returncode, "the server cannot be reached" in nothing.stderr) == (5, True)
@@ -424,3 +426,22 @@ def test_a_backup_of_any_length_is_unpacked(blocks: int, tmp_path: Path) -> None
     assert (tmp_path / "copy" / "MANIFEST").read_bytes() == data
     with pytest.raises((Unavailable, tarfile.TarError)):
         _unpack(io.BytesIO(sent[: 512 + len(data) // 2]), tmp_path / "cut")
+
+
+def test_a_folder_that_is_served_says_where(tmp_path: Path, command: Command) -> None:
+    folder = tmp_path / "data"
+    with tideline.open(folder) as database:
+        database.channel("c")
+        with running(database) as url, pytest.raises(Unavailable, match="connect to its url") as no:
+            tideline.open(folder)
+        assert no.value.values["url"] == url
+        with running(database) as url:
+            done = command("publish", str(folder), "c", "a", "1")
+            assert (done.returncode, "tideline serve" in done.stderr) == (5, True)
+            assert f"`tideline backup {url} TARGET`" in done.stderr
+        # It is no server any more, but still somebody's.
+        done = command("publish", str(folder), "c", "a", "1")
+        assert (done.returncode, "tideline session" in done.stderr) == (5, True)
+        assert "tideline serve" not in done.stderr
+    done = command("publish", str(folder), "c", "a", "1")
+    assert done.returncode == 0, done.stderr

@@ -26,6 +26,12 @@ _SHARE = (
 )
 
 
+_SERVED = (
+    "a server has it (`tideline serve`): use curl, a browser or tideline.connect;"
+    " `tideline backup {url} TARGET` copies it"
+)
+
+
 @contextmanager
 def open_folder(folder: Path, *, create: bool = False) -> Iterator[tideline.Database]:
     """The database in a folder, closed at the end of the command."""
@@ -38,7 +44,11 @@ def open_folder(folder: Path, *, create: bool = False) -> Iterator[tideline.Data
     try:
         database = tideline.open(str(folder), **SETTINGS)
     except Unavailable as error:
-        raise Unavailable(f"{error} ({_SHARE})") from None
+        if "owner" not in error.values:
+            raise
+        url = error.values.get("url")
+        hint = _SHARE if url is None else _SERVED.format(url=url)
+        raise Unavailable(f"{error} ({hint})") from None
     with database:
         yield database
 

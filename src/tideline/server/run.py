@@ -25,6 +25,7 @@ from typing import Any
 
 import uvicorn
 
+from tideline.database import SERVING
 from tideline.errors import InvalidRequest, Unavailable
 from tideline.server.app import create_app
 from tideline.server.arrivals import Arrivals
@@ -203,7 +204,9 @@ def serve(db: Any, settings: Settings, *, started: Any = None) -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
+    db._sign(f"{SERVING} {url}")
     server.run(sockets=[sock])
+    db._sign()
     log("stop", url=url)
 
 
@@ -235,8 +238,10 @@ def running(db: Any, **settings: Any) -> Iterator[str]:
     if failed:
         thread.join()
         raise failed[0]
+    db._sign(f"{SERVING} {url}")
     try:
         yield url
     finally:
         server.stop()
         thread.join()
+        db._sign()
