@@ -490,3 +490,65 @@ def test_a_lookup_goes_past_what_was_replaced(tmp_path: Path, kind: str, k: int 
         newest = [{"id": n, "road": "B2"} for n in range(3_999, 99, -1)][:k]
         assert cars.lookup("road", "B2", k=k) == newest
         assert cars.lookup("road", "C3", k=k) == []
+
+
+# ---- what was asked, over openings ----------------------------------------------------------
+
+
+def test_advice_speaks_of_what_was_asked_before_it_was_opened(
+    open_database: Callable[..., Any],
+) -> None:
+    indexes = {"user": "lazy", "road": "composite", "unused": "lazy"}
+    cars = open_database().collection("cars", key="id", indexes=indexes)
+    cars.put_many([{"id": n, "user": n * 7919 % 97, "road": n * 31 % 11} for n in range(500)])
+    for number in range(100):
+        cars.lookup("user", number, k=5)
+    for number in range(2000):
+        cars.get(number % 500)
+    cars = open_database().collection("cars")
+    for number in range(100):
+        cars.lookup("user", number, k=5)
+        cars.count({"road": number % 11})
+    found = {each.field: each for each in cars.advise()}
+    assert found["user"].facts["lookups"] == 200
+    assert (found["user"].kind, found["road"].kind) == ("lazy", "composite")
+    assert found["road"].facts["lookups"] == 100
+    assert found["unused"].kind is None
+    again = open_database().collection("cars")
+    assert [each.facts for each in again.advise()] == [each.facts for each in found.values()]
+    assert again.stats().gets == 0  # stats are of this opening
+
+
+def test_advice_begins_anew(open_database: Callable[..., Any]) -> None:
+    cars = open_database().collection("cars", key="id", indexes={"user": "lazy"})
+    cars.put_many([{"id": n, "user": n % 7} for n in range(50)])
+    cars.lookup("user", 3)
+    cars = open_database().collection("cars")
+    cars.lookup("user", 3)
+    cars.forget_workload()
+    assert (cars.advise()[0].kind, cars.stats().lookups) == (None, 1)
+    cars.lookup("user", 3)
+    assert cars.advise()[0].facts["lookups"] == 1
+    cars = open_database().collection("cars")
+    assert cars.advise()[0].facts["lookups"] == 1
+
+
+def test_conditions_to_come_count_once(open_database: Callable[..., Any]) -> None:
+    cars = open_database().collection("cars", key="id")
+    cars.put_many([{"id": n, "user": n * 7919 % 97} for n in range(50)])
+    [advice] = cars.advise(where=[{"user": 3}], limit=5)
+    assert (advice.field, advice.kind) == ("user", "lazy")
+    assert (cars.advise(), cars.stats().finds) == ([], 0)
+    with pytest.raises(InvalidRequest, match="where must be a list"):
+        cars.advise(where={"user": 3})
+
+
+def test_names_without_end_are_not_counted_without_end(open_database: Callable[..., Any]) -> None:
+    cars = open_database().collection("cars", key="id")
+    for number in range(300):
+        cars.find({f"f{number}": 1})
+    cars = open_database().collection("cars")
+    for number in range(300, 600):
+        cars.find({f"f{number}": 1})
+    assert len(cars.advise()) == 256
+    assert len(open_database().collection("cars").advise()) == 256

@@ -86,6 +86,21 @@ def test_messages_name_no_method_of_the_library(tweets: Run) -> None:
         assert "_index" not in done.error
 
 
+def test_advice_is_of_what_other_commands_asked(tweets: Run) -> None:
+    tweets("collection", "put", "data", "tweets", '{"id": 1, "user": "a"}')
+    assert tweets("collection", "advise", "data", "tweets").lines[0]["kind"] is None
+    for _ in range(3):
+        tweets("collection", "lookup", "data", "tweets", "user", "a", "-k", "5")
+    [advice] = tweets("collection", "advise", "data", "tweets").lines
+    assert (advice["field"], advice["kind"], advice["facts"]["lookups"]) == ("user", "lazy", 3)
+    given = tweets("collection", "advise", "data", "tweets", "--where", '{"time": 7}').lines
+    assert {each["field"] for each in given} == {"user", "time"}
+    [advice] = tweets("collection", "advise", "data", "tweets", "--anew").lines
+    assert (advice["field"], advice["kind"]) == ("user", None)
+    [advice] = tweets("collection", "advise", "data", "tweets").lines
+    assert (advice["field"], advice["kind"]) == ("user", None)
+
+
 def test_indexes_come_and_go(tweets: Run) -> None:
     tweets("collection", "put", "data", "tweets", '{"id": 1, "time": 7}')
     done = tweets("collection", "index", "data", "tweets", "time", "embedded")

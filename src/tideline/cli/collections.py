@@ -327,17 +327,22 @@ def advise(
         typer.Option(metavar="JSON", help="A condition that will be asked; repeatable."),
     ] = None,
     limit: Limit = None,
+    anew: Annotated[
+        bool, typer.Option("--anew", help="Forget what was done before, now and from now on.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Which kind of index fits which field, and why.
 
-    Twin of Collection.advise. What a collection was asked is counted while it is open, so here
-    the conditions that are to be judged are asked first.
+    Twin of Collection.advise. It speaks of all that was asked since counting began, by whatever
+    process; conditions that are given count in this advice alone. --anew is the twin of
+    Collection.forget_workload.
     """
     with _opened(folder, collection) as opened:
-        for each in where or []:
-            opened.find(_where(each), limit=limit)
-        rows = [plain(advice) for advice in opened.advise(scarce=scarce)]
+        if anew:
+            opened.forget_workload()
+        asked = [_where(each) for each in where or []]
+        rows = [plain(advice) for advice in opened.advise(scarce=scarce, where=asked, limit=limit)]
         show(rows, title="advice", as_json=as_json)
 
 

@@ -10,13 +10,16 @@
 (Publications on secondary indexes in LSM stores call this the selection strategy; an eager
 index wins nowhere, because every put rewrites a list.)
 
-What is counted is counted since the collection was opened. How far values rise with time is
-measured on a sample of documents: the rank correlation of value and write. Safe from any
-thread; counts are of statistics, not of money.
+What was done is counted while a collection is open and added up over openings: the sums stand in
+its facts (engine.py), saved whenever the manifest is, and at the latest by `close`. A process that
+is killed loses what it counted since. How far values rise with time is measured on a sample of
+documents: the rank correlation of value and write. Safe from any thread; counts are of statistics,
+not of money.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +35,8 @@ __all__ = ["Asked", "Workload", "advise", "correlation"]
 SMALL_K = 100
 _FEW_LOOKUPS, _MANY_WRITES, _WITH_TIME = 0.05, 0.5, 0.9
 _READ, _SAMPLE = 20_000, 2_000
+_FIELDS_LIMIT = 256  # fields that are counted: what names they have is up to the callers
+_SUMS = ("puts", "deletes", "gets", "lookups", "finds")
 
 
 @dataclass
@@ -43,10 +48,26 @@ class Asked:
     limited: int = 0
     """How many of both wanted at most `SMALL_K`."""
 
+    def plus(self, other: Asked, times: int = 1) -> Asked:
+        """Both together."""
+        return Asked(
+            self.lookups + times * other.lookups,
+            self.ranges + times * other.ranges,
+            self.limited + times * other.limited,
+        )
+
 
 @dataclass
 class Workload:
-    """What was done to a collection since it was opened."""
+    """What was done to a collection.
+
+    >>> work = Workload(puts=2)
+    >>> work.asked("road", 10, ranged=False)
+    >>> work.facts()
+    {'puts': 2, 'deletes': 0, 'gets': 0, 'lookups': 0, 'finds': 0, 'fields': {'road': [1, 0, 1]}}
+    >>> Workload.of(work.facts()).plus(work).fields["road"].lookups
+    2
+    """
 
     puts: int = 0
     deletes: int = 0
@@ -64,6 +85,8 @@ class Workload:
         """A field was asked for."""
         found = self.fields.get(name)
         if found is None:
+            if len(self.fields) >= _FIELDS_LIMIT:
+                return
             found = self.fields[name] = Asked()
         if ranged:
             found.ranges += 1
@@ -71,6 +94,37 @@ class Workload:
             found.lookups += 1
         if k is not None and k <= SMALL_K:
             found.limited += 1
+
+    def plus(self, other: Workload, times: int = 1) -> Workload:
+        """Both together; with `times=-1`, what is left without the other."""
+        mine, theirs = dict(self.fields), dict(other.fields)  # others may count meanwhile
+        fields = {
+            name: mine.get(name, _NEVER).plus(theirs.get(name, _NEVER), times)
+            for name in list({**mine, **theirs})[:_FIELDS_LIMIT]
+        }
+        fields = {name: each for name, each in fields.items() if each != _NEVER}
+        sums: dict[str, Any] = {
+            name: getattr(self, name) + times * getattr(other, name) for name in _SUMS
+        }
+        return Workload(**sums, fields=fields)
+
+    def facts(self) -> dict[str, Any]:
+        """As it is stored."""
+        sums = {name: getattr(self, name) for name in _SUMS}
+        fields = {
+            name: [each.lookups, each.ranges, each.limited] for name, each in self.fields.items()
+        }
+        return {**sums, "fields": fields}
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any]) -> Workload:
+        """As it was stored; nothing when it never was."""
+        fields = {name: Asked(*each) for name, each in facts.get("fields", {}).items()}
+        sums: dict[str, Any] = {name: facts.get(name, 0) for name in _SUMS}
+        return cls(**sums, fields=fields)
+
+
+_NEVER = Asked()
 
 
 def advise(
@@ -113,7 +167,7 @@ def _choose(
     asked: Asked, count: int, share: float, written: float, rising: float | None, scarce: bool
 ) -> tuple[str | None, str]:
     if not count:
-        return None, "nobody asked by this field since the collection was opened"
+        return None, "nobody has asked by this field"
     if scarce:
         return "embedded", "space is scarce, and an embedded index takes next to none"
     if rising is not None and abs(rising) >= _WITH_TIME:

@@ -6,7 +6,8 @@
     find, count, explain        finding.py: plan.py chooses the way, search.py goes it
     scan                        all of it as Arrow batches
     create_index, drop_index    indexing.py, beside readers and writers
-    advise, stats               what it holds, has done, and would be better off with
+    advise, forget_workload     which indexes it would be better off with, from what was done
+    stats                       what it holds and has done
 
 A document is JSON text inside and a dict outside. What is written is numbered; newest first
 means by that number. Safe from any thread.
@@ -55,7 +56,10 @@ class Collection:
         self.filter: str | None = facts["filter"]
         """The field whose range is kept for every component, if there is one."""
         self._get: Callable[[bytes], bytes | None] = engine.get
-        self._workload = Workload()
+        self._workload = Workload()  # since it was opened
+        self._before = Workload.of(facts.get("workload", {}))
+        self._forgotten = Workload()
+        engine.workload = lambda: self._observed().facts()
         self._finder = Finder(engine, self._workload)
         self._build: Build | None = None
 
@@ -336,13 +340,23 @@ class Collection:
 
     # ---- looking in ---------------------------------------------------------------------------
 
-    def advise(self, *, scarce: bool = False) -> list[Advice]:
-        """Which kind of index fits which field, from what was asked since it was opened.
+    def advise(
+        self, *, scarce: bool = False, where: Iterable[Document] = (), limit: int | None = None
+    ) -> list[Advice]:
+        """Which kind of index fits which field, from what was asked, also before it was opened.
 
-        `scarce` says that space is. docs/guide/documents.md tells the rules.
+        `scarce` says that space is. `where` are conditions that will be asked, with `limit`: they
+        count in this advice and are not asked. docs/guide/documents.md tells the rules.
         """
         scarce = checks.flag(scarce, "scarce")
-        return advise(self._engine, self._workload, self.indexes, scarce=scarce)
+        conditions = [parse(one) for one in checks.listed(where, "where")]
+        more = self._finder.would_ask(conditions, checks.count(limit, "limit"))
+        work = self._observed().plus(more)
+        return advise(self._engine, work, self.indexes, scarce=scarce)
+
+    def forget_workload(self) -> None:
+        """Let `advise` begin anew: what was done so far no longer counts there."""
+        self._before, self._forgotten = Workload(), Workload().plus(self._workload)
 
     def stats(self) -> CollectionStats:
         """What it holds, and what was done since it was opened."""
@@ -367,6 +381,10 @@ class Collection:
         )  # fmt: skip
 
     # ---- inside -------------------------------------------------------------------------------
+
+    def _observed(self) -> Workload:
+        """What was done since counting began, over all openings."""
+        return self._before.plus(self._workload).plus(self._forgotten, -1)
 
     def _shut(self) -> None:
         self._get = self._gone

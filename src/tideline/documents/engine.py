@@ -11,7 +11,8 @@ counts exactly when the newest version of its key has that seq. So indexes need 
 record that was replaced cannot appear, whatever has been merged so far.
 
 Facts, kept in the manifest: `seed`, `indexes` (field -> kind), `building` (fields whose index is
-not complete yet), `policy`, `filter` (a field or None), `bloom_bits`, `next_seq`.
+not complete yet), `policy`, `filter` (a field or None), `bloom_bits`, `next_seq`, `workload` (what
+was done so far, for `advise`; the owner of the engine counts it).
 
 Threads: `lock` guards what there is to read; every reader holds it, but for scans, which take
 note of what there is and then read without. `writing` is held by one writer at a time, over log
@@ -22,7 +23,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,7 @@ class Engine:
         self.indexes: dict[str, str] = dict(self.facts.get("indexes", {}))
         self.building: list[str] = list(self.facts.get("building", []))
         self.next_seq = int(self.facts.get("next_seq", 1))
+        self.workload: Callable[[], dict[str, Any]] = lambda: self.facts.get("workload", {})
         self.budget = budget
         self._generation_bytes = generation_bytes
         self.frozen: list[Generation] = []  # oldest first
@@ -328,7 +330,8 @@ class Engine:
         """What the manifest has to say (the lock is held)."""
         first = min(g.first_log for g in [self.active, *self.frozen])
         facts = {**self.facts, "indexes": dict(self.indexes), "building": list(self.building)}
-        return {**facts, "next_seq": self.next_seq}, first, first
+        facts |= {"next_seq": self.next_seq, "workload": self.workload()}
+        return facts, first, first
 
     # ---- recovery and the end --------------------------------------------------------------------
 

@@ -58,10 +58,12 @@ class Finder:
         if not condition:
             return int(self._engine.count())
         search = Search(self._engine, self._key, condition, None, None)
-        for _ in range(_TRIES):
+        for attempt in range(_TRIES):
             before = self._moment()
             with self._unless_changed(before):
                 chosen = self._plan(condition, None)
+                if not attempt:
+                    self.note(self._workload, chosen, None)
                 found = search.count(chosen)
                 if not self._moved(chosen, before):
                     return found
@@ -86,6 +88,19 @@ class Finder:
             spent["bloom_false"],
         )
 
+    def note(self, workload: Workload, chosen: Plan, limit: int | None) -> None:
+        """Count the fields that a plan could use an index of."""
+        for name, ranged in chosen.asked.items():
+            workload.asked(name, limit, ranged=ranged)
+
+    def would_ask(self, conditions: Iterable[Condition], limit: int | None) -> Workload:
+        """What asking these conditions would count; none of them is asked."""
+        found = Workload()
+        for condition in conditions:
+            found.finds += 1
+            self.note(found, self._plan(condition, limit), limit)
+        return found
+
     def span(self, condition: Condition) -> tuple[bytes, bytes] | None:
         """What the filter leaves of a scan for a condition."""
         chosen = self._plan(condition, None)
@@ -108,8 +123,7 @@ class Finder:
             with self._unless_changed(before):
                 chosen = self._plan(condition, most, weigh)
                 if not attempt:
-                    for name, ranged in chosen.asked.items():
-                        self._workload.asked(name, most, ranged=ranged)
+                    self.note(self._workload, chosen, most)
                 found = search.documents(chosen)
                 if not self._moved(chosen, before):
                     return found, chosen, search
