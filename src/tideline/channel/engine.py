@@ -511,6 +511,8 @@ class Engine:
             side.memory.grow_tables(self.newest)
             if side.tree.drop_expired(self.newest):
                 side.refresh()
+            for job in side.memory.ahead():
+                self.worker.submit(job)
         if self._busy:
             return
         first = self._first_log()
@@ -631,6 +633,9 @@ class Engine:
     def _recover(self) -> None:
         """Bring the memory back from the log."""
         for segment, rows in self.store.log.replay_joined():
+            for side in self.sides:
+                for job in side.memory.ahead():
+                    self.worker.submit(job)
             self._replay(rows, segment)
         self.call.use_rows(self.call.rows)
         for side in self.sides:

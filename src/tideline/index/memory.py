@@ -10,12 +10,13 @@ Not thread-safe: the owner's lock is held during every call, except `export`
 
 from __future__ import annotations
 
-import contextlib
 import mmap
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tideline.index.pages import PRIVATE, ask_for_huge_pages, fetch, zeros
 from tideline.kernels import heap, tables
 from tideline.kernels import layout as at
 
@@ -23,11 +24,11 @@ __all__ = ["Budget", "Memory", "WindowFacts"]
 
 Words = NDArray[np.int64]
 _LEAST = 4 * at.SPARE  # segments an index cannot do without
-_HUGE = 2 << 20  # bytes of a huge page
 _LARGE = 16 << 20  # bytes from which on a heap gains by huge pages more than it may waste
 _GENERATIONS = 1 << 18  # of windows that table entries can tell apart, with as many to spare
-_PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 _PAGE_SLACK = 64  # free segments kept warm: giving pages back and taking them again costs
+_AHEAD = (16, 64)  # segments fetched before they are needed: at least, at most
+_LARGE_TABLE = 1 << 20  # bytes from which on a table is made before it is needed
 
 
 class WindowFacts:
@@ -78,7 +79,7 @@ class Memory:
         # Ghosts left by a seal must find room even when there is none: that is the headroom.
         self._headroom = self.limit // 4 + at.SPARE
         size = (self.limit + self._headroom) * segment_bytes
-        self._map = mmap.mmap(-1, size, flags=_PRIVATE | getattr(mmap, "MAP_NORESERVE", 0))
+        self._map = mmap.mmap(-1, size, flags=PRIVATE | getattr(mmap, "MAP_NORESERVE", 0))
         self._huge = False
         self.heap: Words = np.frombuffer(self._map, dtype=np.int64)
         self.state: Words = np.zeros(at.E_WORDS, np.int64)
@@ -92,6 +93,9 @@ class Memory:
         self._first_gen = 1  # windows made before this have left nothing in the tables
         self._tombs: Words = np.zeros(4 * 64, np.int64)
         self._cold = 0  # free segments whose pages were given back (bottom of the stack)
+        self._fetched = 0  # segments below this have their pages, or will have soon
+        self._spares: dict[int, Words] = {}  # tables made before they are needed, by their words
+        self._foreseen: dict[int, int] = {}  # by table: the size it had when a spare was thought of
         state = self.state
         state[at.E_HEAP] = self.heap.ctypes.data
         state[at.E_HEAP_WORDS] = len(self.heap)
@@ -237,9 +241,47 @@ class Memory:
         """Take as limit what the other members of the budget leave."""
         if not self._huge and self.state[at.E_HIGH] * at.SEGMENT * 8 > _LARGE:
             self._huge = True
-            _ask_for_huge_pages(self._map)
+            ask_for_huge_pages(self._map)
         self.limit = self._budget.left_for(self)
         self.state[at.E_LIMIT] = self.limit
+
+    def ahead(self) -> list[Callable[[], None]]:
+        """What to do beside the writers now, so that they find memory ready: any thread, in order.
+
+        Cheap when there is nothing to do: call it often.
+        """
+        state, jobs = self.state, []
+        high = int(state[at.E_HIGH])
+        ahead = min(max(high // 8, _AHEAD[0]), _AHEAD[1])
+        if _AHEAD[0] <= high < self.limit and high + ahead > self._fetched:
+            first, size = max(high, self._fetched), at.SEGMENT * 8
+            self._fetched = min(high + 2 * ahead, self.limit + self._headroom)
+            start = int(state[at.E_HEAP]) + first * size
+            jobs.append(lambda: fetch(start, (self._fetched - first) * size))
+        for table, used, full, words, live in (
+            (at.E_DIR_CAP, at.E_DIR_USED, at.E_DIR_FULL, at.DIR_ENTRY, lambda: self._places + 128),
+            (at.E_IDS_CAP, at.E_IDS_USED, at.E_IDS_FULL, 2, lambda: self._named + 64),
+        ):
+            cap = int(state[table])
+            if cap * words * 8 < _LARGE_TABLE or self._foreseen.get(table) == cap:
+                continue
+            if state[used] * 10 > state[full] * 9:
+                self._foreseen[table] = cap
+                later, _ = _capacity(live(), int(state[used]))
+                if later > cap:
+                    jobs.append(lambda count=later * words: self._make_spare(count))
+        return jobs
+
+    def _make_spare(self, count: int) -> None:
+        spare = zeros(count)
+        fetch(spare.ctypes.data, spare.nbytes)
+        self._spares[count] = spare
+
+    def _table(self, count: int) -> Words:
+        """A table of zeros: the spare one, if there is one of that size."""
+        found = self._spares.pop(count, None)
+        self._spares.clear()  # what was foreseen did not come
+        return zeros(count) if found is None else found
 
     def close(self) -> None:
         """Leave the budget to the others."""
@@ -265,7 +307,7 @@ class Memory:
         state = self.state
         cap, full = _capacity(self._places + 128, int(state[at.E_DIR_USED]))
         if cap != state[at.E_DIR_CAP]:
-            old, self._dir = self._dir, _zeros(at.DIR_ENTRY * cap)
+            old, self._dir = self._dir, self._table(at.DIR_ENTRY * cap)
             state[at.E_DIR], state[at.E_DIR_CAP] = self._dir.ctypes.data, cap
             tables.rebuild_dir(self.address, old.ctypes.data, len(old) // at.DIR_ENTRY)
         else:
@@ -276,7 +318,7 @@ class Memory:
         state = self.state
         cap, full = _capacity(self._named + 64, int(state[at.E_IDS_USED]))
         if cap != state[at.E_IDS_CAP]:
-            old, self._ids = self._ids, _zeros(2 * cap)
+            old, self._ids = self._ids, self._table(2 * cap)
             state[at.E_IDS], state[at.E_IDS_CAP] = self._ids.ctypes.data, cap
             tables.rebuild_ids(self.address, old.ctypes.data, len(old) // 2)
         else:
@@ -299,19 +341,3 @@ def _capacity(live: int, used: int) -> tuple[int, int]:
     stale = live * 5 < used * 4
     cap = max(64, 1 << (live * 3 if stale else live * 5 // 3).bit_length())
     return cap, cap * 7 // 10 if stale else cap * 4 // 5
-
-
-def _zeros(count: int) -> Words:
-    """Words that are 0, on huge pages if there are enough of them to fill one."""
-    if count * 8 < _HUGE:
-        return np.zeros(count, np.int64)
-    pages = mmap.mmap(-1, -(-count * 8 // _HUGE) * _HUGE, flags=_PRIVATE)
-    _ask_for_huge_pages(pages)
-    return np.frombuffer(pages, np.int64, count)
-
-
-def _ask_for_huge_pages(pages: mmap.mmap) -> None:
-    """Every probe of a table may miss the page tables too: large pages make that rare."""
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        with contextlib.suppress(OSError):
-            pages.madvise(mmap.MADV_HUGEPAGE)
