@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from talk import Api, refused_socket
+from talk import Api, Talk, refused_socket
 
 import tideline
 
@@ -233,6 +233,34 @@ def test_a_path_that_is_no_text_is_refused(api: Api, path: str, database: Any) -
     assert refused_socket(api.url, "/v1/%ff") == (400, "InvalidRequest")
     assert database.channels() == before
     assert api.get(f"{path}/subscriptions/%EF%BF%BD").error == (404, "NotFound")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [r"\ud800", r"\uDFFF", r"x\ud800y", r"\ud800\u0041", r"\udc00\ud800", r"\\\ud800",
+     r"\ud800\\udc00", r"\ud83d\ude00\ude00", r"\ud83d\ud83d\ude00"],
+)  # fmt: skip
+def test_half_a_surrogate_is_named(api: Api, path: str, text: str, url: str) -> None:
+    fields = f'"place": "a", "body": "{text}"'
+    for data in (f"{{{fields}}}", f'{{"events": [{{{fields}}}]}}'):
+        refused = api.post(f"{path}/events", data=data.encode())
+        assert refused.error == (400, "InvalidRequest")
+        assert "a text holds a lone surrogate" in refused.json["error"]["message"]
+    where = quote(f'{{"n": "{text}"}}')
+    found = api.get(f"{path}/events?place=a&where={where}")
+    assert "a text holds a lone surrogate" in found.json["error"]["message"]
+    with Talk(url) as talk:
+        talk.socket.send(f'{{"do": "publish", "tag": 1, "channel": "c", {fields}}}')
+        assert "a text holds a lone surrogate" in talk.hear()["error"]["message"]
+
+
+def test_a_pair_of_surrogates_is_a_letter(api: Api, path: str) -> None:
+    for text in (r"\ud83d\ude00", r"\\ud800", r"\\\ud83d\ude00\\"):
+        data = f'{{"place": "a", "ttl_s": 60, "body": "{text}"}}'.encode()
+        told = api.post(f"{path}/events", data=data).json
+        assert told["event"]["body"] == json.loads(f'"{text}"')
+    cut = api.post(f"{path}/events", data=b'{"place": "a\\\\ud800')
+    assert "surrogate" not in cut.json["error"]["message"]
 
 
 BAD_EVENTS: list[Any] = [

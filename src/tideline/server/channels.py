@@ -27,6 +27,7 @@ from tideline.server.shapes import (
     subscription_out,
     told_json,
     told_out,
+    why,
 )
 from tideline.space import space_from_spec
 from tideline.space.plain import from_plain, from_text
@@ -163,7 +164,7 @@ def _json(text: str, name: str) -> Any:
     try:
         return msgspec.json.decode(text)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise InvalidRequest(f"{name} must be JSON: {error}", **{name: text}) from None
+        raise InvalidRequest(f"{name} must be JSON: {why(error, text)}", **{name: text}) from None
 
 
 # ---- channels ------------------------------------------------------------------------------
@@ -244,7 +245,7 @@ def _event(raw: msgspec.Raw) -> PublishIn:
     try:
         return _decode_event(raw)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise InvalidRequest(f"not an event: {error}") from None
+        raise InvalidRequest(f"not an event: {why(error, bytes(raw))}") from None
 
 
 async def find(call: Call) -> dict[str, Any]:

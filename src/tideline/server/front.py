@@ -25,7 +25,7 @@ from tideline.server.hub import Hub
 from tideline.server.logs import log
 from tideline.server.ops import ARROW, STREAM, Call, Op, Reply
 from tideline.server.refusals import Refused, error_body, refusal
-from tideline.server.shapes import encode
+from tideline.server.shapes import encode, why
 
 __all__ = ["SLASH", "Path", "address_of", "header_of", "query_of", "refusal_reply", "token_of"]
 
@@ -157,14 +157,17 @@ class Path:
 
     def _decode(self, op: Op, data: bytes) -> Any:
         """The body as the first of the documents it may be."""
-        reasons = []
+        reasons: list[tuple[bool, int, str]] = []
         for decoder in self._decoders[op.method]:
             try:
                 return decoder.decode(data or b"null")
             except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-                reasons.append(str(error))
-        # What it was meant to be is the one in which something is wrong further inside.
-        reason = max(reasons, key=lambda text: text.count("$"))
+                reason = why(error, data)
+                malformed = not isinstance(error, msgspec.ValidationError)
+                reasons.append((malformed, reason.count("$"), reason))
+        # No JSON is none of them; else what it was meant to be is the one in which something is
+        # wrong further inside.
+        *_, reason = max(reasons, key=lambda found: found[:2])
         raise InvalidRequest(f"the body is not what is taken here: {reason}")
 
     async def _refuse(self, send: Any, told: Refused) -> int:

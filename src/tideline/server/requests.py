@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from tideline.errors import InvalidRequest
-from tideline.server.shapes import PublishIn, SubscribeIn
+from tideline.server.shapes import PublishIn, SubscribeIn, why
 
 __all__ = [
     "Cancel",
@@ -101,7 +101,7 @@ def read_request(text: str | bytes) -> Any:
     try:
         return _decode(text)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        refused = InvalidRequest(f"not a request: {error}")
+        refused = InvalidRequest(f"not a request: {why(error, text)}")
         try:
             refused.tag = _decode_tag(text).tag  # type: ignore[attr-defined]
         except (msgspec.MsgspecError, UnicodeError, RecursionError):

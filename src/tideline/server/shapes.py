@@ -11,6 +11,7 @@ Pure functions; safe from any thread.
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Annotated, Any
@@ -37,6 +38,7 @@ __all__ = [
     "time_text",
     "told_json",
     "told_out",
+    "why",
 ]
 
 encode = msgspec.json.Encoder().encode
@@ -174,6 +176,33 @@ def parse_time(text: str | None, name: str) -> datetime | None:
         return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     except ValueError:
         raise InvalidRequest(f"{name} must be ISO 8601 text", **{name: text}) from None
+
+
+# A backslash that is not itself escaped, and a half of a pair without the other.
+_LONE = re.compile(
+    rb"(?<!\\)(?:\\\\)*"
+    rb"(?:\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
+    rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F])"
+)
+
+
+def why(error: Exception, data: str | bytes) -> str:
+    """What is wrong with a JSON text that could not be read.
+
+    >>> text = b'{"body": "\\\\ud800"}'
+    >>> try:
+    ...     msgspec.json.decode(text)
+    ... except msgspec.DecodeError as error:
+    ...     why(error, text)
+    'a text holds a lone surrogate: \\\\ud800 to \\\\udfff come in pairs'
+    """
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
+    if type(error) is msgspec.DecodeError:
+        found = data.encode(errors="replace") if isinstance(data, str) else data
+        if _LONE.search(found):
+            return "a text holds a lone surrogate: \\ud800 to \\udfff come in pairs"
+    return str(error)
 
 
 def event_out(event: Event) -> EventOut:
