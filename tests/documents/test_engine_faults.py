@@ -18,6 +18,7 @@ import pytest
 from engine_model import Model, entries_of, extract, open_engine, records_in, rows_of
 from engine_worker import EXTRA, FACTS, document
 
+import tideline
 from tideline.documents.engine import Engine
 from tideline.errors import Closed, Corruption, Unavailable
 from tideline.index.texts import Texts
@@ -405,3 +406,13 @@ def test_what_is_acknowledged_is_on_disk_when_asked_for(
     again = open_engine(tmp_path / "c", durability="disk")
     assert len(everything(again)) == 3
     again.close()
+
+
+def test_a_log_that_is_shorter_than_at_the_last_close_was_damaged(tmp_path: Path) -> None:
+    with tideline.open(tmp_path / "data") as db:
+        db.collection("c", key="id").put_many([{"id": n} for n in range(20)])
+    [log] = (tmp_path / "data" / "collections").rglob("log-*.log")
+    log.write_bytes(log.read_bytes()[:-1])
+    with pytest.raises(Corruption, match="cut short") as found:
+        tideline.open(tmp_path / "data")
+    assert found.value.file == str(log)

@@ -400,7 +400,7 @@ class Engine:
             self._recent.clear()
         self.upkeep.close()
         with contextlib.suppress(TidelineError):  # the log has what the manifest would say
-            self.store.commit(self.lock, self.snapshot)
+            self.store.commit(self.lock, self.snapshot, last=True)
         self.store.close()
         self._leave_budget()
 
