@@ -66,6 +66,16 @@ def test_a_window_can_end_earlier(layout: str, open_channel: Opener, clock: Manu
     assert channel.subscriptions() == []
 
 
+def test_a_wrong_end_is_told_as_a_time(open_channel: Opener) -> None:
+    channel = open_channel("dual")
+    channel.subscribe("a", user="u", id="s", until_s=60)
+    with pytest.raises(InvalidRequest) as refused:
+        channel.prolong("s", until_s=-5)
+    assert refused.value.values == {
+        "until": "1970-01-01T00:16:35+00:00", "now": "1970-01-01T00:16:40+00:00",
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_what_only_the_new_end_lets_in_is_delivered(layout: str, open_channel: Opener) -> None:
     channel = open_channel(layout)

@@ -29,6 +29,7 @@ __all__ = [
     "read_cursor",
     "same_json",
     "same_window",
+    "shown",
     "window",
 ]
 
@@ -115,7 +116,7 @@ def check_flag(value: Any, name: str) -> bool:
 def check_time(value: int, name: str) -> int:
     """A time that datetimes can name."""
     if not EARLIEST <= value < LATEST:
-        raise InvalidRequest(f"{name} {OUT_OF_TIME}", **{name: _shown(value) or value})
+        raise InvalidRequest(f"{name} {OUT_OF_TIME}", **{name: shown(value) or value})
     return value
 
 
@@ -142,12 +143,12 @@ def window(
         until_us = FOREVER
     if until_us <= since_us:
         raise InvalidRequest(
-            "the window must end after it starts", since=_shown(since_us), until=_shown(until_us)
+            "the window must end after it starts", since=shown(since_us), until=shown(until_us)
         )
     return since_us, until_us
 
 
-def _shown(time_us: int) -> str | None:
+def shown(time_us: int) -> str | None:
     """A time as a message shows it."""
     moment = from_us(time_us)
     return None if moment is None else moment.isoformat()

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tideline.channel.answers import Answers, holding
+from tideline.channel.checks import shown
 from tideline.channel.codec import Row, read_rows, write_row
 from tideline.channel.lineage import PASSED_OVER, Exceptions
 from tideline.channel.notes import listed_note, prolonged_note
@@ -51,7 +52,7 @@ def prolong(channel: Channel, ident: bytes, now: int, until_us: int) -> tuple[
     if until_us <= max(now, row.first):
         raise InvalidRequest(
             "the new end must be after now and after the window's start: cancel ends it now",
-            until_us=until_us, now_us=now,
+            until=shown(until_us), now=shown(now),
         )  # fmt: skip
     if until_us == row.until:
         return channel._info(row), None
