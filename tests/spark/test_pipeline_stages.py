@@ -275,6 +275,50 @@ def test_text_that_is_no_number_where_one_is_meant_is_a_dead_letter(
     assert (stored["none"]["until"], stored["none"]["radius_m"]) == (None, None)
 
 
+def test_a_duplicate_is_compared_with_the_last_row_that_was_taken(
+    spark: Any, tmp_path: Path
+) -> None:
+    def rows(*made: tuple[str, float]) -> list[Any]:
+        start = time_of(0)
+        return [{"id": name, "place": f"{name}{at:g}", "at": str(start + timedelta(seconds=at))}
+                for name, at in made]  # fmt: skip
+
+    write_rows(tmp_path / "in", "a", rows(("c", 3000), ("c", 3599), ("c", 3600)))
+    write_rows(tmp_path / "in", "b", rows(("c", 4199), ("c", 4200), ("d", 3000), ("e", 2999.999)))
+    told = config(
+        tmp_path, source={"format": "json", "path": "in", "options": {"maxFilesPerTrigger": 1}},
+        schema={"id": "string", "place": "string", "at": "timestamp"},
+        deduplicate={"by": ["id"], "within_s": 600}, operation={"ttl_s": 1e8},
+    )  # fmt: skip
+    summary = Pipeline(told).run(spark=spark)
+    # The row just within_s older than the newest of the first batch is not late.
+    assert {row["place"] for row in scan(tmp_path)} == {"c3000", "c3600", "c4200", "d3000"}
+    assert (summary.counts["duplicate"], summary.counts["late"]) == (2, 1)
+    words = " ".join(Pipeline(told).explain().split())
+    assert "whose at lies less than 600 s before or after it are counted as duplicates" in words
+    assert "more than 600 s before the newest of earlier batches are counted as late" in words
+
+
+def test_a_cancel_is_no_duplicate_of_its_subscription(spark: Any, tmp_path: Path) -> None:
+    at = pa.array([time_of(n) for n in range(5)], pa.timestamp("us", "UTC"))
+    parquet(tmp_path / "in", "a", {
+        "op": ["subscribe", "subscribe", "cancel", "publish", None], "id": ["s1"] * 5,
+        "place": ["p"] * 5, "who": ["ann"] * 5, "at": at,
+    })  # fmt: skip
+    told = config(
+        tmp_path, deduplicate={"by": ["id"], "within_s": 600},
+        operation={"op_column": "op", "id": "id", "user": "who", "ttl_s": 1e8},
+    )  # fmt: skip
+    summary = Pipeline(told).run(spark=spark)
+    assert (summary.counts["stored"], summary.counts["duplicate"]) == (3, 1)
+    assert scan(tmp_path, "subscriptions") == []
+    assert [row["id"] for row in scan(tmp_path)] == ["s1"]
+    assert [f"{row['stage']}: {row['reason']}" for row in dead(tmp_path)] == [
+        "operation: op is missing"
+    ]
+    assert "of rows with the same id, op one is taken" in Pipeline(told).explain()
+
+
 def test_a_point_may_be_stored_as_its_cell(spark: Any, tmp_path: Path) -> None:
     at = pa.array([time_of(0)] * 2, pa.timestamp("us", "UTC"))
     parquet(tmp_path / "in", "a", {"lon": [-79.9, 0.0], "lat": ["44.9", "1"], "at": at})

@@ -38,8 +38,8 @@ def _slot(high, low, highs, lows, times):
 def judge_rows(high, low, time, verdict, oldest, within, highs, lows, times):
     """Judge the rows whose verdict is NEW so far; returns how many keys the table gained.
 
-    A row older than `oldest` is LATE. One whose key was seen less than `within` apart is a
-    DUPLICATE. Any other stays NEW, and its key is known from now on, by its latest time.
+    A row older than `oldest` is LATE. One less than `within` apart from the last NEW row of its
+    key is a DUPLICATE. Any other stays NEW, and its key is known from now on, by its latest time.
     """
     gained = 0
     for row in range(len(verdict)):

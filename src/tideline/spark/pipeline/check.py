@@ -23,7 +23,14 @@ from tideline.spark.pipeline.typenames import type_problem
 if TYPE_CHECKING:
     from tideline.spark.pipeline.config import Config, Problems
 
-__all__ = ["check_columns", "check_config", "columns_of", "condition_of", "space_of"]
+__all__ = [
+    "check_columns",
+    "check_config",
+    "columns_of",
+    "condition_of",
+    "deduplicated_by",
+    "space_of",
+]
 
 _KAFKA = {
     "key": "binary", "value": "binary", "topic": "string", "partition": "int", "offset": "bigint",
@@ -73,6 +80,16 @@ def condition_of(config: Config) -> Any:
         return None
     where = config.condition.where
     return parse_text(where) if isinstance(where, str) else parse(where)
+
+
+def deduplicated_by(config: Config) -> list[str]:
+    """The columns of a row's key: those asked for, and the operation where rows say theirs.
+
+    A cancel has the id of its subscription, and is no second one of it.
+    """
+    by = list(config.deduplicate.by) if config.deduplicate else []
+    op = config.operation.op_column
+    return by if op is None or op in by else [*by, op]
 
 
 # ---- columns -----------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from typing import Any
 
 from tideline.lsm.manifest import Manifest
 from tideline.spark.pipeline import generator, keys
+from tideline.spark.pipeline.check import deduplicated_by
 from tideline.spark.pipeline.config import FILES, Config
 from tideline.spark.pipeline.source import is_endless
 
@@ -157,9 +158,11 @@ def _deduplicate(config: Config) -> Iterable[str]:
         yield "no: every row counts, none is late"
         return
     time = wanted.time or config.operation.at
+    by = deduplicated_by(config)
     yield (
-        f"rows with the same {', '.join(wanted.by)} whose {time} lie less than "
-        f"{wanted.within_s:g} s apart: the first is taken, the others are counted as duplicates"
+        f"of rows with the same {', '.join(by)} one is taken, and those whose {time} lies less "
+        f"than {wanted.within_s:g} s before or after it are counted as duplicates; then the next "
+        "is taken"
     )
     yield (
         f"rows whose {time} is more than {wanted.within_s:g} s before the newest of earlier "

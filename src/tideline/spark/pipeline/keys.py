@@ -144,10 +144,12 @@ class Place:
 class Deduplicate:
     """Which rows are one and the same, and how long that is remembered."""
 
-    by: list[str] = key("columns", "rows with equal values here are duplicates")
+    by: list[str] = key("columns", "rows with equal values here are duplicates; with "
+                          "`op_column`, of one operation")  # fmt: skip
     time: str | None = key("column", "the time of a row; by default `at` of the operation", None)
-    within_s: float = key("number", "duplicates lie less than this apart; a row that is this much "
-                          "older than the newest of the batches before is late")  # fmt: skip
+    within_s: float = key("number", "a row is a duplicate less than this before or after the last "
+                          "one of its key that was taken; a row more than this older than the "
+                          "newest of the batches before is late")  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,10 @@
 """Duplicates and late rows, decided in the driver, row by row, the same after any restart.
 
     watermark   the newest time of the batches before, less `within`; a row older than it is late
-    duplicate   a row whose key was seen less than `within` before or after; the first one wins
+    duplicate   a row less than `within` before or after the last one of its key that was taken
+
+A duplicate is not taken, so it does not put off the next: of a key that comes all the time, one
+row in `within` gets through.
 
 The keys are hashed by Spark (two times 64 bits) and kept here in one table (kernels/seen.py,
 50 to 100 bytes a key), for as long as a row that is not late could still repeat them. What a

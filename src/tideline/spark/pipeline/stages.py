@@ -25,7 +25,7 @@ from tideline.errors import InvalidRequest
 from tideline.space import Space
 from tideline.space.place import CELLS, KEY_LIMIT_BYTES, TOPICS
 from tideline.spark.pipeline import parse
-from tideline.spark.pipeline.check import check_columns, columns_of, condition_of
+from tideline.spark.pipeline.check import check_columns, columns_of, condition_of, deduplicated_by
 from tideline.spark.pipeline.clean import cleaned
 from tideline.spark.pipeline.config import Config, Problems, did_you_mean
 from tideline.spark.pipeline.keys import OWN, is_own
@@ -199,8 +199,9 @@ class Stages:
         wanted = self.config.deduplicate
         if wanted is None:
             return {}
-        columns = [F.col(quoted(name)) for name in wanted.by]
-        for name, column in zip(wanted.by, columns, strict=True):
+        columns = [F.col(quoted(name)) for name in deduplicated_by(self.config)]
+        for name in wanted.by:
+            column = F.col(quoted(name))
             self._reasons.needed("deduplicate", column, f"{name} is missing, a part of the key")
         time_column = wanted.time or self.config.operation.at
         time = self._reasons.time(frame, time_column, ("deduplicate", "time"), "deduplicate")
@@ -223,6 +224,8 @@ class Stages:
                              ("user", operation.user), ("where", operation.where)):  # fmt: skip
             if source is not None:
                 found[name] = F.col(quoted(source)).cast("string")
+        if operation.op_column is not None:
+            self._reasons.needed("operation", found["op"], f"{operation.op_column} is missing")
         at = self._reasons.time(frame, operation.at, ("operation", "at"), "operation")
         self._reasons.needed("operation", at, f"{operation.at} is missing")
         found["at"] = at
