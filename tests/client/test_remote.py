@@ -72,6 +72,19 @@ def test_a_client_has_the_names_of_the_library(
             assert parameters(getattr(remote, name)) == parameters(getattr(embedded, name)), name
 
 
+def test_collections_are_not_served(served: tuple[Any, str]) -> None:
+    with tideline.connect(served[1]) as remote:
+        for call in (
+            lambda: remote.collection("tweets", key="id", indexes={"user": "lazy"}),
+            lambda: remote.collections(),
+            lambda: remote.drop_collection("tweets"),
+        ):
+            with pytest.raises(InvalidRequest, match="collections are not served"):
+                call()
+        # What `Database.check` does is an operator's, at the folder; nothing else has that name.
+        assert not hasattr(remote, "check")
+
+
 def test_a_handle_is_a_subscription(served: tuple[Any, str]) -> None:
     with tideline.connect(served[1]) as remote:
         sub = remote.channel("roads").subscribe("a", user="u", until_s=60, id="s")

@@ -50,7 +50,7 @@ def connect(
         ) from None
     remote = Remote(url, token, timeout_s, ca)
     try:
-        remote.check()
+        remote._http.check()
     except BaseException:
         remote.close()
         raise

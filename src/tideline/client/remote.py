@@ -9,6 +9,7 @@ Everything that is asked of it is asked of the server; it keeps no data. Safe fr
 from __future__ import annotations
 
 from types import TracebackType
+from typing import NoReturn
 
 from tideline.client.channel import Facts, RemoteChannel
 from tideline.client.http import Http, trusting
@@ -19,6 +20,8 @@ from tideline.model import ChannelStats
 from tideline.space import Space
 
 __all__ = ["Remote"]
+
+_NOT_SERVED = "collections are not served: use them where the folder is, with tideline.open"
 
 
 class Remote:
@@ -34,10 +37,6 @@ class Remote:
     def url(self) -> str:
         """The server's address."""
         return self._http.url
-
-    def check(self) -> None:
-        """Ask the server once: whether it is there, and takes the token."""
-        self._http.check()
 
     def channel(
         self, name: str, *, space: Space | None = None, layout: str | None = None,
@@ -78,6 +77,18 @@ class Remote:
         if not isinstance(name, str) or not name:
             raise InvalidRequest("a channel's name must be text of 1 to 128 bytes", name=name)
         self._http.request("DELETE", "v1", "channels", name)
+
+    def collection(self, name: str, **settings: object) -> NoReturn:
+        """Refuses: a server has channels only."""
+        raise InvalidRequest(_NOT_SERVED, name=name)
+
+    def collections(self) -> NoReturn:
+        """Refuses: a server has channels only."""
+        raise InvalidRequest(_NOT_SERVED)
+
+    def drop_collection(self, name: str) -> NoReturn:
+        """Refuses: a server has channels only."""
+        raise InvalidRequest(_NOT_SERVED, name=name)
 
     def stats(self) -> dict[str, ChannelStats]:
         """The numbers of every channel."""
