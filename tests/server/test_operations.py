@@ -415,6 +415,17 @@ def test_wrong_options_of_serve_are_refused(
     assert (done.returncode, "InvalidRequest" in done.stderr) == (2, True), done.stderr
 
 
+@pytest.mark.parametrize(
+    "option", ["--rate", "--connections", "--subscriptions", "--head-timeout", "--body-mb"]
+)
+def test_serve_names_the_option_that_is_wrong(
+    option: str, tmp_path: Path, command: Command
+) -> None:
+    done = command("serve", str(tmp_path / "data"), option, "0")
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"tideline: InvalidRequest: {option} must be a positive number.")
+
+
 @pytest.mark.parametrize("blocks", range(1, 41))
 def test_a_backup_of_any_length_is_unpacked(blocks: int, tmp_path: Path) -> None:
     """Wherever its end falls among the records in which a tar file is read."""

@@ -7,6 +7,7 @@ answered, open connections get what waits for them, then the database is closed.
 from __future__ import annotations
 
 import logging
+import math
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -59,6 +60,12 @@ def serve(
     levels = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING}
     if log not in levels:
         raise InvalidRequest("--log must be debug, info or warning", log=log)
+    for name, given in [
+        ("--rate", rate), ("--connections", connections), ("--subscriptions", subscriptions),
+        ("--head-timeout", head_timeout),
+    ]:  # fmt: skip
+        if not 0 < given < math.inf:
+            raise InvalidRequest(f"{name} must be a positive number", given=given)
     settings = Settings(
         host=host,
         port=port,
