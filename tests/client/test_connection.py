@@ -232,6 +232,15 @@ def test_what_was_meant_is_what_is_read(
 # What is no answer ----------------------------------------------------------------------
 
 
+def test_a_server_that_wants_tls_is_recognised() -> None:
+    alert = b"\x15\x03\x03\x00\x02\x02\x46"
+    with scripted([alert, CLOSE], [CLOSE], [alert]) as server, pool_of(server) as pool:
+        for said in ("the answer is TLS", "the answer was cut off", "the answer is TLS"):
+            with pytest.raises(Broken, match=f"{said}: the server may want https") as broken:
+                ask(pool)
+            assert broken.value.final == (said == "the answer is TLS")
+
+
 def test_an_answer_that_is_cut_anywhere_is_none() -> None:
     for said in (OK, CHUNKED, CONTINUED):
         scripts = [[said[:end], CLOSE] for end in range(len(said))]

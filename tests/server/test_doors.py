@@ -17,6 +17,7 @@ from certificates import certificate
 from talk import EVENT, ROADS, Api, Talk, as_, refused_socket
 
 import tideline
+from tideline.cli.backup import _ask
 from tideline.errors import Corruption, InvalidRequest, NotFound, Unavailable
 from tideline.server import Settings, refusals, running
 from tideline.server.logs import JsonLines
@@ -190,6 +191,15 @@ def test_the_client_over_tls(serve: Serve, tmp_path: Path) -> None:
         assert next(iter(sub)).id == told.event.id
     with pytest.raises(Unavailable, match="cannot be reached"):
         tideline.connect(url, timeout_s=1)  # nobody vouches for the certificate
+
+
+def test_http_to_a_server_that_wants_https_says_so(serve: Serve, tmp_path: Path) -> None:
+    cert, key = certificate(tmp_path)
+    _, url = serve(tls_cert=cert, tls_key=key)
+    with pytest.raises(Unavailable, match="the server may want https"):
+        tideline.connect(url.replace("https", "http"), timeout_s=10)
+    with pytest.raises(Unavailable, match="the server may want https"):
+        _ask(url.replace("https", "http"), None, None)
 
 
 def test_tls_needs_both_files(tmp_path: Path) -> None:

@@ -118,6 +118,8 @@ def _ask(address: str, token: str | None, ca: Path | None) -> Any:
         raise InvalidRequest(f"the server refused: {error.code} {text}") from None
     except (OSError, http.client.HTTPException, ValueError) as error:
         reason = str(getattr(error, "reason", error)) or type(error).__name__
+        if address.startswith("http:") and isinstance(error, http.client.BadStatusLine):
+            reason = f"{reason}: the server may want https"
         raise Unavailable("the server cannot be reached", url=address, error=reason) from None
 
 

@@ -39,6 +39,7 @@ _LONGEST_S = 1e6  # sockets know no longer wait
 _JOINED_BYTES = 1 << 20  # a longer body is not copied behind its head
 _STATUS = re.compile(r"HTTP/1\.([01]) ([1-9]\d\d)(?: .*)?", re.ASCII | re.DOTALL)
 _BLANK = " \t"
+_TLS_ALERT = b"\x15\x03"  # what a server that wants TLS may say to a request without
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?", re.DOTALL)
 
@@ -176,6 +177,8 @@ class _Connection:
     """A connected socket; one request at a time."""
 
     def __init__(self, connected: socket.socket) -> None:
+        self._used = False  # it has given an answer
+        self._hint = "" if isinstance(connected, ssl.SSLSocket) else ": the server may want https"
         self.lasting = False
         """Whether it can carry another request."""
         self._socket = connected
@@ -238,6 +241,7 @@ class _Connection:
         both = coding is not None and length is not None  # where it ends is disputed
         more = len(self._buffer) > self._at
         self.lasting = not (refused or ends or both or more or version == "0")
+        self._used = True
         return Answer(status, headers, data)
 
     def _head(self) -> tuple[str, int, dict[str, str]]:
@@ -284,6 +288,10 @@ class _Connection:
             if len(rest) > _HEAD_BYTES:
                 raise Broken("the answer's head does not end")
             self._buffer, self._at = rest + self._more(), 0
+            if self._hint and not self._patience_s and self._buffer.startswith(_TLS_ALERT):
+                failure = Broken(f"the answer is TLS{self._hint}")
+                failure.final = True
+                raise failure
         found = self._buffer[self._at : end]
         self._at = end + len(mark)
         return found
@@ -307,7 +315,8 @@ class _Connection:
         self._socket.settimeout(self._patience_s or _left_s(self._limit))
         piece = self._socket.recv(_PIECE_BYTES)
         if not piece:
-            raise Broken("the answer was cut")
+            silent = not (self._used or self._patience_s or self._buffer)
+            raise Broken("the answer was cut" + (f" off{self._hint}" if silent else ""))
         return piece
 
 
