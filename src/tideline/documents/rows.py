@@ -30,7 +30,8 @@ from tideline.index.texts import Texts
 from tideline.kernels import jsonpath as at
 from tideline.kernels.jsontext import DEPTH_LIMIT, check_rows
 from tideline.where.keys import encode
-from tideline.where.plain import has_nan, plain_json
+from tideline.where.plain import encoded as encoded_json
+from tideline.where.plain import has_nan, is_json, plain_json, refuse
 
 __all__ = ["DOCUMENT_LIMIT_BYTES", "KEY_LIMIT_BYTES", "Prepared", "deletions", "key_bytes",
            "prepare", "single"]  # fmt: skip
@@ -124,7 +125,8 @@ def _without_mark(values: list[bytes]) -> list[bytes]:
 
 def _text_of(given: Any) -> tuple[bytes, dict[str, Any]]:
     """A document as its JSON text and as what decoding that gives."""
-    text = json_text(given)
+    given_as_dict = type(given) is dict  # which is looked at below, by `_is_plain`
+    text = encoded_json(given, "document") if given_as_dict else json_text(given)
     if len(text) > DOCUMENT_LIMIT_BYTES:
         raise InvalidRequest(
             "the document is too large", size_bytes=len(text), limit=DOCUMENT_LIMIT_BYTES
@@ -135,6 +137,8 @@ def _text_of(given: Any) -> tuple[bytes, dict[str, Any]]:
             document = _decode(text)
     if type(document) is dict and _is_plain(document, 0):
         return text, document
+    if given_as_dict:
+        refuse(given, "document")
     reason = _wrong(text)
     if reason is not None:
         raise InvalidRequest(reason, document=given)
@@ -222,7 +226,7 @@ def _many(given: Sequence[Any], rejected: dict[int, str]) -> Texts:
             data = np.frombuffer(_lines(given), np.uint8)
             ends = np.flatnonzero(data == _NEWLINE) + 1  # inside of JSON there is none
             docs = Texts(np.concatenate([[0], ends]), data)
-            if not len(given) or not _any_nan(docs, given):
+            if not len(given) or (not _any_nan(docs, given) and all(map(is_json, given))):
                 return docs
     texts: list[bytes] = []
     for row, one in enumerate(given):
