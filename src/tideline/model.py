@@ -246,9 +246,11 @@ class Explanation:
     bloom_checks: int
     bloom_false: int
     """How often a bloom filter said yes and was wrong."""
+    why: str | None = None
+    """Why there is no way, when there is none."""
 
     def __str__(self) -> str:
-        lines = []
+        lines = [] if self.why is None else [f"* no way: {self.why}"]
         for mark, ways in (("*", self.chosen), (" ", self.others)):
             for way in ways:
                 what = way.way if way.field is None else f"{way.way} on {way.field}"

@@ -257,6 +257,56 @@ def test_the_planner_takes_the_narrower_index(open_database: Callable[..., Any])
     assert cars.explain({"road": {"$gt": 5, "$lt": 5}}).chosen == ()
 
 
+def test_an_explanation_says_one_thing_of_the_scan(open_database: Callable[..., Any]) -> None:
+    cars = open_database().collection("cars", key="id", indexes={"road": "lazy"})
+    cars.put_many([{"id": n, "road": n % 50, "x": n} for n in range(1000)])
+
+    def told(where: Any) -> list[tuple[str, str | None, str]]:
+        found = cars.explain(where)
+        return [(way.way, way.field, way.why) for way in (*found.chosen, *found.others)]
+
+    assert told({"$or": [{"road": 7}, {"x": 3}]}) == [
+        ("scan", None, "chosen"),
+        ("index", "x", "there is none"),
+        ("index", "road", "another part needs the scan"),
+    ]
+    assert told({"$or": [{"road": 7}, {"id": 3}, {"road": 8}]}) == [
+        ("index", "road", "chosen"),
+        ("key", "id", "chosen"),
+        ("index", "road", "chosen"),
+        ("scan", None, "costs more than these together"),
+    ]
+    many = {"$or": [{"road": {"$gte": 10 * n, "$lt": 10 * n + 8}} for n in range(5)]}
+    assert told(many)[:2] == [
+        ("scan", None, "chosen"),
+        ("index", "road", "all parts together cost more than the scan"),
+    ]
+    assert told({"$or": [{"road": 7}, {"road": {"$in": []}}]}) == [
+        ("index", "road", "chosen"),
+        ("scan", None, "costs more than the index on road"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        {"road": {"$in": []}}, {"x": {"$in": []}}, {"id": {"$in": []}}, {"road": {"$gt": 5, "$lt": 5}},
+        {"$or": [{"x": {"$in": []}}, {"road": {"$in": []}}]}, {"road": 1, "x": {"$in": []}},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_an_explanation_says_that_nothing_can_match(
+    open_database: Callable[..., Any], where: Any
+) -> None:
+    cars = open_database().collection("cars", key="id", indexes={"road": "lazy"})
+    cars.put_many([{"id": n, "road": n % 50, "x": n} for n in range(100)])
+    told = cars.explain(where)
+    assert (told.chosen, told.why, told.looked_at) == ((), "nothing can meet the condition", 0)
+    assert str(told).startswith("* no way: nothing can meet the condition")
+    assert (cars.find(where), cars.count(where)) == ([], 0)
+    assert cars.explain({"road": 1}).why is None
+
+
 def test_reads_are_counted(open_database: Callable[..., Any]) -> None:
     cars = open_database().collection("cars", key="id", indexes={"road": "lazy", "t": "embedded"})
     cars.put_many([{"id": n, "road": n % 50, "t": n, "pad": "x" * 300} for n in range(4000)])

@@ -86,6 +86,7 @@ class Finder:
             len(documents),
             spent["bloom_checks"],
             spent["bloom_false"],
+            None if chosen.ways else "nothing can meet the condition",
         )
 
     def note(self, workload: Workload, chosen: Plan, limit: int | None) -> None:

@@ -116,18 +116,15 @@ def plan(
     if len(found.boxes) == 1:
         exact = found.exact and bool(ways) and _decides(found.boxes[0], ways[0])
     elif ways:
-        whole = planner.everything(found)
-        if sum(way.cost for way in ways) >= whole.cost or any(w.kind == "scan" for w in ways):
-            planner.others += [(w, "cheap alone, but one part needs the scan, or all together do")
-                               for w in ways if w.kind != "scan"]  # fmt: skip
-            ways = [whole]
+        ways = planner.together(found, ways)
     asked = {
         name: not all(one.point for need in needs for one in need)
         for box in found.boxes
         for name, needs in box.needs.items()
         if name != key
     }
-    return Plan(tuple(ways), exact, asked, tuple(planner.joined), tuple(planner.others))
+    others = tuple(dict.fromkeys(planner.others))  # parts of an `$or` may weigh the same
+    return Plan(tuple(ways), exact, asked, tuple(planner.joined), others)
 
 
 def _decides(box: Box, way: Way) -> bool:
@@ -156,8 +153,29 @@ class _Planner:
             return self._scan(None)
         return self._scan((min(low for low, _ in given), max(high for _, high in given)))
 
+    def together(self, found: Bounds, ways: list[Way]) -> list[Way]:
+        """The ways of several boxes, or one scan if that is cheaper."""
+        whole = self.everything(found)
+        needed = any(way.kind == "scan" for way in ways)
+        # One scan serves all: what it costs beside one part decides nothing.
+        self.others = [(way, why) for way, why in self.others if way.kind != "scan"]
+        if not needed and sum(way.cost for way in ways) < whole.cost:
+            if self.weigh:
+                name = ways[0].name if len(ways) == 1 else "these together"
+                self.others.append((whole, f"costs more than {name}"))
+            return ways
+        why = (
+            "another part needs the scan"
+            if needed
+            else "all parts together cost more than the scan"
+        )
+        self.others += [(way, why) for way in ways if way.kind != "scan"]
+        return [whole]
+
     def best(self, box: Box) -> Way | None:
         """The cheapest way for a box; None when nothing can meet it."""
+        if not all(all(needs) for needs in box.needs.values()):
+            return None  # a need without a range, like {"$in": []}
         span = self._span(box)
         asked: list[tuple[str, tuple[Bytes, ...]]] = []
         for name, needs in box.needs.items():
