@@ -41,7 +41,7 @@ from tideline.space import Flat, Space, space_from_spec
 if TYPE_CHECKING:
     from tideline.documents import Collection
 
-__all__ = ["Database", "open"]
+__all__ = ["Database", "check_journal_s", "check_memory_mb", "check_name", "open"]
 
 FORMAT = 1
 SERVING = "serving at"  # what a server says in the lock file, before its address
@@ -69,10 +69,7 @@ class Database:
         self, path: str | os.PathLike[str], *, clock: Clock | None, memory_mb: int,
         durability: str,
     ) -> None:  # fmt: skip
-        if isinstance(memory_mb, bool) or not isinstance(memory_mb, (int, float)):
-            raise InvalidRequest("memory_mb must be a number", memory_mb=memory_mb)
-        if not 1 <= memory_mb <= 1 << 20:
-            raise InvalidRequest("memory_mb must be 1 to 1048576", memory_mb=memory_mb)
+        check_memory_mb(memory_mb)
         if clock is not None and not (hasattr(clock, "now") and hasattr(clock, "wait")):
             raise InvalidRequest("clock must have now() and wait()", clock=clock)
         if durability not in ("os", "disk"):
@@ -141,7 +138,7 @@ class Database:
         'dual'
         >>> db.close()
         """
-        _check_name(name, "channel")
+        check_name(name, "channel")
         if layout is not None and layout not in LAYOUTS:
             raise InvalidRequest(f"layout must be one of {', '.join(LAYOUTS)}", layout=layout)
         if space is not None and not (hasattr(space, "spec") and hasattr(space, "encode")):
@@ -149,8 +146,7 @@ class Database:
         if span_us(poll_s, "poll_s") <= 0:
             raise InvalidRequest("poll_s must be positive", poll_s=poll_s)
         if journal_s is not None:
-            if span_us(journal_s, "journal_s") < 0:
-                raise InvalidRequest("journal_s must not be negative", journal_s=journal_s)
+            check_journal_s(journal_s)
             if self._temporary is not None:
                 raise InvalidRequest("a database in memory keeps no journal", journal_s=journal_s)
         with self._lock:
@@ -215,7 +211,7 @@ class Database:
         """
         from tideline.documents import settings
 
-        _check_name(name, "collection")
+        check_name(name, "collection")
         given = settings.given(key, indexes, policy, filter, bloom_bits)
         with self._lock:
             self._check_open()
@@ -235,7 +231,7 @@ class Database:
 
     def drop_collection(self, name: str) -> None:
         """Delete a collection with everything in it."""
-        _check_name(name, "collection")
+        check_name(name, "collection")
         with self._lock:
             self._check_open()
             if name not in self._places:
@@ -470,7 +466,22 @@ class Database:
             raise Closed("the database was closed", path=str(self.path))
 
 
-def _check_name(name: Any, what: str) -> None:
+def check_memory_mb(memory_mb: Any) -> None:
+    """`InvalidRequest` for what is no `memory_mb` of a database."""
+    if isinstance(memory_mb, bool) or not isinstance(memory_mb, (int, float)):
+        raise InvalidRequest("memory_mb must be a number", memory_mb=memory_mb)
+    if not 1 <= memory_mb <= 1 << 20:
+        raise InvalidRequest("memory_mb must be 1 to 1048576", memory_mb=memory_mb)
+
+
+def check_journal_s(journal_s: Any) -> None:
+    """`InvalidRequest` for what is no `journal_s` of a channel."""
+    if span_us(journal_s, "journal_s") < 0:
+        raise InvalidRequest("journal_s must not be negative", journal_s=journal_s)
+
+
+def check_name(name: Any, what: str) -> None:
+    """`InvalidRequest` for what is no name of a channel or collection."""
     if not isinstance(name, str) or not 0 < len(name.encode("utf-8", "replace")) <= 128:
         raise InvalidRequest(f"a {what}'s name must be text of 1 to 128 bytes", name=name)
     if "\0" in name or "/" in name or not name.isprintable():

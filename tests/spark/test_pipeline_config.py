@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pipelines import BASE, config
 
+import tideline
 from tideline.errors import InvalidRequest, NotFound
 from tideline.spark.pipeline import Pipeline
 from tideline.spark.pipeline.config import make_config, read_config
@@ -132,6 +133,14 @@ MISTAKES = [
     ('kind = "quadtree"', 'kind = "quadtre"', "a space's kind must be one of"),
     ('op = "publish"', 'op = "post"', 'op must be "publish", "subscribe" or "cancel"'),
     ('op = "publish"', 'op = "subscribe"', "a subscription needs user"),
+    ('op = "publish"', 'user = "kind"', 'user goes with op = "subscribe", not \'publish\''),
+    ('op = "publish"', "unseen = true", 'unseen goes with op = "subscribe"'),
+    ('channel = "roads"', 'channel = "ro/../ads"', "a channel's name must be printable"),
+    ('channel = "roads"', 'channel = "c"\nmemory_mb = 0', "memory_mb must be 1 to 1048576"),
+    ('channel = "roads"', 'channel = "c"\njournal_s = -5', "journal_s must not be negative"),
+    ("level = 2", "level = 20", "level must be 0 to 9, as deep as the space"),
+    ('name = "incidents"', 'name = "n"\nfoo = 1', "no key 'foo' at the top, only 'name'"),
+    ("[run]", '[spark]\nmemory = "lots"\n[run]', "memory must be a number with a unit"),
     ("ttl_s = 3600", "ttl_s = -1", "ttl_s must be over 0"),
     ("ttl_s = 3600", "ttl_s = 1e300", "ttl_s must be a finite number of seconds"),
     ('id = "id"\nat = "at"', 'id = "di"\nat = "at"', "there is no column 'di'"),
@@ -226,6 +235,14 @@ SECTION_MISTAKES: list[tuple[dict[str, Any], str]] = [
         "a flat channel has no points: give column",
     ),
     ({"operation": {"op": "cancel"}}, "a cancel needs id"),
+    (
+        {"operation": {"op": "cancel", "id": "id", "ttl_s": 5}},
+        'ttl_s goes with op = "publish" or "subscribe", not \'cancel\'',
+    ),
+    (
+        {"operation": {"op": "subscribe", "user": "id", "body_json": "b"}},
+        'body_json goes with op = "publish", not \'subscribe\'',
+    ),
     ({"operation": {"until": "u", "ttl_s": 5}}, "give until or ttl_s, not both"),
     ({"operation": {"body": ["a"], "body_json": "b"}}, "give body or body_json, not both"),
     ({"operation": {"body": "a"}}, "body is a list of columns"),
@@ -331,6 +348,31 @@ def test_types_are_followed_through_the_columns(tmp_path: Path) -> None:
         "clean.at.one_of: a value of one_of must be a day, as this is date, not True",
         "clean.at2.default: default must be a day, as this is date, not 'soon'",
     ]
+
+
+def test_what_a_run_would_refuse_is_found_by_looking_at_what_is_there(tmp_path: Path) -> None:
+    def refused(**sections: Any) -> str:
+        with pytest.raises(InvalidRequest) as caught:
+            Pipeline(config(tmp_path, **sections)).check()
+        return str(caught.value)
+
+    tree = {"kind": "quadtree", "bounds": [-80, 40, -72, 45], "depth": 5}
+    point = {"point": ["lon", "lat"]}
+    assert refused(store={"channel": "c"}) == (
+        "store: [store] needs a folder or a url, or run an open database"
+    )
+    assert refused(place=point) == "place.point: a flat channel has no points: give column"
+    with tideline.open(tmp_path / "data") as db:
+        db.channel("c", space=tideline.QuadTree(bounds=(-80, 40, -72, 45), depth=5))
+        db.channel("polled", layout="poll")
+        Pipeline(config(tmp_path, place=point)).check()  # the store may be open meanwhile
+    Pipeline(config(tmp_path, place=point, archive={"folder": "a", "level": 5})).check()
+    assert "archive.level: level must be 0 to 5" in refused(
+        place=point, archive={"folder": "a", "level": 6}
+    )
+    other = {"folder": "data", "channel": "c", "space": {**tree, "depth": 6}}
+    assert "store.space: the channel c has another space: QuadTree(" in refused(store=other)
+    assert "'poll' takes no batches" in refused(store={"folder": "data", "channel": "polled"})
 
 
 def test_relative_paths_are_meant_from_the_configs_folder(tmp_path: Path) -> None:

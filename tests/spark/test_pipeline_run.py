@@ -193,8 +193,10 @@ def test_a_closed_database_and_a_folder_in_use_are_told(spark: Any, tmp_path: Pa
 # ---- the command -------------------------------------------------------------------------------
 
 
-def tideline_command(*words: str, folder: Path, **options: Any) -> subprocess.Popen[str]:
-    env = {**os.environ, "PYTHONPATH": str(SOURCE), "TERM": "dumb"}
+def tideline_command(
+    *words: str, folder: Path, env: dict[str, str] | None = None, **options: Any
+) -> subprocess.Popen[str]:
+    env = {**os.environ, "PYTHONPATH": str(SOURCE), "TERM": "dumb", **(env or {})}
     command = [sys.executable, "-m", "tideline", "pipeline", *words]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return subprocess.Popen(command, cwd=folder, env=env, text=True, **pipes, **options)
@@ -224,6 +226,30 @@ def test_check_tells_every_mistake_on_a_line_of_its_own(tmp_path: Path) -> None:
     assert first.startswith(wrong)
     assert second.startswith("tideline: InvalidRequest: p.toml:")
     assert "did you mean 'level'" in second
+
+
+def test_check_notices_what_run_would_refuse(tmp_path: Path) -> None:
+    text = (ROOT / "examples" / "pipeline.toml").read_text(encoding="utf-8")
+    start = text.index("space = {")
+    (tmp_path / "p.toml").write_text(text[:start] + text[text.index("\n", start) :])
+    process = tideline_command("check", "p.toml", folder=tmp_path)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (2, "")
+    line = text[: text.index("point = [")].count("\n") + 1
+    wanted = f"tideline: InvalidRequest: p.toml:{line}: a flat channel has no points: give column\n"
+    assert err == wanted
+
+
+def test_java_is_looked_for_before_the_store_is_opened(tmp_path: Path) -> None:
+    (tmp_path / "p.toml").write_text(
+        (ROOT / "examples" / "pipeline.toml").read_text(encoding="utf-8").replace("../data", "data")
+    )
+    env = {"JAVA_HOME": str(tmp_path / "no java")}
+    process = tideline_command("run", "p.toml", folder=tmp_path, env=env)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (5, "")
+    assert err.startswith("tideline: Unavailable: Spark needs Java 17 or newer")
+    assert not (tmp_path / "data").exists()
 
 
 def config_file(folder: Path, rows: int) -> None:

@@ -70,10 +70,11 @@ def check(
 
     Twin of tideline.spark.Pipeline.explain.
     """
-    from tideline.spark.pipeline.explain import surroundings
+    from tideline.spark.pipeline.there import surroundings
 
     with _each_on_its_line():
         pipeline = _pipeline(file)
+        pipeline.check()
     print(pipeline.explain())
     print()
     for sentence in surroundings(pipeline.config):

@@ -26,7 +26,7 @@ from tideline.space.place import CELLS
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-__all__ = ["cell_name", "cell_numbers", "inside", "path_name"]
+__all__ = ["cell_name", "cell_numbers", "depth_of", "inside", "path_name"]
 
 _AT_ONCE = 4  # levels looked up in one table of 256 names
 
@@ -100,7 +100,7 @@ def path_name(space: Space, lon: Column, lat: Column, level: int) -> Column:
     """
     from pyspark.sql import functions as F
 
-    depth = _shape(space)[2]
+    depth = depth_of(space)
     if not 0 <= level <= depth:
         raise InvalidRequest(f"level must be 0 to {depth}", level=level)
     col, row = cell_numbers(space, lon, lat)
@@ -118,6 +118,15 @@ def path_name(space: Space, lon: Column, lat: Column, level: int) -> Column:
     for name in reversed(names):  # the last looked up are the first levels
         parts += [F.lit("."), name]
     return F.concat(*parts[1:])
+
+
+def depth_of(space: Space) -> int:
+    """How many levels the tree of cells has; of a grid, the tree it is part of.
+
+    >>> depth_of(Grid(bounds=(0, 0, 10, 5), rows=5, cols=10))
+    4
+    """
+    return _shape(space)[2]
 
 
 def _names(bits: int) -> list[str]:

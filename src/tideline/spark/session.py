@@ -46,7 +46,7 @@ from tideline.errors import Conflict, InvalidRequest, Unavailable
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["find_java", "session"]
+__all__ = ["check_memory", "find_java", "ready", "session"]
 
 JAVA = 17
 """The oldest Java that Spark 4 runs on."""
@@ -105,6 +105,15 @@ def session(
         return _running(master, memory, config) or _start(master, memory, app, config, tmp)
 
 
+def check_memory(memory: str | None) -> None:
+    """`InvalidRequest` for a text that says no memory.
+
+    >>> check_memory("4g")
+    """
+    if memory is not None and not re.fullmatch(r"\d+[kmgtKMGT]", memory):
+        raise InvalidRequest("memory must be a number with a unit, as in '4g'", memory=memory)
+
+
 def find_java() -> str:
     """The Java that Spark will use: JAVA_HOME's, else the PATH's. `Unavailable` if none fits."""
     home = os.environ.get("JAVA_HOME")
@@ -130,6 +139,12 @@ def find_java() -> str:
             java=java, version=found[1] if found else said.stderr.strip()[:200],
         )  # fmt: skip
     return java
+
+
+def ready() -> None:
+    """`Unavailable` when a session could not be started: no pyspark, or no Java that fits."""
+    if _pyspark().getActiveSession() is None:
+        find_java()
 
 
 def _running(
@@ -165,8 +180,7 @@ def _start(
     builder: Any = _pyspark().builder
     master = master or os.environ.get("TIDELINE_SPARK_MASTER") or "local[*]"
     local = _is_local(master)
-    if memory is not None and not re.fullmatch(r"\d+[kmgtKMGT]", memory):
-        raise InvalidRequest("memory must be a number with a unit, as in '4g'", memory=memory)
+    check_memory(memory)
     if local and memory is not None and _java_memory and memory != _java_memory[0]:
         raise Conflict(
             "Java runs in this process with other memory, and stays until the process ends",

@@ -1,7 +1,7 @@
 """The pipeline: from any source of Spark's into a channel, once, with counts that add up.
 
     config.py   the TOML file, checked, with lines     locate.py keys.py check.py fits.py
-    explain.py  what a config would do, in words
+    explain.py  what a config would do, in words         there.py
     source.py   where rows come from                    generator.py
     stages.py   what Spark does with a row              parse.py, clean.py, reasons.py, ../place.py
     sift.py     what happens to each row                seen.py
@@ -73,6 +73,15 @@ class Pipeline:
 
         return explain(self.config)
 
+    def check(self) -> None:
+        """Raise what a run would refuse because of what is there now, with the line.
+
+        What the config says wrong by itself was raised when it was read. Starts nothing.
+        """
+        from tideline.spark.pipeline.there import check_there
+
+        check_there(self.config)
+
     def analyse(self, spark: SparkSession | None = None) -> list[str]:
         """Have Spark look at the source and at every expression; returns the source's columns.
 
@@ -101,7 +110,10 @@ class Pipeline:
         from tideline.spark.pipeline.source import identity
         from tideline.spark.pipeline.state import State
         from tideline.spark.pipeline.surroundings import stop_on_signals
+        from tideline.spark.session import ready
 
+        if spark is None:
+            ready()  # before the store is opened: what is not installed is said first
         config = self.config
         watch = Watch() if watch is None else watch
         self._stop.clear()

@@ -12,6 +12,7 @@ from pathlib import Path as File
 from typing import TYPE_CHECKING, Any
 
 from tideline.clock import span_us
+from tideline.database import check_journal_s, check_memory_mb, check_name
 from tideline.errors import InvalidRequest
 from tideline.space import Space, space_from_spec
 from tideline.space.place import CELLS
@@ -19,6 +20,8 @@ from tideline.spark.pipeline import generator, keys
 from tideline.spark.pipeline.fits import misfits
 from tideline.spark.pipeline.locate import Path
 from tideline.spark.pipeline.typenames import type_problem
+from tideline.spark.place import depth_of
+from tideline.spark.session import check_memory
 
 if TYPE_CHECKING:
     from tideline.spark.pipeline.config import Config, Problems
@@ -37,6 +40,12 @@ _KAFKA = {
     "timestamp": "timestamp", "timestampType": "int",
 }  # fmt: skip
 OPS = ("publish", "subscribe", "cancel")
+_ASKING, _TELLING, _LASTING = ("subscribe",), ("publish",), ("publish", "subscribe")
+_ONLY = {
+    "user": _ASKING, "unseen": _ASKING, "where": _ASKING, "since": _ASKING, "since_s": _ASKING,
+    "body": _TELLING, "body_json": _TELLING, "until": _LASTING, "ttl_s": _LASTING,
+}  # fmt: skip
+"""Keys of [operation] that mean nothing to the other operations."""
 
 
 def check_config(config: Config, problems: Problems) -> None:
@@ -57,6 +66,12 @@ def check_config(config: Config, problems: Problems) -> None:
         problems.add(("store", "token"), "token goes with url")
     if config.store.url is not None and not config.store.url.startswith(("http://", "https://")):
         problems.add(("store", "url"), "url must be http://HOST:PORT or https://...")
+    store = config.store
+    problems.when_refused(("store", "channel"), check_name, store.channel, "channel")
+    problems.when_refused(("store", "memory_mb"), check_memory_mb, store.memory_mb)
+    if store.journal_s is not None:
+        problems.when_refused(("store", "journal_s"), check_journal_s, store.journal_s)
+    problems.when_refused(("spark", "memory"), check_memory, config.spark.memory)
     if config.store.durability not in ("os", "disk"):
         problems.add(("store", "durability"), 'durability must be "os" or "disk"')
     problems.when_refused(("store", "space"), space_of, config)
@@ -259,6 +274,13 @@ def check_space(config: Config, space: Space, problems: Problems) -> None:
     if place.level is not None and (depth is None or not 1 <= place.level <= depth):
         limit = "only a quad tree has levels" if depth is None else f"level must be 1 to {depth}"
         problems.add(("place", "level"), limit)
+    archive = config.archive
+    if archive is not None and place.point is not None and space.mode == CELLS:
+        deepest = depth_of(space)
+        if archive.level > deepest:
+            problems.add(
+                ("archive", "level"), f"level must be 0 to {deepest}, as deep as the space"
+            )
 
 
 def _check_operation(config: Config, problems: Problems) -> None:
@@ -275,6 +297,12 @@ def _check_operation(config: Config, problems: Problems) -> None:
         problems.add((*path, "body_json"), "give body or body_json, not both")
     if isinstance(operation.body, str) and operation.body != "*":
         problems.add((*path, "body"), 'body is a list of columns, or "*" for all of them')
+    if not operation.op_column and operation.op in OPS:
+        for name in _ONLY:
+            given = getattr(operation, name) not in (None, False, "*")
+            if given and operation.op not in _ONLY[name]:
+                who = " or ".join(f'"{op}"' for op in _ONLY[name])
+                problems.add((*path, name), f"{name} goes with op = {who}, not {operation.op!r}")
     if operation.op == "subscribe" and not operation.user:
         problems.add(path, "a subscription needs user: the column that says who subscribes")
     if operation.op == "cancel" and not operation.id:

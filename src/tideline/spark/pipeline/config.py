@@ -168,10 +168,12 @@ def make_config(
         problems.add(("name",), "name must be a printable text of 1 to 128 bytes")
     for section in document:
         if section not in keys.SECTIONS and section not in ("name", "schema"):
-            close = did_you_mean(section, [*keys.SECTIONS, "schema", "name"], "[{}]")
-            what = "section" if isinstance(document[section], (dict, list)) else "key"
-            shown = f"[{section}]" if what == "section" else repr(section)
-            problems.add((section,), f"there is no {what} {shown}{close}")
+            if isinstance(document[section], (dict, list)):
+                close = did_you_mean(section, [*keys.SECTIONS, "schema"], "[{}]")
+                problems.add((section,), f"there is no section [{section}]{close}")
+            else:
+                message = f"there is no key {section!r} at the top, only 'name'"
+                problems.add((section,), f"{message}; the others stand in sections")
     read = {name: _section(problems, name, document) for name in keys.SECTIONS}
     schema = _schema(problems, document.get("schema", {}))
     problems.check()

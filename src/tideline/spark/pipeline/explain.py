@@ -1,25 +1,20 @@
 """What a config would do, in plain words, stage by stage. Starts neither Spark nor a store.
 
-`explain(config)` says what the config says; `surroundings(config)` looks at what is there: the
-source's files, the channel, how far an earlier run got.
+`there.py` looks at what is there already.
 """
 
 from __future__ import annotations
 
-import glob
 import json
 import textwrap
 from collections.abc import Iterable
-from pathlib import Path
-from typing import Any
 
-from tideline.lsm.manifest import Manifest
 from tideline.spark.pipeline import generator, keys
 from tideline.spark.pipeline.check import deduplicated_by
-from tideline.spark.pipeline.config import FILES, Config
+from tideline.spark.pipeline.config import Config
 from tideline.spark.pipeline.source import is_endless
 
-__all__ = ["explain", "surroundings"]
+__all__ = ["explain"]
 
 _WIDTH = 96
 
@@ -217,67 +212,3 @@ def _dead(config: Config) -> Iterable[str]:
 
 def _restart(config: Config) -> Iterable[str]:
     yield f"goes on from {config.checkpoint}: nothing lost, nothing twice"
-
-
-# ---- what is there -------------------------------------------------------------------------------
-
-
-def surroundings(config: Config) -> list[str]:
-    """What a run would find now, one sentence each."""
-    return [*_files(config), *_channel(config), *_progress(config)]
-
-
-def _files(config: Config) -> Iterable[str]:
-    if config.source.format not in FILES:
-        return
-    for path in config.paths:
-        if "://" in path:
-            continue
-        found = [Path(name) for name in glob.glob(path)]
-        files = [f for p in found for f in (p.iterdir() if p.is_dir() else [p])]
-        files = [f for f in files if f.is_file() and f.name[0] not in "._"]
-        size = sum(f.stat().st_size for f in files)
-        if not found:
-            yield f"source: there is nothing at {path}"
-        else:
-            yield f"source: {len(files):,} files, {size / 1e6:,.1f} MB at {path}"
-
-
-def _channel(config: Config) -> Iterable[str]:
-    store = config.store
-    if store.folder is None:
-        return
-    folder = Path(config.resolve(store.folder))
-    if not (folder / "MANIFEST").exists():
-        yield "store: the database is made by the first run"
-        return
-    document = Manifest(folder / "MANIFEST").load() or {}
-    channel = document.get("channels", {}).get(store.channel)
-    if channel is None:
-        yield f"store: the channel {store.channel} is made by the first run"
-        return
-    facts = (Manifest(folder / "channels" / channel / "MANIFEST").load() or {}).get("facts", {})
-    has: dict[str, Any] = facts.get("space", {})
-    yield f"store: the channel {store.channel} is there, its space is {has.get('kind')}"
-    wanted = store.space
-    if wanted is not None and _same(dict(wanted)) != _same(has):
-        yield f"store: a run would fail: the channel's space is {has}, the config's {dict(wanted)}"
-
-
-def _same(spec: dict[str, Any]) -> dict[str, Any]:
-    bounds = spec.get("bounds")
-    return {**spec, "bounds": [float(side) for side in bounds]} if bounds else spec
-
-
-def _progress(config: Config) -> Iterable[str]:
-    path = config.checkpoint / "batches.jsonl"
-    if not (config.checkpoint / "pipeline.json").exists():
-        yield "checkpoint: new; the source is read from its beginning"
-        return
-    lines = path.read_bytes().splitlines() if path.exists() else []
-    if not lines:
-        yield "checkpoint: no batch is done yet"
-        return
-    last = json.loads(lines[-1])
-    counts = ", ".join(f"{count:,} {name}" for name, count in last["totals"].items() if count)
-    yield f"checkpoint: {last['batch'] + 1:,} batches are done: {counts or 'no rows'}"
