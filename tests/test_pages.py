@@ -49,7 +49,7 @@ def test_a_writer_meets_few_pages_that_are_not_there(
 ) -> None:
     faults_of_writes(tmp_path / "first")  # loads code, which is met as pages too
     fetched = faults_of_writes(tmp_path / "fetched")
-    monkeypatch.setattr(memory, "fetch", lambda address, size: None)
+    monkeypatch.setattr(memory, "fetch", lambda address, size: None)  # as if there were none
     plain = faults_of_writes(tmp_path / "plain")
     assert fetched * 2 < plain
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -250,27 +251,31 @@ class Memory:
 
         Cheap when there is nothing to do: call it often.
         """
-        state, jobs = self.state, []
+        state = self.state
+        jobs: list[Callable[[], None]] = []
         high = int(state[at.E_HIGH])
         ahead = min(max(high // 8, _AHEAD[0]), _AHEAD[1])
         if _AHEAD[0] <= high < self.limit and high + ahead > self._fetched:
             first, size = max(high, self._fetched), at.SEGMENT * 8
             self._fetched = min(high + 2 * ahead, self.limit + self._headroom)
             start = int(state[at.E_HEAP]) + first * size
-            jobs.append(lambda: fetch(start, (self._fetched - first) * size))
-        for table, used, full, words, live in (
-            (at.E_DIR_CAP, at.E_DIR_USED, at.E_DIR_FULL, at.DIR_ENTRY, lambda: self._places + 128),
-            (at.E_IDS_CAP, at.E_IDS_USED, at.E_IDS_FULL, 2, lambda: self._named + 64),
-        ):
-            cap = int(state[table])
-            if cap * words * 8 < _LARGE_TABLE or self._foreseen.get(table) == cap:
-                continue
-            if state[used] * 10 > state[full] * 9:
-                self._foreseen[table] = cap
-                later, _ = _capacity(live(), int(state[used]))
-                if later > cap:
-                    jobs.append(lambda count=later * words: self._make_spare(count))
+            jobs.append(partial(fetch, start, (self._fetched - first) * size))
+        dir_words = self._foreseen_words(at.E_DIR_CAP, at.E_DIR_USED, at.E_DIR_FULL, at.DIR_ENTRY)
+        ids_words = self._foreseen_words(at.E_IDS_CAP, at.E_IDS_USED, at.E_IDS_FULL, 2)
+        jobs += [partial(self._make_spare, count) for count in (dir_words, ids_words) if count]
         return jobs
+
+    def _foreseen_words(self, table: int, used: int, full: int, entry: int) -> int:
+        """The words of a large table that will soon be needed in place of a smaller one, once."""
+        state = self.state
+        cap = int(state[table])
+        nearly = state[used] * 10 > state[full] * 9
+        if not nearly or cap * entry * 8 < _LARGE_TABLE or self._foreseen.get(table) == cap:
+            return 0
+        self._foreseen[table] = cap
+        live = self._places + 128 if table == at.E_DIR_CAP else self._named + 64
+        later, _ = _capacity(live, int(state[used]))
+        return later * entry if later > cap else 0
 
     def _make_spare(self, count: int) -> None:
         spare = zeros(count)

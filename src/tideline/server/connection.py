@@ -41,7 +41,7 @@ class Socket:
         self._send = send
         self._socket = socket
         self._join = b"\n" if lines else b""
-        self._outbox = Outbox(asyncio.get_running_loop(), hub.settings.outbox_bytes)
+        self._outbox = Outbox(asyncio.get_running_loop(), hub.settings.outbox_bytes, hub.turn)
         self._close: tuple[int, str] = (1000, "")
         if socket is not None:
             self._outbox.drain = self._drain
@@ -64,7 +64,7 @@ class Socket:
         hub = self._hub
         hub.connections.add(self)
         if self._socket is not None and not hub.waits_for_disk:
-            self._socket.read_with(self.take)
+            self._socket.read_with(self.take, hub.turn)
         reader = asyncio.ensure_future(self.read(receive))
         writer = asyncio.ensure_future(self._write())
         spilled = asyncio.ensure_future(self._outbox.spilled())

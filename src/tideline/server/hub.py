@@ -19,7 +19,7 @@ from tideline.server.alarm import Alarm
 from tideline.server.limits import Limits
 from tideline.server.logs import log
 from tideline.server.metrics import Metrics
-from tideline.server.outbox import Wires
+from tideline.server.outbox import Turn, Wires
 from tideline.server.quotas import Quotas
 from tideline.server.refusals import Refused
 from tideline.server.settings import Settings, is_loopback
@@ -66,6 +66,7 @@ class Hub:
         self.watches: dict[Any, Any] = {}  # by channel, see watch.py
         self._quotas: weakref.WeakKeyDictionary[Any, Quotas] = weakref.WeakKeyDictionary()
         self._alarm: Alarm | None = None
+        self._turn: Turn | None = None
         self._beating: asyncio.Task[None] | None = None
         self._workers: ThreadPoolExecutor | None = None
         self.waits_for_disk = db._durability == "disk"
@@ -76,6 +77,7 @@ class Hub:
         """Begin, on the loop that serves."""
         loop = asyncio.get_running_loop()
         self._alarm = Alarm(self.db.clock, loop)
+        self._turn = Turn(loop)
         self._workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="tideline-server")
         most = self.settings.subscriptions_per_user
         for channel in list(self.db._open.values()):
@@ -114,6 +116,12 @@ class Hub:
         if self._workers is not None:
             await asyncio.to_thread(self._workers.shutdown)
             self._workers = None
+
+    @property
+    def turn(self) -> Turn:
+        """What is sent when a connection has been read."""
+        assert self._turn is not None, "the server has not started"
+        return self._turn
 
     @property
     def alarm(self) -> Alarm:

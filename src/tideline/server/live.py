@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from tideline.errors import InvalidRequest, NotFound
+from tideline.model import Told
 from tideline.server.connection import Receive, Send, Socket
 from tideline.server.hub import Hub
 from tideline.server.logs import log
@@ -62,18 +63,28 @@ class Live(Socket):
                 return
             await self._outbox.room()
             text = message.get("text")
-            await self._answered(message.get("bytes") or b"" if text is None else text)
+            request = self._request(message.get("bytes") or b"" if text is None else text)
+            if request is not None:
+                await self._answered(request)
 
     def take(self, data: bytes) -> bool:
         """Answer a request at once; says whether there is room for another."""
-        answering = self._answered(data)
-        try:
-            answering.send(None)  # nothing in it waits, unless writes wait for the disk
-        except StopIteration:
-            pass
-        else:
-            answering.close()
-            raise RuntimeError("a request waited where nothing may")
+        request = self._request(data)
+        if type(request) is Publish:  # what comes most often takes the short way
+            try:
+                channel = self._publishes(request)
+                self._tell(request, channel, request.call(channel))
+            except Exception as error:
+                self._refuse(request.tag, error)
+        elif request is not None:
+            answering = self._answered(request)
+            try:
+                answering.send(None)  # nothing in it waits, unless writes wait for the disk
+            except StopIteration:
+                pass
+            else:
+                answering.close()
+                raise RuntimeError("a request waited where nothing may")
         if self._outbox.has_room:
             return True
         self._resuming = asyncio.ensure_future(self._when_room())
@@ -83,8 +94,8 @@ class Live(Socket):
         await self._outbox.room()
         self._socket.go_on()
 
-    async def _answered(self, data: str | bytes) -> None:
-        """Answer one request, whatever it says."""
+    def _request(self, data: str | bytes) -> Any:
+        """What a message asks for; None when it was refused."""
         tag: int | str | None = None
         try:
             try:
@@ -92,9 +103,17 @@ class Live(Socket):
                 tag = request.tag
             finally:
                 self._hub.limits.spend(self.caller)  # what cannot be read costs as well
-            await self._answer(request)
         except Exception as error:
             self._refuse(tag if tag is not None else getattr(error, "tag", None), error)
+            return None
+        return request
+
+    async def _answered(self, request: Any) -> None:
+        """Answer one request, whatever it says."""
+        try:
+            await self._answer(request)
+        except Exception as error:
+            self._refuse(request.tag, error)
 
     def _refuse(self, tag: int | str | None, error: Exception) -> None:
         told = refusal(error)
@@ -142,10 +161,17 @@ class Live(Socket):
             stream.look()  # it has just expired, and says so
 
     async def _publish(self, request: Publish) -> None:
+        channel = self._publishes(request)
+        self._tell(request, channel, await self._hub.write(request.call, channel))
+
+    def _publishes(self, request: Publish) -> Any:
+        """The channel of a publish that is allowed."""
         self.caller.need("publish", request.channel)
         self.caller.need_related(request.related, request.channel)
-        channel = self._hub.channel(request.channel)
-        told = await self._hub.write(request.call, channel)
+        return self._hub.channel(request.channel)
+
+    def _tell(self, request: Publish, channel: Any, told: Told) -> None:
+        """Say what came of a publish."""
         event = self._hub.wires(channel, "live").text_of(told.event)
         self._outbox.reply(
             b'{"tag":%b,"told":%b}'

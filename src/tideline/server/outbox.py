@@ -27,7 +27,7 @@ from typing import Any
 from tideline.model import Event
 from tideline.server.shapes import event_json
 
-__all__ = ["Outbox", "Wire", "Wires"]
+__all__ = ["Outbox", "Turn", "Wire", "Wires"]
 
 _MOST_PASTS = 8
 
@@ -73,16 +73,50 @@ class Wires:
         return text if last is event else event_json(event)
 
 
+class Turn:
+    """What comes into outboxes while a connection is read goes out when that is over.
+
+    A connection that reads says when it begins and ends; what comes at another time waits for the
+    next turn of the loop. On the loop.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._filled: list[Outbox] = []
+        self._reading = False
+        self._due = False
+
+    def begin(self) -> None:
+        """What is read now may fill outboxes."""
+        self._reading = True
+
+    def end(self) -> None:
+        """Send what is there."""
+        self._reading = self._due = False
+        if self._filled:
+            filled, self._filled = self._filled, []
+            for outbox in filled:
+                outbox.rise()
+
+    def add(self, outbox: Outbox) -> None:
+        """An outbox has something to send."""
+        self._filled.append(outbox)
+        if not (self._reading or self._due):
+            self._due = True
+            self._loop.call_soon(self.end)
+
+
 class Outbox:
     """A bounded queue from publishers to one connection's writer."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, most_bytes: int) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, most_bytes: int, turn: Turn) -> None:
         self.most_bytes = most_bytes
         self.size_bytes = 0
         """What waits, and what the writer has taken and not yet sent."""
         self.overflowed = False
         self.closed = False
         self._loop = loop
+        self._turn = turn
         self._thread = threading.get_ident()
         self._items: deque[tuple[Any, Any, int]] = deque()
         self._pasts = 0
@@ -138,18 +172,19 @@ class Outbox:
         self._woken = True
         if threading.get_ident() == self._thread:
             if self._resting and self.drain is not None and not (self.overflowed or self.closed):
-                if not self._soon:  # what else comes in this turn of the loop goes along
+                if not self._soon:  # what else comes in this turn goes along
                     self._soon = True
-                    self._loop.call_soon(self._rise)
+                    self._turn.add(self)
                 return
-            self._rise()
+            self.rise()
             return
         try:
-            self._loop.call_soon_threadsafe(self._rise)
+            self._loop.call_soon_threadsafe(self.rise)
         except RuntimeError:  # the loop is gone, and its connections with it
             self.closed = True
 
-    def _rise(self) -> None:
+    def rise(self) -> None:
+        """Send what is there, or wake the writer for it."""
         self._soon = False
         at_rest = self._resting and not (self.overflowed or self.closed)
         if not (at_rest and self.drain is not None and self.drain()):

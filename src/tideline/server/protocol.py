@@ -34,6 +34,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 
 from tideline.server.arrivals import HEAD_BYTES, Arrivals, refusal_bytes
 from tideline.server.logs import log
+from tideline.server.outbox import Turn
 from tideline.server.refusals import Refused
 
 try:
@@ -46,7 +47,7 @@ __all__ = ["LINGER_S", "LiveProtocol", "QuietHttp"]
 LINGER_S = 30.0
 _PLAIN = (0x81, 0x82)  # a whole text or binary message
 _CONTROL = 0x08
-_TURN_S = 0.02  # messages of one connection that are taken before others are served
+_TURN_S = 0.005  # messages of one connection that are taken before others are served
 
 
 # Warnings and errors only, whatever the program around the server logs.
@@ -170,6 +171,7 @@ class LiveProtocol(WebSocketsSansIOProtocol):
         self._by_library = False
         self._fragments = False  # the library holds a part of a message
         self._take: Callable[[bytes], bool] | None = None
+        self._turn: Turn | None = None
         self._held = False
 
     async def run_asgi(self) -> None:
@@ -179,12 +181,12 @@ class LiveProtocol(WebSocketsSansIOProtocol):
 
     # ---- reading -----------------------------------------------------------------------------
 
-    def read_with(self, take: Callable[[bytes], bool]) -> None:
+    def read_with(self, take: Callable[[bytes], bool], turn: Turn) -> None:
         """Hand each message to a function from now on; it says whether it can take another now.
 
-        When it cannot, nothing is read until `go_on`.
+        When it cannot, nothing is read until `go_on`. `turn` is told when messages are read.
         """
-        self._take = take
+        self._take, self._turn = take, turn
         ready = True
         while not self.queue.empty():  # what came before anybody served the connection
             message = self.queue.get_nowait()
@@ -219,7 +221,15 @@ class LiveProtocol(WebSocketsSansIOProtocol):
             return
         if self._rest:
             data = self._rest + data
-        self._rest = data[self._read_frames(data) :]
+        turn = self._turn
+        if turn is None:
+            self._rest = data[self._read_frames(data) :]
+            return
+        turn.begin()
+        try:
+            self._rest = data[self._read_frames(data) :]
+        finally:
+            turn.end()
 
     def _read_frames(self, data: bytes) -> int:
         """Read the whole frames in `data`; returns where the rest begins."""

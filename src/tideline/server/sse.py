@@ -56,7 +56,8 @@ class EventStream:
         self.caller = call.caller
         self._hub: Hub = call.hub
         self._call = call
-        self._outbox = Outbox(asyncio.get_running_loop(), self._hub.settings.outbox_bytes)
+        loop = asyncio.get_running_loop()
+        self._outbox = Outbox(loop, self._hub.settings.outbox_bytes, self._hub.turn)
         self._stream = Stream(
             call.channel, handle, self._outbox, self._hub.wires(call.channel, "stream"),
             self._hub.alarm, prefix=b"", token=after, on_end=self._ended,
