@@ -290,7 +290,8 @@ def test_an_explanation_says_one_thing_of_the_scan(open_database: Callable[..., 
 @pytest.mark.parametrize(
     "where",
     [
-        {"road": {"$in": []}}, {"x": {"$in": []}}, {"id": {"$in": []}}, {"road": {"$gt": 5, "$lt": 5}},
+        {"road": {"$in": []}}, {"x": {"$in": []}}, {"id": {"$in": []}},
+        {"road": {"$gt": 5, "$lt": 5}},
         {"$or": [{"x": {"$in": []}}, {"road": {"$in": []}}]}, {"road": 1, "x": {"$in": []}},
     ],
     ids=str,
