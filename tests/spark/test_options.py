@@ -35,6 +35,7 @@ def source(open_database: Callable[..., Any]) -> Callable[..., Any]:
     db = open_database()
     db.channel("roads", journal_s=3600)
     db.channel("plain")
+    db.channel("quads", space=QUAD)
     share(db)
 
     def make(**options: str | None) -> TidelineSource:
@@ -68,7 +69,10 @@ def test_the_schema_is_the_channels(space: Any, kind: str) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"channel": "rods"}, r"no such channel\. name='rods', channels=\['plain', 'roads'\]"),
+        (
+            {"channel": "rods"},
+            r"no such channel\. name='rods', channels=\['plain', 'quads', 'roads'\]",
+        ),
         ({"channel": None}, "the option channel is missing"),
         ({"path": None}, "the store's folder is missing"),
         ({"path": "http://host/x"}, "the path must be the folder of a store"),
@@ -81,6 +85,14 @@ def test_the_schema_is_the_channels(space: Any, kind: str) -> None:
         ({"until": "1e400"}, "until must be ISO 8601 or seconds since 1970"),
         ({"where": "{n: 1}"}, "where must be JSON"),
         ({"where": "[1]"}, "where must be a JSON object"),
+        ({"where": '{"n": {"$gtee": 1}}'}, r"where.n.\$gtee is not an operator: did you mean"),
+        ({"kind": "subscriptions", "where": '{"n": 1}'}, "where asks about the bodies of events"),
+        ({"since": "2030-01-01", "until": "2020-01-01"}, "the window must end after it starts"),
+        ({"since": "60", "until": "60"}, "the window must end after it starts"),
+        ({"place": ""}, "a place must be text of 1 to 512 bytes"),
+        ({"channel": "quads", "place": "circle:1,2"}, "place must be a cell, LON,LAT, circle:"),
+        ({"channel": "quads", "place": "circle:500,2,3"}, "a circle's center must be"),
+        ({"channel": "quads", "place": "9/9"}, "a quad path is 1 to 9 of the digits 1 to 4"),
     ],
     ids=str,
 )
@@ -89,6 +101,36 @@ def test_a_read_that_cannot_be_says_why(
 ) -> None:
     with pytest.raises(TidelineError, match=said):
         source(**options).reader(struct(EVENTS))
+
+
+@pytest.mark.parametrize("options", [{"where": '{"n": {"$gtee": 1}}'}, {"place": ""},
+                                     {"since": "9", "until": "8"}], ids=str)  # fmt: skip
+def test_load_says_what_is_wrong(source: Callable[..., Any], options: dict[str, str]) -> None:
+    with pytest.raises(InvalidRequest):
+        source(**options).schema()  # Spark asks for it in load()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("fial", "did you mean 'fail'? A folder of that name is './fial'"),
+        ("Drop", "did you mean 'drop'?"),
+        ("dropped", "did you mean 'drop'? A folder of that name is './dropped'"),
+        ("keep", "must be fail, drop or the path of a folder. A folder of that name is './keep'"),
+        (" ", "must be fail, drop or the path of a folder. given=' '"),
+    ],
+)
+def test_a_word_that_is_nearly_one_is_no_folder(
+    source: Callable[..., Any], given: str, said: str
+) -> None:
+    with pytest.raises(InvalidRequest, match=re.escape(said)):
+        source(rejected=given).writer(struct(EVENTS), False)
+    with pytest.raises(InvalidRequest, match=re.escape(said)):
+        source(rejected=given, channel=None, collection="c", key="id").writer(
+            struct({"document": "string"}), False
+        )
+    for folder in ("./fial", "/tmp/keep", "bad rows", "s3://bucket/drop"):
+        source(rejected=folder).writer(struct(EVENTS), False)
 
 
 @pytest.mark.parametrize(

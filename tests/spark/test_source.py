@@ -229,7 +229,9 @@ def test_a_mistake_is_told_in_words_of_the_store(
     ):
         load("rods")
     with pytest.raises(Exception, match=r"InvalidRequest: .*\$close"):
-        load(where='{"n": {"$close": 1}}').collect()
+        load(where='{"n": {"$close": 1}}')
+    with pytest.raises(Exception, match="InvalidRequest: a place must be text of 1 to 512 bytes"):
+        load(place="")
     with pytest.raises(Exception, match="InvalidRequest: the column at must hold timestamps"):
         save([event(1, at="noon")])
     assert db.channel("roads").scan("events").num_rows == 0

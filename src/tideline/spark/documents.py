@@ -26,7 +26,7 @@ from pyspark.sql import types as T
 from tideline.errors import InvalidRequest
 from tideline.spark.client import connect
 from tideline.spark.columns import check_columns, fit
-from tideline.spark.options import choice, json_object, target
+from tideline.spark.options import choice, condition, json_object, rejected, target
 from tideline.spark.reader import PushingReader
 from tideline.spark.writer import Staged, Writing
 
@@ -51,7 +51,7 @@ class DocumentReader(PushingReader):
 
     def __init__(self, options: Mapping[str, str], schema: T.StructType) -> None:
         self._target = target(options, "read documents")
-        json_object(options, "where")  # checked here, sent as it is
+        condition(options)
         self._narrow = {name: options.get(name) for name in ("where", "low", "high")}
         super().__init__(schema)
         self._schema = check_columns(schema, SCHEMA, "documents")
@@ -76,7 +76,7 @@ class _Documents(Writing):
         self._target = target(options, doing)
         self._op = choice(options, "op", OPS, "put")
         self._order = self._op  # what a commit is told: documents land as they come
-        self._rejected = options.get("rejected", "fail")
+        self._rejected = rejected(options)
         key, indexes = options.get("key"), json_object(options, "indexes")
         if indexes is not None and key is None:
             raise InvalidRequest("the option indexes goes with key: they make the collection")

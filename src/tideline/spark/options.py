@@ -8,6 +8,7 @@ Pure functions; safe from any thread.
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,7 +20,17 @@ import msgspec
 from tideline.clock import to_us
 from tideline.errors import InvalidRequest
 
-__all__ = ["Target", "choice", "json_object", "number", "target", "time_us"]
+__all__ = [
+    "Target",
+    "choice",
+    "condition",
+    "json_object",
+    "number",
+    "rejected",
+    "span",
+    "target",
+    "time_us",
+]
 
 _NAMES = {
     "read": ["channel", "kind", "place", "since", "until", "where"],
@@ -113,6 +124,48 @@ def choice(options: Mapping[str, str], name: str, allowed: tuple[str, ...], defa
     if value not in allowed:
         raise InvalidRequest(f"the option {name} must be one of {', '.join(allowed)}", given=value)
     return value
+
+
+def rejected(options: Mapping[str, str]) -> str:
+    """What becomes of bad rows: `fail`, `drop`, or a folder for them.
+
+    A word that is nearly one of these is a mistake, and no folder: that would have a `/`.
+
+    >>> rejected({"rejected": "./fial"})
+    './fial'
+    """
+    value = options.get("rejected", "fail")
+    if value in ("fail", "drop") or "/" in value:
+        return value
+    # `keep` is a word of tideline.spark.match
+    close = difflib.get_close_matches(value.casefold(), ("fail", "drop", "keep"), n=1)
+    words = "the option rejected must be fail, drop or the path of a folder"
+    if not value.strip():
+        raise InvalidRequest(words, given=value)
+    if close:
+        meant = "." if close[0] == "keep" else f": did you mean {close[0]!r}?"
+        raise InvalidRequest(f"{words}{meant} A folder of that name is './{value}'")
+    return value
+
+
+def condition(options: Mapping[str, str]) -> dict[str, Any] | None:
+    """The option `where`: a condition, checked here and sent as it is."""
+    from tideline.where import parse
+
+    document = json_object(options, "where")
+    parse(document)
+    return document
+
+
+def span(options: Mapping[str, str]) -> tuple[int | None, int | None]:
+    """The options `since` and `until`."""
+    since, until = time_us(options, "since"), time_us(options, "until")
+    if since is not None and until is not None and until <= since:
+        raise InvalidRequest(
+            "the window must end after it starts",
+            since=options.get("since"), until=options.get("until"),
+        )  # fmt: skip
+    return since, until
 
 
 def number(options: Mapping[str, str], name: str, least: int) -> int | None:

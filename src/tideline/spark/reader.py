@@ -21,11 +21,14 @@ from pyspark.sql import datasource as D
 from pyspark.sql import types as T
 
 from tideline.clock import to_us
+from tideline.errors import InvalidRequest
+from tideline.space import space_from_spec
 from tideline.spark.client import Pushed, connect
 from tideline.spark.columns import check_read, fit
-from tideline.spark.options import choice, json_object, target, time_us
+from tideline.spark.options import choice, condition, span, target
+from tideline.spark.reading import place_of
 
-__all__ = ["PushingReader", "Reader", "pushed_of"]
+__all__ = ["PushingReader", "Reader", "narrowed", "pushed_of"]
 
 _COMPARISONS: dict[type[D.Filter], tuple[str, str | None]] = {
     D.EqualTo: ("=", "!="),
@@ -65,19 +68,13 @@ class Reader(PushingReader):
     def __init__(self, options: Mapping[str, str], schema: T.StructType) -> None:
         self._target = target(options, "read")
         self._kind = choice(options, "kind", ("events", "subscriptions"), "events")
-        json_object(options, "where")  # checked here, sent as it is
-        self._narrow: dict[str, Any] = {
-            "place": options.get("place"),
-            "since": time_us(options, "since"),
-            "until": time_us(options, "until"),
-            "where": options.get("where"),
-        }
         super().__init__(schema)
         client = connect(self._target)
         try:
             space = client.describe(self._target.channel).space
         finally:
             client.close()
+        self._narrow = narrowed(options, self._kind, space)
         self._schema = check_read(schema, self._kind, space)
 
     def read(self, partition: D.InputPartition) -> Iterator[pa.RecordBatch]:
@@ -88,6 +85,18 @@ class Reader(PushingReader):
                 yield fit(batch, self._schema)
         finally:
             client.close()
+
+
+def narrowed(options: Mapping[str, str], kind: str, space: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that say which rows, for `Client.scan`; `InvalidRequest` for what is none."""
+    if condition(options) and kind == "subscriptions":
+        raise InvalidRequest("the option where asks about the bodies of events", kind=kind)
+    since, until = span(options)
+    place = options.get("place")
+    if place is not None:
+        there = space_from_spec(dict(space))
+        there.encode(place_of(place, there))  # refuses what is none
+    return {"place": place, "since": since, "until": until, "where": options.get("where")}
 
 
 def pushed_of(given: D.Filter, types: Mapping[str, T.DataType]) -> Pushed | None:

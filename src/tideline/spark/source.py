@@ -26,7 +26,7 @@ from tideline.spark.documents import (
     DocumentWriter,
 )
 from tideline.spark.options import choice
-from tideline.spark.reader import Reader
+from tideline.spark.reader import Reader, narrowed
 from tideline.spark.stream import Follower
 from tideline.spark.writer import BatchWriter, StreamWriter
 
@@ -57,7 +57,9 @@ class TidelineSource(DataSource):
         found = target(self.options, "follow" if streams or kind == "answers" else "read")
         client = connect(found)
         try:
-            return schema_of(kind, client.describe(found.channel).space)
+            space = client.describe(found.channel).space
+            narrowed(self.options, kind, space)  # so that load() says what is wrong
+            return schema_of(kind, space)
         finally:
             client.close()
 

@@ -33,7 +33,7 @@ from pyspark.sql import types as T
 from tideline.errors import InvalidRequest, TidelineError
 from tideline.spark.client import ORDERS, Client, Landed, Once, connect
 from tideline.spark.columns import OPS, check_written, prepared
-from tideline.spark.options import choice, json_object, number, target
+from tideline.spark.options import choice, json_object, number, rejected, target
 
 __all__ = ["BatchWriter", "Staged", "StreamWriter", "Writing"]
 
@@ -54,7 +54,7 @@ class Writing:
         self._target = target(options, doing)
         self._op = choice(options, "op", OPS, "apply" if "op" in schema.names else "publish")
         self._order = choice(options, "order", ORDERS, "time")
-        self._rejected = options.get("rejected", "fail")
+        self._rejected = rejected(options)
         space = json_object(options, "space")
         check_written(schema, self._op)
         client = connect(self._target)
