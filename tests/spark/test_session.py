@@ -262,6 +262,53 @@ def test_a_process_leaves_no_file_and_says_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+STREAM = """
+import os, sys
+from tideline import Flat
+from tideline.spark import match, session
+folder = os.environ["FOLDER"]
+spark = session(master="local[1]", memory="1g", tmp=folder)
+events = spark.sql("SELECT 'e1' id, 'p' place, timestamp'2026-01-01 08:00:00' at, '{}' body")
+asked = spark.sql("SELECT 's1' id, 'ann' user, 'p' place, timestamp'2026-01-01 07:00:00' at")
+events.write.parquet(f"{folder}/events")
+asked.write.parquet(f"{folder}/asked")
+follow = lambda frame, name: spark.readStream.schema(frame.schema).parquet(f"{folder}/{name}")
+answers = match(follow(asked, "asked"), follow(events, "events"), space=Flat())
+query = (answers.writeStream.format("parquet").option("path", f"{folder}/answers")
+         .option("checkpointLocation", f"{folder}/checkpoint").trigger(availableNow=True).start())
+query.awaitTermination()
+print(spark.read.parquet(f"{folder}/answers").count())
+for wrong in ("SELECT nothing", "SELECT 1 / 0"):
+    try:
+        spark.sql(wrong).collect()
+    except Exception as error:
+        print(type(error).__name__)
+"""
+
+
+@pytest.mark.long
+@pytest.mark.spark
+def test_streams_and_errors_that_are_raised_write_nothing(tmp_path: Path) -> None:
+    """Spark's worker for streams with state prints what it does, and errors were logged too."""
+    done = run(STREAM, FOLDER=str(tmp_path))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.split() == ["1", "AnalysisException", "ArithmeticException"]
+
+
+@pytest.mark.spark
+def test_what_workers_of_streams_print_themselves_is_shown(spark: Any) -> None:
+    """Only the one module of Spark's that tells its progress is kept quiet."""
+    shown = "import sys; print(sys.executable, sys.argv)"
+    done = subprocess.run([spark.sparkContext.pythonExec, "-c", shown, "x"],
+                          capture_output=True, text=True, check=True)  # fmt: skip
+    assert done.stdout.split() == [sys.executable, "['-c',", "'x']"]
+    module = "pyspark.sql.streaming.transform_with_state_driver_worker"
+    failed = subprocess.run([spark.sparkContext.pythonExec, "-m", module],
+                            capture_output=True, text=True)  # fmt: skip
+    assert (failed.returncode, failed.stdout) == (1, "")
+    assert "get_sock_file_to_executor" in failed.stderr  # no Spark to talk to: that is not hidden
+
+
 @pytest.mark.long
 @pytest.mark.spark
 def test_a_master_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@
 What it sees to, so that nobody has to remember it:
 
     memory     explicit: a quarter of what this machine (or container) has, 1 to 16 GiB
-    logs       errors only, on standard error; no progress bar
+    logs       errors only, on standard error, and none that is raised as well; no progress bar
     state      RocksDB with changelog checkpoints; shuffles of as many parts as there are cores
     data       Arrow between the JVM and Python, times in UTC, filters handed to the source
     workers    this Python; they import the `tideline` that runs here, and share its kernels;
@@ -29,8 +29,10 @@ import atexit
 import contextlib
 import fcntl
 import importlib.util
+import logging
 import os
 import re
+import shlex
 import shutil
 import site
 import subprocess
@@ -46,7 +48,7 @@ from tideline.errors import Conflict, InvalidRequest, Unavailable
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["check_memory", "find_java", "ready", "session"]
+__all__ = ["check_memory", "find_java", "query_loggers", "ready", "session"]
 
 JAVA = 17
 """The oldest Java that Spark 4 runs on."""
@@ -72,6 +74,8 @@ logger.tasks.name = org.apache.spark.scheduler.TaskSetManager
 logger.tasks.level = off
 logger.write.name = org.apache.spark.sql.execution.datasources.v2
 logger.write.level = off
+logger.files.name = org.apache.spark.sql.execution.datasources.FileFormatWriter
+logger.files.level = off
 """
 # Spark asks Java for a module that Tideline does not use, and Java warns about it every time.
 _JAVA = """\
@@ -82,6 +86,21 @@ for word do
 done
 exec "{java}" "$@"
 """
+
+# Spark starts a process for every stream with state of ours, to ask what state that is. It prints
+# five lines about its progress. `print` means nothing in that one module; what fails is raised, and
+# what others print there is shown. docs/decisions/0035
+_PYTHON = """\
+#!/bin/sh
+if [ "$2" = pyspark.sql.streaming.transform_with_state_driver_worker ]; then
+  exec {python} -c '
+import runpy, sys
+runpy.run_module(sys.argv[1], {{"print": lambda *_: None}}, "__main__", alter_sys=True)' "$2"
+fi
+exec {python} "$@"
+"""
+# These write down what is raised as well: a line of JSON with the whole stack.
+_TWICE = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 
 _lock = threading.Lock()
 _folders: list[tuple[Path, int]] = []  # this process's, with the descriptor that holds the lock
@@ -242,8 +261,20 @@ def _start(
             ) from error  # fmt: skip
     if local:
         _java_memory[:] = [settings["spark.driver.memory"]]
+    for logger in query_loggers():
+        logger.disabled = True
     _register(spark)
     return spark
+
+
+def query_loggers() -> list[logging.Logger]:
+    """The loggers that write down what is raised as well.
+
+    Made by pyspark: it hands them more than a plain logger takes.
+    """
+    from pyspark.logger import PySparkLogger
+
+    return [PySparkLogger.getLogger(name) for name in _TWICE]
 
 
 def _pyspark() -> Any:
@@ -291,7 +322,7 @@ def _environment(folder: Path, *, local: bool) -> Iterator[None]:
         "JAVA_HOME": str(folder / "java"),
         "PYTHONPATH": os.pathsep.join(dict.fromkeys(path for path in paths if path)),
     }
-    chosen = {"PYSPARK_PYTHON": sys.executable}
+    chosen = {"PYSPARK_PYTHON": str(folder / "python") if local else sys.executable}
     if local:
         chosen["SPARK_LOCAL_IP"] = "127.0.0.1"
         if not {"SPARK_HOME", "PYSPARK_PYTHON"} & os.environ.keys() and _home(folder / "spark"):
@@ -353,6 +384,9 @@ def _folder(tmp: str | os.PathLike[str] | None, java: str) -> Path:
     (folder / "conf" / "log4j2.properties").write_text(_LOG, encoding="utf-8")
     (folder / "java" / "bin" / "java").write_text(_JAVA.format(java=java), encoding="utf-8")
     (folder / "java" / "bin" / "java").chmod(0o700)
+    python = _PYTHON.format(python=shlex.quote(sys.executable))
+    (folder / "python").write_text(python, encoding="utf-8")
+    (folder / "python").chmod(0o700)
     if not _folders:
         atexit.register(_leave)
     _folders.append((folder, lock))

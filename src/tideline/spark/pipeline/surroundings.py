@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import signal
 import threading
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
+
+from tideline.spark.session import query_loggers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,7 +53,7 @@ def quiet(spark: SparkSession) -> Iterator[None]:
     java: Any = spark._jvm
     log4j = java.org.apache.logging.log4j
     before = {name: log4j.LogManager.getLogger(name).getLevel() for name in _LOGGERS}
-    python = [logging.getLogger(f"{name}QueryContextLogger") for name in ("DataFrame", "SQL")]
+    python = {logger: logger.disabled for logger in query_loggers()}
     try:
         for name in _LOGGERS:
             log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)
@@ -60,8 +61,8 @@ def quiet(spark: SparkSession) -> Iterator[None]:
             logger.disabled = True
         yield
     finally:
-        for logger in python:
-            logger.disabled = False
+        for logger, disabled in python.items():
+            logger.disabled = disabled
         with contextlib.suppress(Exception):
             for name, level in before.items():
                 log4j.core.config.Configurator.setLevel(name, level)
