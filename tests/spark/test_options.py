@@ -88,6 +88,7 @@ def test_the_schema_is_the_channels(space: Any, kind: str) -> None:
         ({"where": '{"n": {"$gtee": 1}}'}, r"where.n.\$gtee is not an operator: did you mean"),
         ({"kind": "subscriptions", "where": '{"n": 1}'}, "where asks about the bodies of events"),
         ({"since": "2030-01-01", "until": "2020-01-01"}, "the window must end after it starts"),
+        ({"until": "9990-01-01"}, "until must lie in the years 1 to 9891"),
         ({"since": "60", "until": "60"}, "the window must end after it starts"),
         ({"place": ""}, "a place must be text of 1 to 512 bytes"),
         ({"channel": "quads", "place": "circle:1,2"}, "place must be a cell, LON,LAT, circle:"),

@@ -167,6 +167,7 @@ FILTERS = {
     "at > timestamp'2030-01-01 00:00:07Z' and at <= timestamp'2030-01-01 00:00:11Z'": True,
     "at < timestamp'2030-01-01 00:00:03Z'": True,
     "at >= timestamp'2030-01-01 00:00:18Z' and id != 'e19'": True,
+    "at > timestamp'0001-01-01 00:00:00Z' and at < timestamp'9999-12-31 00:00:00Z'": True,
     "until is null": True,
     "until is not null and until >= timestamp'2030-01-01 00:16:40Z'": True,
     "id in ('e3', 'e11', 'nobody')": True,
@@ -204,6 +205,8 @@ def test_filters_are_pushed_down_and_change_no_answer(
         assert found, condition
         tests = [test for test in asked.pop()["pushed"] if test[1] != "not null"]
         assert bool(tests) == pushed, (condition, tests)
+    for nothing in ("at > timestamp'9999-12-31 00:00:00Z'", "at < timestamp'0001-01-01 00:00:00Z'"):
+        assert load().where(nothing).count() == 0
 
 
 def test_options_narrow_what_is_read(save: Callable[..., None], load: Callable[..., Any]) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from tideline.channel.checks import check_time
 from tideline.clock import to_us
 from tideline.errors import InvalidRequest
 
@@ -165,6 +166,9 @@ def span(options: Mapping[str, str]) -> tuple[int | None, int | None]:
             "the window must end after it starts",
             since=options.get("since"), until=options.get("until"),
         )  # fmt: skip
+    for name, value in (("since", since), ("until", until)):
+        if value is not None:
+            check_time(value, name)
     return since, until
 
 

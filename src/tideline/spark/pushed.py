@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tideline.clock import EARLIEST, LATEST
 from tideline.errors import InvalidRequest
 from tideline.spark.client import Pushed
 
@@ -60,8 +61,13 @@ def holding(table: pa.Table, pushed: Sequence[Pushed]) -> pa.Table:
 def span_of(pushed: Sequence[Pushed], name: str) -> tuple[int | None, int | None]:
     """The span [since, until) that tests leave of a column of times.
 
+    Within the times that happen, which is what a store takes: rows are held against the tests
+    all the same.
+
     >>> span_of([("at", ">", 5), ("at", "<=", 9), ("id", "=", "x")], "at")
     (6, 10)
+    >>> span_of([("at", ">", EARLIEST - 5), ("at", "<", LATEST + 5)], "at")
+    (None, None)
     """
     since: int | None = None
     until: int | None = None
@@ -74,6 +80,10 @@ def span_of(pushed: Sequence[Pushed], name: str) -> tuple[int | None, int | None
         if comparison in ("=", "<", "<="):
             limit = value + (comparison != "<")
             until = limit if until is None else min(until, limit)
+    if since is not None:
+        since = None if since <= EARLIEST else min(since, LATEST - 1)
+    if until is not None:
+        until = None if until >= LATEST else max(until, EARLIEST)
     return since, until
 
 
