@@ -123,5 +123,5 @@ def test_the_examples_in_its_docstrings_run(spark: Any) -> None:
         for example in test.examples:
             example.options.pop(doctest.SKIP, None)
         failed += doctest.DocTestRunner().run(test).failed
-    assert len(found) == 4
+    assert len(found) == 5
     assert failed == 0
