@@ -118,7 +118,8 @@ def read_operations(
     stored = publish | subscribe
     for name, times, rows in (("at", now, kinds != 0), ("since", since, subscribe),
                               ("until", until, stored)):  # fmt: skip
-        reject(rows & ((times < EARLIEST) | (times >= LATEST)), f"{name} {OUT_OF_TIME}")
+        if n and (times.min() < EARLIEST or times.max() >= LATEST):
+            reject(rows & ((times < EARLIEST) | (times >= LATEST)), f"{name} {OUT_OF_TIME}")
     first = np.where(subscribe & has_since, since, now)
     until = np.where(has_until, until, FOREVER)
     reject(publish & (until <= first), "until must be after at: an event stays valid for a while")

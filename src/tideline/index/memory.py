@@ -13,6 +13,8 @@ from __future__ import annotations
 import mmap
 from collections.abc import Callable
 from functools import partial
+from operator import itemgetter
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,22 +34,27 @@ _AHEAD = (16, 64)  # segments fetched before they are needed: at least, at most
 _LARGE_TABLE = 1 << 20  # bytes from which on a table is made before it is needed
 
 
-class WindowFacts:
+class WindowFacts(NamedTuple):
     """One window's numbers, read at one moment."""
 
-    def __init__(self, number: int, row: Words) -> None:
-        self.number = number
-        self.state = int(row[at.W_STATE])
-        self.width = int(row[at.W_WIDTH])
-        self.limit = int(row[at.W_LIMIT])
-        self.drop = int(row[at.W_DROP])
-        self.event_until_high = int(row[at.W_EVENT_UNTIL_HIGH])
-        self.segments = int(row[at.W_SEGMENTS])
-        self.subs = int(row[at.W_SUBS])
-        self.events = int(row[at.W_EVENTS])
-        self.ghosts = int(row[at.W_GHOSTS])
-        self.first_log = int(row[at.W_LOG])
-        self.slots = int(row[at.W_SLOT_COUNT])
+    number: int
+    state: int
+    width: int
+    limit: int
+    drop: int
+    event_until_high: int
+    segments: int
+    subs: int
+    events: int
+    ghosts: int
+    first_log: int
+    slots: int
+
+
+_FACTS = itemgetter(
+    at.W_STATE, at.W_WIDTH, at.W_LIMIT, at.W_DROP, at.W_EVENT_UNTIL_HIGH, at.W_SEGMENTS, at.W_SUBS,
+    at.W_EVENTS, at.W_GHOSTS, at.W_LOG, at.W_SLOT_COUNT,
+)  # fmt: skip
 
 
 class Budget:
@@ -127,7 +134,9 @@ class Memory:
         """The windows there are, frozen ones included."""
         rows = self._windows.reshape(at.WINDOWS, at.W_WORDS)
         count = int(self.state[at.E_ACTIVE_COUNT])
-        return [WindowFacts(int(n), rows[n]) for n in self._active[:count]]
+        active = self._active[:count]
+        pairs = zip(active.tolist(), rows[active].tolist(), strict=True)
+        return [WindowFacts(number, *_FACTS(row)) for number, row in pairs]
 
     @property
     def segments_used(self) -> int:
