@@ -18,12 +18,14 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tideline.channel.beside import Beside
 from tideline.channel.call import Call
 from tideline.channel.codec import Row, read_rows, write_row
 from tideline.channel.lineage import Lineage
@@ -50,6 +52,7 @@ _SMALL_LOG = 64 << 10
 _FRAMED_WORDS = 1 << 16
 _LOGGED = Position(0, 0)  # stands for a position nobody will wait for
 _LINGER = 4  # widths of a window that it may stay after its end, see `_drop_windows`
+_MANY_WORDS = 1 << 15  # of rows that are logged beside the caller's own work
 _CHECK_EVERY = 256  # operations between two looks at memory, log and components
 
 
@@ -135,6 +138,7 @@ class Engine:
         self._asking, self._asks = (0, 0, 0), 0  # the row that last asked for memory, and how often
         self._late_ghosts: list[bytes] = []
         self._aside: Call | None = None  # for questions in the middle of a call
+        self._beside: Beside[Position | None] = Beside("tideline-log")
         self.state[at.C_NEWEST] = self.facts.get("newest", -FOREVER)
         self.state[at.C_NEXT_SEQ] = self.facts.get("next_seq", 1)
         seed = self.facts["seeds"]
@@ -204,6 +208,7 @@ class Engine:
         result = int(kernel.run_rows(self.address, words, True))
         first_row = first_word = 0
         position = None
+        beside = self._beside
         try:
             while result & 0xFF:
                 status = result & 0xFF
@@ -214,12 +219,18 @@ class Engine:
                     kernel.begin_part(self.address)
                 self._serve(status)
                 result = int(kernel.run_rows(self.address, words, False))
-            notes = part(result)
             if state[at.C_NEXT_SEQ] == seq:
                 first_word = words  # nothing was stored: at most a note to log
-            position = self._log_part(first_word, words, notes, mark) or position
+            if words - first_word >= _MANY_WORDS and not self.journal_us:
+                # No note of the answers is logged: they are taken while the rows are.
+                beside.begin(partial(self._log_part, first_word, words, b"", mark))
+                part(result)
+                position = beside.result() or position
+            else:
+                position = self._log_part(first_word, words, part(result), mark) or position
         except BaseException:
-            kernel.take_back(self.address, first_word, first_row, int(state[at.C_ROW]))
+            if beside.failed():  # what is in the log stays, though nobody got its answers
+                kernel.take_back(self.address, first_word, first_row, int(state[at.C_ROW]))
             raise
         return position
 
@@ -233,6 +244,10 @@ class Engine:
 
     def _before_rows(self) -> None:
         """Look after what is due. Not after the rows: answers point at components by number."""
+        if (
+            self._beside.work is not None
+        ):  # a caller was torn away: the frame is whole before the next begins
+            self._beside.failed()
         if self._since_check >= _CHECK_EVERY:
             self._since_check = 0
             self._look_after()
@@ -253,7 +268,7 @@ class Engine:
         if self._closed:
             raise Closed("the database was closed")
         self._since_check += 1
-        if self._limbo or self._since_check >= _CHECK_EVERY:
+        if self._limbo or self._since_check >= _CHECK_EVERY or self._beside.work is not None:
             self._before_rows()
         result: int = kernel.run_one(self.address, words, True)
         try:
@@ -750,6 +765,7 @@ class Engine:
         with self.lock:
             self._closed = True
         self.worker.close()
+        self._beside.close()
         with contextlib.suppress(TidelineError):  # the log has what the manifest would say
             self.store.commit(self.lock, self._snapshot, last=True)
         self.store.close()

@@ -1,0 +1,161 @@
+"""The frame of a large batch is written beside the caller: what was promised still holds."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import tideline
+from tideline.channel import batch, engine
+from tideline.channel.beside import Beside
+from tideline.errors import Unavailable
+
+ROWS = 1_000
+
+
+def table(first: int) -> pa.Table:
+    """Rows that make a large frame, the first of them a subscription to the others."""
+    numbers = range(first, first + ROWS)
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    return pa.table({
+        "op": ["subscribe", *["publish"] * (ROWS - 1)],
+        "id": [f"r{n}" for n in numbers],
+        "place": ["a"] * ROWS,
+        "user": ["u"] * ROWS,
+        "at": pa.array([at] * ROWS, pa.timestamp("us", "UTC")),
+        "body": [f'{{"n": {n}, "fill": "{"x" * 400}"}}' for n in numbers],
+    })  # fmt: skip
+
+
+def held(channel: Any) -> tuple[int, int]:
+    return len(channel.find("a")), len(channel.subscriptions())
+
+
+@pytest.fixture
+def beside(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What was begun beside callers: proof that a test goes that way."""
+    begun: list[Any] = []
+    real = Beside.begin
+
+    def begin(self: Any, work: Callable[[], Any]) -> None:
+        begun.append(work)
+        real(self, work)
+
+    monkeypatch.setattr(Beside, "begin", begin)
+    return begun
+
+
+def test_a_large_batch_is_logged_beside_and_there_after_reopening(
+    tmp_path: Path, beside: list[Any]
+) -> None:
+    with tideline.open(tmp_path / "data") as db:
+        applied = db.channel("c").apply(table(0))
+        assert (applied.answers.num_rows, len(beside)) == (ROWS - 1, 1)
+    with tideline.open(tmp_path / "data") as db:
+        db.check()
+        assert held(db.channel("c")) == (ROWS - 1, 1)
+
+
+def test_a_log_that_refuses_takes_the_whole_batch_back(
+    tmp_path: Path, beside: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with tideline.open(tmp_path / "data") as db:
+        channel = db.channel("c")
+        channel.apply(table(0))
+
+        def full(*given: Any) -> int:
+            raise OSError(28, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "writev", full)
+            with pytest.raises(Unavailable):
+                channel.apply(table(ROWS))
+        assert (held(channel), len(beside)) == ((ROWS - 1, 1), 2)
+        channel.apply(table(2 * ROWS))  # there is room again
+        assert held(channel) == (2 * ROWS - 2, 2)
+    with tideline.open(tmp_path / "data") as db:
+        assert held(db.channel("c")) == (2 * ROWS - 2, 2)
+
+
+def test_rows_in_the_log_stay_when_their_answers_cannot_be_made(
+    tmp_path: Path, beside: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with tideline.open(tmp_path / "data") as db:
+        channel = db.channel("c")
+
+        def broken(*given: Any) -> pa.Table:
+            raise MemoryError
+
+        with monkeypatch.context() as patch:
+            patch.setattr(batch, "_table", broken)
+            with pytest.raises(MemoryError):
+                channel.apply(table(0))
+        assert (held(channel), len(beside)) == ((ROWS - 1, 1), 1)
+        assert channel.apply(table(0)).rejected.num_rows == 0  # a retry finds them
+        assert channel.publish("a", {"n": 1}, id="later").event.seq == ROWS + 1
+    with tideline.open(tmp_path / "data") as db:
+        db.check()
+        assert held(db.channel("c")) == (ROWS, 1)
+
+
+def is_waiting(thread: int) -> bool:
+    """Whether a thread waits for the end of work."""
+    frame = sys._current_frames()[thread]
+    names = []
+    while frame is not None:
+        names.append(frame.f_code.co_name)
+        frame = frame.f_back  # type: ignore[assignment]
+    return names[0] == "wait" and "_ended" in names
+
+
+def test_an_interrupt_is_raised_when_the_work_is_over() -> None:
+    go, work = threading.Event(), Beside[str]("test")
+    over: list[bool] = []
+    main = threading.main_thread().ident
+    assert main is not None
+
+    def slow() -> str:
+        while not is_waiting(main):
+            pass
+        os.kill(os.getpid(), signal.SIGUSR1)
+        go.wait()
+        over.append(True)
+        return "done"
+
+    class Interrupted(Exception):
+        pass
+
+    def interrupted(*given: Any) -> None:
+        go.set()
+        raise Interrupted
+
+    before = signal.signal(signal.SIGUSR1, interrupted)
+    try:
+        work.begin(slow)
+        with pytest.raises(Interrupted):
+            work.result()
+        assert over == [True]
+        assert not work.failed()
+        assert work.work is None
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+        work.close()
+
+
+def test_small_batches_and_journals_are_logged_by_the_caller(
+    tmp_path: Path, beside: list[Any]
+) -> None:
+    with tideline.open(tmp_path / "data") as db:
+        db.channel("small").apply(table(0).slice(0, 5))
+        db.channel("noted", journal_s=60).apply(table(0))
+        assert beside == []
+        assert table(0).slice(0, 5).nbytes < engine._MANY_WORDS * 8
