@@ -23,8 +23,6 @@ from tideline.channel import batch
 from tideline.channel.answers import Answers, holding
 from tideline.channel.checks import (
     BODY_LIMIT_BYTES,
-    LIST,
-    check_body,
     check_flag,
     check_limit,
     check_text,
@@ -32,6 +30,7 @@ from tideline.channel.checks import (
     read_cursor,
     same_json,
     same_window,
+    too_large,
     window,
 )
 from tideline.channel.codec import Row, read_rows, read_subscribers, write_row
@@ -112,15 +111,21 @@ class Channel:
         """
         encoded = self.space.encode(place)
         text = plain_json(body, "body")
-        if len(text) > BODY_LIMIT_BYTES or text[0] == LIST:
-            check_body(body, text)
-        ident = self._new_id() if id is None else check_text(id, "id")
+        if len(text) > BODY_LIMIT_BYTES:
+            raise too_large(text)
+        if id is None:  # as `_new_id`, without a call
+            self._made += 1
+            ident = self._prefix % self._made
+        else:
+            ident = check_text(id, "id")
         if related:
             check_flag(related, "related")
         if type(place) is list:
             place = tuple(place)  # as it will be when it is read again
         engine = self._engine
         with engine.lock:
+            if self._closed:
+                self._check_open()
             # Read under the lock, so that times rise in the order of arrival: an event that comes
             # after a subscription was seen to have expired cannot answer it any more.
             now = self.clock.now()
@@ -144,7 +149,7 @@ class Channel:
             if self._poller is not None:
                 self._poller.due(engine.now(now))
             words = write_row(
-                self._rows(), words_at.PUBLISH, 0, 0, now, at_us, until_us, encoded,
+                self._buffer, words_at.PUBLISH, 0, 0, now, at_us, until_us, encoded,
                 ident, b"", text,
             )  # fmt: skip
             note = self._noting(words_at.SUBS, ident, now) if engine.journal_us else None

@@ -18,9 +18,7 @@ from tideline.where.plain import plain_json
 __all__ = [
     "BODY_LIMIT_BYTES",
     "ID_LIMIT_BYTES",
-    "LIST",
     "OUT_OF_TIME",
-    "check_body",
     "check_flag",
     "check_limit",
     "check_text",
@@ -30,12 +28,12 @@ __all__ = [
     "same_json",
     "same_window",
     "shown",
+    "too_large",
     "window",
 ]
 
 BODY_LIMIT_BYTES = 128 << 10
 ID_LIMIT_BYTES = 256
-LIST = ord("[")
 OUT_OF_TIME = "must lie in the years 1 to 9891"
 _WAIT_US = SECOND // 2  # the longest that a call is taken to have waited for others
 
@@ -43,16 +41,14 @@ _WAIT_US = SECOND // 2  # the longest that a call is taken to have waited for ot
 def encode_body(body: Any) -> bytes:
     """A body as JSON text, within the limit."""
     text = plain_json(body, "body")
-    check_body(body, text)
+    if len(text) > BODY_LIMIT_BYTES:
+        raise too_large(text)
     return text
 
 
-def check_body(body: Any, text: bytes) -> None:
-    """A body that was encoded: a set, which JSON has not, or one over the limit is refused."""
-    if text[0] == LIST and isinstance(body, (set, frozenset)):
-        raise InvalidRequest("body is not JSON: a set has no order", body=body)
-    if len(text) > BODY_LIMIT_BYTES:
-        raise InvalidRequest("body is too large", size_bytes=len(text), limit=BODY_LIMIT_BYTES)
+def too_large(text: bytes) -> InvalidRequest:
+    """What to raise for a body over the limit."""
+    return InvalidRequest("body is too large", size_bytes=len(text), limit=BODY_LIMIT_BYTES)
 
 
 def same_json(one: bytes, other: bytes) -> bool:

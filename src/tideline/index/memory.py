@@ -30,7 +30,7 @@ _LEAST = 4 * at.SPARE  # segments an index cannot do without
 _LARGE = 16 << 20  # bytes from which on a heap gains by huge pages more than it may waste
 _GENERATIONS = 1 << 18  # of windows that table entries can tell apart, with as many to spare
 _PAGE_SLACK = 64  # free segments kept warm: giving pages back and taking them again costs
-_AHEAD = (16, 64)  # segments fetched before they are needed: at least, at most
+_AHEAD = (8, 16)  # segments fetched before they are needed: at least, at most
 _LARGE_TABLE = 1 << 20  # bytes from which on a table is made before it is needed
 
 
@@ -228,6 +228,12 @@ class Memory:
             self._cold = free - keep
         state = self.state
         empty = self.segments_used * 8 <= state[at.E_HIGH]
+        high = int(state[at.E_HIGH])
+        if empty and self._fetched > high:
+            size = at.SEGMENT * 8
+            self._map.madvise(mmap.MADV_DONTNEED, high * size, (self._fetched - high) * size)
+            self._fetched = 0
+            self._spares.clear()
         if empty and (state[at.E_DIR_CAP] > 4096 or state[at.E_IDS_CAP] > 4096):
             if self._places * 16 < state[at.E_DIR_CAP] > 4096:
                 self._rebuild_dir()
@@ -264,9 +270,9 @@ class Memory:
         jobs: list[Callable[[], None]] = []
         high = int(state[at.E_HIGH])
         ahead = min(max(high // 8, _AHEAD[0]), _AHEAD[1])
-        if _AHEAD[0] <= high < self.limit and high + ahead > self._fetched:
+        if 2 * _AHEAD[0] <= high < self.limit and high + ahead // 2 > self._fetched:
             first, size = max(high, self._fetched), at.SEGMENT * 8
-            self._fetched = min(high + 2 * ahead, self.limit + self._headroom)
+            self._fetched = min(high + ahead, self.limit + self._headroom)
             start = int(state[at.E_HEAP]) + first * size
             jobs.append(partial(fetch, start, (self._fetched - first) * size))
         dir_words = self._foreseen_words(at.E_DIR_CAP, at.E_DIR_USED, at.E_DIR_FULL, at.DIR_ENTRY)
@@ -287,6 +293,8 @@ class Memory:
         return later * entry if later > cap else 0
 
     def _make_spare(self, count: int) -> None:
+        if count in (len(self._dir), len(self._ids)):
+            return  # too late: the table has grown without it
         spare = zeros(count)
         fetch(spare.ctypes.data, spare.nbytes)
         self._spares[count] = spare

@@ -38,15 +38,16 @@ def plain_json(value: Any, name: str) -> bytes:
     """
     try:
         text = _encode(value)
-        if text.find(b"null") >= 0 and has_nan(value):  # `in` takes twice as long
-            raise _refused_nan(value, name)
-        if type(value) is dict:  # as `_is_json`, without a call
+        if type(value) is dict:  # most are flat and hold what is seen here: no call for them
             for each, part in value.items():
-                if type(each) is not str or (type(part) not in _SCALARS and not _is_json(part)):
+                kind = type(part)
+                if type(each) is not str or (kind is not str and kind is not int):
                     break
             else:
                 return text
-        elif _is_json(value):
+        if text.find(b"null") >= 0 and has_nan(value):  # `in` takes twice as long
+            raise _refused_nan(value, name)
+        if _is_json(value):
             return text
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise InvalidRequest(f"{name} is not JSON: {error}", **{name: value}) from None
