@@ -293,11 +293,10 @@ class Memory:
         return later * entry if later > cap else 0
 
     def _make_spare(self, count: int) -> None:
-        if count in (len(self._dir), len(self._ids)):
-            return  # too late: the table has grown without it
         spare = zeros(count)
         fetch(spare.ctypes.data, spare.nbytes)
-        self._spares[count] = spare
+        if count not in (len(self._dir), len(self._ids)):  # else the table grew without it
+            self._spares[count] = spare
 
     def _table(self, count: int) -> Words:
         """A table of zeros: the spare one, if there is one of that size."""
