@@ -6,7 +6,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help install java mingo chromium peers demo test test-bounds test-long check bench bench-full \
+.PHONY: help install java mingo chromium kafka peers demo test test-bounds test-long check bench bench-full \
 	clean
 
 VENV ?= .venv
@@ -44,6 +44,9 @@ mingo:  ## see to mingo, which the tests compare conditions with; node and npm b
 chromium:  ## see to Chromium for the tests of the page, by apt-get when there is none
 	@bash scripts/chromium.sh
 
+kafka: java  ## see to the jars of a Kafka broker and Spark's connector, for the long tests
+	@bash scripts/kafka.sh
+
 peers:  ## see to the servers of the side-by-side benchmark, by apt-get where one is missing
 	@bash scripts/peers.sh
 
@@ -59,7 +62,7 @@ test-bounds: $(STAMP)  ## the core tests again with numba's bounds checks on
 	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-bounds} NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest -q $(PARALLEL) \
 	  -m "not long and not spark" $(BOUNDS_TESTS) $(BOUNDS_MACHINE)
 
-test-long: $(STAMP) java mingo chromium  ## all tests with long random runs; takes long
+test-long: $(STAMP) java mingo chromium kafka  ## all tests with long random runs; takes long
 	@$(BIN)/tideline warm
 	HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest -q --timeout 3600
 
