@@ -130,7 +130,7 @@ def test_a_word_that_is_nearly_one_is_no_folder(
         source(rejected=given, channel=None, collection="c", key="id").writer(
             struct({"document": "string"}), False
         )
-    for folder in ("./fial", "/tmp/keep", "bad rows", "s3://bucket/drop"):
+    for folder in ("./fial", "/rows/keep", "bad rows", "s3://bucket/drop"):
         source(rejected=folder).writer(struct(EVENTS), False)
 
 

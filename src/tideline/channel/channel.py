@@ -22,6 +22,7 @@ import pyarrow as pa
 from tideline.channel import batch
 from tideline.channel.answers import Answers, holding
 from tideline.channel.checks import (
+    AHEAD_US,
     BODY_LIMIT_BYTES,
     check_flag,
     check_limit,
@@ -43,7 +44,7 @@ from tideline.channel.prolong import prolong
 from tideline.channel.resume import missed, read_token
 from tideline.channel.scan import scan
 from tideline.channel.subscription import Handles, Subscription
-from tideline.clock import FOREVER, SECOND, Clock, span_us, to_us
+from tideline.clock import FOREVER, Clock, span_us, to_us
 from tideline.errors import Closed, Conflict, InvalidRequest, NotFound
 from tideline.kernels import export
 from tideline.kernels import layout as words_at
@@ -269,10 +270,10 @@ class Channel:
         ident = self._new_id() if id is None else check_text(id, "id")
         condition = parse(where, delta=True)
         unseen = check_flag(unseen, "unseen")
-        now = self.clock.now()
-        since_us, until_us = window(now, since_s, since, until_s, until)
         engine = self._engine
         if self._poller is not None:
+            now = self.clock.now()
+            since_us, until_us = window(now, since_s, since, until_s, until)
             return self._poller.subscribe(
                 encoded, place, ident, user, since_us, until_us, condition, unseen, now
             )
@@ -280,6 +281,8 @@ class Channel:
             engine.watch_deltas()
         flags = (words_at.R_COND if condition else 0) | (words_at.R_UNSEEN if unseen else 0)
         with engine.lock:
+            now = self.clock.now()  # under the lock, as in `publish`
+            since_us, until_us = window(now, since_s, since, until_s, until)
             words = write_row(
                 self._rows(), words_at.SUBSCRIBE, flags, 0, now, since_us, until_us, encoded,
                 ident, owner, condition.text,
@@ -315,7 +318,7 @@ class Channel:
     ) -> Subscription:  # fmt: skip
         row = self._record(words_at.SUBS, int(self._engine.call.duplicates[0]))
         # Where writes have brought a later time than the clock's, `made` is that time.
-        behind = self._engine.newest > self.clock.now() + SECOND
+        behind = self._engine.newest > self.clock.now() + AHEAD_US
         made = None if behind else row.made
         same = (
             row.place == place

@@ -16,6 +16,7 @@ from tideline.errors import InvalidRequest
 from tideline.where.plain import plain_json
 
 __all__ = [
+    "AHEAD_US",
     "BODY_LIMIT_BYTES",
     "ID_LIMIT_BYTES",
     "OUT_OF_TIME",
@@ -35,7 +36,7 @@ __all__ = [
 BODY_LIMIT_BYTES = 128 << 10
 ID_LIMIT_BYTES = 256
 OUT_OF_TIME = "must lie in the years 1 to 9891"
-_WAIT_US = SECOND // 2  # the longest that a call is taken to have waited for others
+AHEAD_US = 5 * SECOND  # how far clocks of several writers may be apart without anybody noticing
 
 
 def encode_body(body: Any) -> bytes:
@@ -156,9 +157,9 @@ def same_window(
 ) -> bool:  # fmt: skip
     """Whether a stored window is the one asked for, now or a while ago.
 
-    What was relative then was so to the call that `made` it, or to a moment before: a call reads
-    the clock and may have to wait for others. None when that moment is not known: then only
-    the window's length can be compared.
+    What was relative then was so to the call that `made` it, or to a moment before: batches of
+    others may have brought a later time than the clock's. None when that moment is not known: then
+    only the window's length can be compared.
 
     >>> same_window(40 * SECOND, 110 * SECOND, 100 * SECOND, -60, None, 10, None)
     True
@@ -178,4 +179,4 @@ def same_window(
         calls.append(limit - span_us(until_s, "until_s"))
     if len(set(calls)) > 1:
         return False
-    return not calls or made is None or 0 <= made - calls[0] <= _WAIT_US
+    return not calls or made is None or 0 <= made - calls[0] <= AHEAD_US
