@@ -34,6 +34,20 @@ def connected(url: str) -> socket.socket:
     return socket.create_connection((address.hostname, address.port), timeout=10)
 
 
+def stop(server: Any) -> threading.Thread:
+    """Begin to stop a server; the thread ends when it has."""
+    stopping = threading.Thread(target=server.__exit__, args=(None, None, None))
+    stopping.start()
+    return stopping
+
+
+def check_told(answer: tuple[int, dict[str, str], Any]) -> None:
+    """A request that the stop cut short was told so."""
+    status, headers, document = answer
+    assert (status, headers["connection"]) == (503, "close")
+    assert document["error"] == {"kind": "Unavailable", "message": "the server is stopping"}
+
+
 def test_a_stop_does_not_wait_for_half_a_body(caplog: pytest.LogCaptureFixture) -> None:
     with tideline.open(":memory:") as database:
         channel = database.channel("roads")
@@ -45,12 +59,9 @@ def test_a_stop_does_not_wait_for_half_a_body(caplog: pytest.LogCaptureFixture) 
             )
             assert sock.recv(4096).startswith(b"HTTP/1.1 100 ")  # somebody waits for the body
             sock.sendall(b'{"place": "a", ')
-            stopping = threading.Thread(target=server.__exit__, args=(None, None, None))
-            stopping.start()
-            status, headers, document = answer_of(sock)
+            stopping = stop(server)
+            check_told(answer_of(sock))
             stopping.join()
-        assert (status, headers["connection"]) == (503, "close")
-        assert document["error"] == {"kind": "Unavailable", "message": "the server is stopping"}
         assert channel.stats().events == 0
     assert [r.getMessage() for r in caplog.records if r.levelno >= logging.ERROR] == []
 
@@ -75,10 +86,7 @@ def test_a_request_that_takes_longer_than_a_stop_waits_is_told(
                     b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
                 )
                 eventually(lambda: is_running("_publish_many"))
-                stopping = threading.Thread(target=server.__exit__, args=(None, None, None))
-                stopping.start()
-                status, headers, document = answer_of(sock)
+                stopping = stop(server)
+                check_told(answer_of(sock))
             stopping.join()
-    assert (status, headers["connection"]) == (503, "close")
-    assert document["error"] == {"kind": "Unavailable", "message": "the server is stopping"}
     assert [r.getMessage() for r in caplog.records if r.levelno >= logging.ERROR] == []
