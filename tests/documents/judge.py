@@ -128,6 +128,9 @@ class ModelEngine:
                     break
         return _found(sorted(hits, reverse=True)[:k])
 
+    def lookup_text(self, *arguments: Any, **options: Any) -> bytes:
+        return b"[" + b",".join(self.lookup(*arguments, **options).docs) + b"]"
+
     def scan(
         self, low: bytes | None = None, high: bytes | None = None, *, filter: Any = None,
         batch: int = 3,

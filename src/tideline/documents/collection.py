@@ -167,8 +167,8 @@ class Collection:
         data = encode(wanted)
         if is_cut(data):  # it may stand for others too
             return self._checked(field, data, data, k, lambda one: one == wanted)
-        found: Found = self._engine.lookup(field, data, data, k)
-        return [_decode(text) for text in found.docs]
+        found: list[Document] = _decode(self._engine.lookup_text(field, data, data, k))
+        return found
 
     def range_lookup(
         self, field: str, low: Any = None, high: Any = None, k: int | None = None
@@ -199,8 +199,10 @@ class Collection:
                 and (high is None or one <= high),
                 high_open=high is None,
             )  # fmt: skip
-        found: Found = self._engine.lookup(field, first, last, k, high_open=high is None)
-        return [_decode(text) for text in found.docs]
+        found: list[Document] = _decode(
+            self._engine.lookup_text(field, first, last, k, high_open=high is None)
+        )
+        return found
 
     def _checked(
         self, field: str, low: bytes, high: bytes, k: int | None,

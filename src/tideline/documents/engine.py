@@ -38,7 +38,7 @@ from tideline.documents.payload import payload_parts, read_payload
 from tideline.documents.policies import POLICIES, policy_of
 from tideline.documents.recent import Recent
 from tideline.documents.scan import Scan
-from tideline.documents.sources import NOTHING, Sources
+from tideline.documents.sources import Sources
 from tideline.documents.types import Estimate, Found, Rows
 from tideline.documents.upkeep import Upkeep
 from tideline.errors import Closed, InvalidRequest, NotFound, TidelineError, Unavailable
@@ -241,17 +241,33 @@ class Engine:
 
         `filter` is a range of the filter's field: components outside it are not searched.
         """
-        if k is not None and k < 1:
-            return NOTHING
         with self.lock:
-            self.require_open()
-            if self._kind_of(field) == "embedded":
-                opened = low_open * LOW_OPEN | high_open * HIGH_OPEN
-                return self.sources.search(field, low, high, opened, k, self._skipped(filter))
-            view = self.alone[field].view
-            if filter is not None:
-                view = view.passing({"wanted": filter})
-            return self.sources.lookup(view, low, high, k, low_open=low_open, high_open=high_open)
+            count = self._look(field, low, high, k, low_open, high_open, filter)
+            return self.sources.found(count)
+
+    def lookup_text(
+        self, field: str, low: bytes, high: bytes, k: int | None = None, *, high_open: bool = False
+    ) -> bytes:
+        """What `lookup` finds, as one JSON array: the quickest way to all the documents."""
+        with self.lock:
+            count = self._look(field, low, high, k, False, high_open, None)
+            return self.sources.text(count)
+
+    def _look(
+        self, field: str, low: bytes, high: bytes, k: int | None, low_open: bool, high_open: bool,
+        filter: tuple[bytes, bytes] | None,
+    ) -> int:  # fmt: skip
+        """Find records, for `sources` to give; how many there are."""
+        self.require_open()
+        if k is not None and k < 1:
+            return 0
+        if self._kind_of(field) == "embedded":
+            opened = low_open * LOW_OPEN | high_open * HIGH_OPEN
+            return self.sources.search(field, low, high, opened, k, self._skipped(filter))
+        view = self.alone[field].view
+        if filter is not None:
+            view = view.passing({"wanted": filter})
+        return self.sources.lookup(view, low, high, k, low_open=low_open, high_open=high_open)
 
     def scan(
         self, low: bytes | None = None, high: bytes | None = None, *,

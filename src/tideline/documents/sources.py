@@ -2,12 +2,13 @@
 
     refresh     what there is now
     get         one key -> its document            one call of a kernel
-    search      a range of an embedded field -> places
-    lookup      a range of a stand-alone index -> documents    one call of a kernel for the k newest
-    deliver     places -> documents                one call of a kernel
+    search      a range of an embedded field       one call of a kernel for the k newest
+    lookup      a range of a stand-alone index     one call of a kernel for the k newest
+    found       what either has found, as documents with the numbers of their writes
+    text        the same as one JSON array
 
-A *place* is a source and a row. The owner's lock is held during every call: the buffers are one
-set for all callers.
+The owner's lock is held during every call, and from a search until what it found is taken: the
+buffers are one set for all callers.
 """
 
 from __future__ import annotations
@@ -132,17 +133,18 @@ class Sources:
     def search(
         self, field: str, low: bytes, high: bytes, opened: int, k: int | None,
         skipped: NDArray[np.uint8] | None,
-    ) -> Found:  # fmt: skip
-        """The `k` newest records with a value of an embedded field in the range."""
+    ) -> int:  # fmt: skip
+        """Find the `k` newest records with a value of an embedded field in the range: how many."""
         self._ask(field, low, high, opened)
         now = self._now
         now[at.S_K] = _ALL if k is None else k
         now[at.S_SKIPPED] = 0 if skipped is None else skipped.ctypes.data
         now[at.S_OUT_COUNT] = now[at.S_AT_SOURCE] = now[at.S_AT_BLOCK] = 0
+        count: int
         while (count := lookup.lookup_embedded(self._address)) < 0:
             self._out_room(4 * self._out.shape[1])
-        if (size := now[at.S_FOUND_SIZE]) >= 0:
-            return self._documents(count, size)
+        if now[at.S_FOUND_SIZE] >= 0:
+            return count
         found = self._out[:, :count]
         found[:] = found[:, np.argsort(found[2])[::-1]]
         return self._deliver(count if k is None else min(count, k))
@@ -150,24 +152,24 @@ class Sources:
     def lookup(
         self, view: View, low: bytes, high: bytes, k: int | None, *, low_open: bool = False,
         high_open: bool = False,
-    ) -> Found:  # fmt: skip
-        """The `k` newest records with a value in the range, by a stand-alone index."""
+    ) -> int:  # fmt: skip
+        """Find the `k` newest records with a value in the range of an index: how many."""
         if k is None or k > _FEW:
             asked = view.search(low, high, low_open=low_open, high_open=high_open, k=k)
             return self._validate(asked, k)
         if low > high:
-            return NOTHING
+            return 0
         flags = view.ask(low, high, low_open=low_open, high_open=high_open)
         middle = len(low)
         self._low_view[:middle] = low
         self._low_view[middle : middle + len(high)] = high
-        count = lookup.lookup(
+        count: int = lookup.lookup(
             self._address, view.address, view.count, self._now[at.S_LOW], middle, len(high),
             flags, k, self._call_at, _FEW,
         )  # fmt: skip
-        return self._documents(count, self._now[at.S_FOUND_SIZE])
+        return count
 
-    def _validate(self, asked: Any, k: int | None) -> Found:
+    def _validate(self, asked: Any, k: int | None) -> int:
         """The `k` newest records of those that candidates (seqs, keys) lead to and that count."""
         now = self._now
         now[at.S_K] = _ALL if k is None else k
@@ -189,22 +191,31 @@ class Sources:
         now[at.S_LOW_SIZE], now[at.S_HIGH_SIZE] = len(low), len(high)
         now[at.S_FIELD], now[at.S_OPEN] = self._fields[field], opened
 
-    def _deliver(self, count: int) -> Found:
-        """The first of what was found, as documents."""
-        return self._documents(count, records.deliver(self._address, count) if count else 0)
+    def _deliver(self, count: int) -> int:
+        """Have the documents of the first of what was found in the reply."""
+        self._now[at.S_FOUND_SIZE] = records.deliver(self._address, count)
+        return count
 
-    def _documents(self, count: int, size: int) -> Found:
-        """What was delivered, or what must be delivered again, for it found no room."""
+    def text(self, count: int) -> bytes:
+        """The documents of what was found, as one JSON array."""
         if not count:
-            return NOTHING
-        if size > self._now[at.S_REPLY_CAP]:
+            return b"[]"
+        size = self._now[at.S_FOUND_SIZE]
+        if size > self._now[at.S_REPLY_CAP]:  # they found no room
             self._reply_room(2 * size)
             records.deliver(self._address, count)
         whole = bytes(self._reply_view[:size])
         if size > 1 << 24:
             self._reply_room(1 << 16)
+        return whole
+
+    def found(self, count: int) -> Found:
+        """The documents of what was found, each with the number of its write."""
+        if not count:
+            return NOTHING
+        whole = self.text(count)
         ends = self._ends[:count].tolist()
-        docs = [whole[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+        docs = [whole[start + 1 : end] for start, end in zip([0, *ends], ends, strict=False)]
         return Found(self._out[2, :count].copy(), docs)
 
     def estimate(self, field: str, low: bytes, high: bytes) -> Estimate:

@@ -9,12 +9,13 @@
 
 Side data, which `extra["side"]` finds by name: `starts`, the first row of each block (a run of
 rows of about 4 KiB of documents) and the end; `bloom`, of the keys, 10 bits each in lines of 512;
-and for each embedded field F `F.lows` and `F.highs`, the prefixes of the least and the greatest
-value of each block, `F.bloom_starts` and `F.bloom`, and the same for groups of 64 blocks:
-`F.group_lows`, `F.group_highs`, `F.group_starts`, `F.group_bloom`. Arrays begin at multiples of 64.
+`fence`, which leads to the few rows a key can be among (kernels/documents/fence.py); and for each
+embedded field F `F.lows` and `F.highs`, the prefixes of the least and the greatest value of each
+block, `F.bloom_starts` and `F.bloom`, and the same for groups of 64 blocks: `F.group_lows`,
+`F.group_highs`, `F.group_starts`, `F.group_bloom`. Arrays begin at multiples of 64.
 
 Invariants:
-1. Keys grow strictly from row to row; seqs lie in the filter `seq`.
+1. Keys grow strictly from row to row; the fence is that of the keys; seqs lie in the filter `seq`.
 2. Every value of a block lies in its zone and is in its bloom; every value of the component
    lies in the filter `zone.F`. Every key is in the bloom of keys.
 
@@ -34,7 +35,7 @@ from numpy.typing import NDArray
 from tideline.errors import Corruption
 from tideline.index.records import Records, Values, sorted_rows
 from tideline.index.texts import Texts
-from tideline.kernels.documents import blocks, keys, merge, records
+from tideline.kernels.documents import blocks, fence, keys, merge, records
 from tideline.kernels.documents import layout as at
 from tideline.lsm.component import Component, Streamed
 from tideline.lsm.filter import MinMax
@@ -115,6 +116,13 @@ class SortedReader:
         facts[at.X_STARTS], size = self._side["starts"]
         facts[at.X_BLOCKS] = size // 8 - 1
         facts[at.X_LOW], facts[at.X_HIGH] = extra["key_prefixes"]
+        facts[at.X_COMMON] = fence.common_bytes(*self.keys.addresses)
+        if "fence" not in self._side:  # written before there were fences
+            self._fence = _fence(self.keys)
+            self._side["fence"] = int(self._fence.ctypes.data), self._fence.nbytes
+        facts[at.X_FENCE], size = self._side["fence"]
+        if size != 8 * fence.fence_words(self.rows)[1]:
+            raise Corruption("the fence of keys has another length", file=component.info.name)
         facts[at.X_SEQ_LOW], facts[at.X_SEQ_HIGH] = seq.low, seq.high
         self.address = int(facts.ctypes.data)
 
@@ -177,6 +185,10 @@ class SortedReader:
             raise Corruption("keys are out of order", file=info.name)
         if self.seqs.min() < seq.low or self.seqs.max() > seq.high:
             raise Corruption("a seq lies outside the filter", file=info.name)
+        if "fence" in info.extra["side"] and not np.array_equal(
+            self._array("fence"), _fence(self.keys)
+        ):
+            raise Corruption("the fence of keys is wrong", file=info.name)
         starts = self._array("starts")
         if starts[0] != 0 or starts[-1] != self.rows or np.any(np.diff(starts) <= 0):
             raise Corruption("blocks are wrong", file=info.name)
@@ -259,6 +271,7 @@ class SortedKind:
         side["bloom"] = np.zeros(lines * 8, np.int64)
         offsets, data, _ = made.keys.addresses
         blocks.key_bloom(offsets, data, count, self.seed, lines, side["bloom"])
+        side["fence"] = _fence(made.keys)
         filters = {"seq": span, "wanted": wanted}
         probes = max(1, min(8, round(self.bloom_bits * 0.69)))
         columns = {
@@ -335,6 +348,12 @@ def gather(table: Words, sources: Words, rows: Words, *, streamed: bool = False)
     doc_data = np.empty(int(doc_offsets[-1]), np.uint8)
     records.copy_docs(table, sources, rows, doc_offsets, 0, count, doc_data)
     return Gathered(keys, seqs, flags, Texts(doc_offsets, doc_data))
+
+
+def _fence(keys_: Texts) -> Words:
+    out = np.empty(fence.fence_words(keys_.count)[1], np.int64)
+    fence.make_fence(*keys_.addresses, fence.common_bytes(*keys_.addresses), out)
+    return out
 
 
 def _documents(made: Gathered) -> Any:

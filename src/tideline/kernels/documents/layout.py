@@ -52,7 +52,9 @@ from __future__ import annotations
     X_SEQ_HIGH,
     X_FIELDS,
     X_FIELD_COUNT,
-) = range(21)
+    X_FENCE,  # of a component: fence.py
+    X_COMMON,  # bytes that all its keys begin with
+) = range(23)
 X_WORDS = 24
 TOMB = 1
 
@@ -113,7 +115,7 @@ MEMORY_BLOCK = 64
     S_OUT_COUNT,
     S_AT_SOURCE,  # where to go on
     S_AT_BLOCK,
-    S_ENDS,  # where what is delivered ends in the reply: key, document, key, document
+    S_ENDS,  # where each document that is delivered ends in the reply
 ) = range(30)
 S_WORDS = 32
 LOW_OPEN, HIGH_OPEN = 1, 2

@@ -14,6 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from tideline.kernels import jit
+from tideline.kernels.documents.fence import load_fence, load_row, narrow, row_key, row_of, word_of
 from tideline.kernels.documents.layout import (
     S_BLOOM_CHECKS,
     S_BLOOM_FALSE,
@@ -42,11 +43,9 @@ from tideline.kernels.documents.layout import (
     X_DOCS,
     X_FLAGS,
     X_HIGH,
-    X_KEY_OFFSETS,
-    X_KEYS,
     X_LOW,
-    X_ROWS,
     X_SEQ_HIGH,
+    X_SEQ_LOW,
     X_SEQS,
     X_TABLE,
     X_TABLE_CAP,
@@ -56,21 +55,22 @@ from tideline.kernels.documents.layout import (
 from tideline.kernels.documents.octets import (
     copy_bytes,
     hash_bytes,
-    order_bytes,
     prefix_of,
     same_bytes,
 )  # fmt: skip
 from tideline.kernels.lanes import get8, get64, high_product, hot
-from tideline.kernels.views import words
+from tideline.kernels.views import octets, prefetch, words
 
 __all__ = [
     "bloom_bits", "bloom_line", "copy_docs", "copy_keys", "deliver", "find_many", "find_one",
-    "find_row", "in_bloom", "insert", "measure_rows", "newest", "newest_rows", "replaced",
-    "row_key", "search_keys", "take",
+    "find_row", "in_bloom", "insert", "is_home", "load_ahead", "measure_rows", "newest",
+    "newest_rows", "replaced", "row_key", "take",
 ]  # fmt: skip
 
 _LOW32 = 0xFFFFFFFF
 _P2 = -4417276706812531889
+_OPEN, _COMMA, _CLOSE = 91, 44, 93  # as in JSON
+_AHEAD = 1024  # bytes of a document that are loaded ahead; the processor goes on by itself
 
 
 # ---- blooms of keys -------------------------------------------------------------
@@ -104,48 +104,6 @@ def in_bloom(bloom, lines, h):
 # ---- one source -----------------------------------------------------------------
 
 
-@hot
-def row_key(source, row):
-    """Address and size of a record's key."""
-    at = get64(source + 8 * X_KEY_OFFSETS) + 8 * row
-    start = get64(at)
-    return get64(source + 8 * X_KEYS) + start, get64(at + 8) - start
-
-
-@jit
-def search_keys(source, key, size, prefix):
-    """The row of a key in a component, whose keys are sorted, or -1.
-
-    The first tries are where the key would stand if keys lay evenly between the ends that are
-    known: numbers given in order are found at once, and the cache is spared the many far looks
-    of a search by halves. What is left after them is searched by halves, however keys lie.
-    """
-    low = 0
-    high = get64(source + 8 * X_ROWS)
-    low_prefix = get64(source + 8 * X_LOW)
-    high_prefix = get64(source + 8 * X_HIGH)
-    tries = 4
-    while low < high:
-        middle = (low + high) >> 1
-        width = np.float64(high_prefix) - np.float64(low_prefix)
-        if tries > 0 and width > 0:
-            tries -= 1
-            share = (np.float64(prefix) - np.float64(low_prefix)) / width
-            middle = low + np.int64(share * np.float64(high - 1 - low))
-            middle = min(max(middle, low), high - 1)
-        there, there_size = row_key(source, middle)
-        found = order_bytes(there, there_size, key, size)
-        if found == 0:
-            return middle
-        if found < 0:
-            low = middle + 1
-            low_prefix = prefix_of(there, there_size)
-        else:
-            high = middle
-            high_prefix = prefix_of(there, there_size)
-    return -1
-
-
 @jit
 def find_row(state, source, key, size, h, prefix):
     """The row of the newest version of a key in one source, or -1."""
@@ -171,7 +129,7 @@ def find_row(state, source, key, size, h, prefix):
     if not in_bloom(get64(source + 8 * X_BLOOM), get64(source + 8 * X_BLOOM_LINES), h):
         return -1
     count[S_PRIMARY_BLOCKS] += 1
-    row = search_keys(source, key, size, prefix)
+    row = row_of(source, key, size)
     if row >= 0:
         return row
     count[S_BLOOM_FALSE] += 1
@@ -272,6 +230,12 @@ def find_many(state, offsets_at, base, count, out_sources, out_rows):
                 break
 
 
+@hot
+def is_home(source, seq):
+    """Whether a candidate was written to this component: then its bloom need not be asked."""
+    return get64(source + 8 * X_TABLE_CAP) == 0 and get64(source + 8 * X_SEQ_LOW) <= seq
+
+
 @jit
 def take(state, key, size, seq):
     """Put a candidate among what was found, if it counts; there is room. Returns how many then."""
@@ -283,7 +247,11 @@ def take(state, key, size, seq):
         source = get64(facts[S_SOURCES] + 8 * number)
         if get64(source + 8 * X_SEQ_HIGH) < seq:
             break  # only older ones from here on
-        row = find_row(state, source, key, size, h, prefix)
+        if is_home(source, seq):
+            facts[S_PRIMARY_BLOCKS] += 1
+            row = row_of(source, key, size)
+        else:
+            row = find_row(state, source, key, size, h, prefix)
         if row >= 0:
             flags = get8(get64(source + 8 * X_FLAGS) + row)
             if get64(get64(source + 8 * X_SEQS) + 8 * row) == seq and not flags & TOMB:
@@ -294,6 +262,36 @@ def take(state, key, size, seq):
             break
     facts[S_OUT_COUNT] = found
     return found
+
+
+@jit
+def load_ahead(state, keys, sizes, seqs, first, limit):
+    """Begin to load what `take` will read of some candidates.
+
+    One step for all of them after the other, so that the waits for memory run side by side.
+    """
+    facts = words(state, S_WORDS)
+    for step in range(3):
+        for i in range(first, limit):
+            key, size = keys[i], sizes[i]
+            for number in range(facts[S_SOURCE_COUNT]):
+                source = get64(facts[S_SOURCES] + 8 * number)
+                if is_home(source, seqs[i]):
+                    if step == 0:
+                        load_fence(source, key, size)
+                        break
+                    _, last, row = narrow(source, word_of(source, key, size))
+                    row = min(row, last - 1)
+                    if step == 1:
+                        load_row(source, row)
+                    else:
+                        there, _ = row_key(source, row)
+                        prefetch(there)
+                    break
+                if step == 0 and get64(source + 8 * X_TABLE_CAP) == 0:
+                    h = hash_bytes(key, size, facts[S_SEED])
+                    lines = get64(source + 8 * X_BLOOM_LINES)
+                    prefetch(get64(source + 8 * X_BLOOM) + 64 * bloom_line(h, lines))
 
 
 @jit
@@ -330,10 +328,10 @@ def replaced(state, upto, key, size):
 
 @jit
 def deliver(state, count):
-    """Copy the documents of the first `count` of what was found to S_REPLY.
+    """Copy the documents of the first `count` of what was found to S_REPLY, as one JSON array.
 
-    S_ENDS gets where each ends. Returns the bytes of all, which may be more than there is room
-    for: then nothing is copied.
+    S_ENDS gets where each ends; the next one begins behind the comma. Returns the bytes of all,
+    which may be more than there is room for: then nothing is copied.
     """
     facts = words(state, S_WORDS)
     numbers = words(facts[S_OUT_SOURCES], count)
@@ -343,17 +341,24 @@ def deliver(state, count):
     for i in range(count):
         source = get64(facts[S_SOURCES] + 8 * numbers[i])
         at = get64(source + 8 * X_DOC_OFFSETS) + 8 * rows[i]
-        end += get64(at + 8) - get64(at)
+        start, size = get64(at), get64(at + 8) - get64(at)
+        for line in range(min(size, _AHEAD) // 64 + 1):
+            prefetch(get64(source + 8 * X_DOCS) + start + 64 * line)
+        end += 1 + size
         ends[i] = end
-    if end > facts[S_REPLY_CAP]:
-        return end
-    start = 0
+    if end + 1 > facts[S_REPLY_CAP]:
+        return end + 1
+    reply = octets(facts[S_REPLY], end + 1)
+    reply[0] = _OPEN
+    start = 1
     for i in range(count):
         source = get64(facts[S_SOURCES] + 8 * numbers[i])
         doc = get64(get64(source + 8 * X_DOC_OFFSETS) + 8 * rows[i])
         copy_bytes(facts[S_REPLY] + start, get64(source + 8 * X_DOCS) + doc, ends[i] - start)
-        start = ends[i]
-    return end
+        reply[ends[i]] = _COMMA
+        start = ends[i] + 1
+    reply[end] = _CLOSE
+    return end + 1
 
 
 @jit
