@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from tideline.kernels import jit
 from tideline.kernels.disk import component
 from tideline.kernels.heap import engine, heap_bytes, heap_of
@@ -41,7 +43,9 @@ from tideline.kernels.layout import (
 )
 from tideline.kernels.store import row_parts, user_hash_of
 from tideline.kernels.text import copy
-from tideline.kernels.views import halves, octets, prefetch, words
+from tideline.kernels.views import halves, octets, prefetch, put_word, word_at, words
+
+FAR, NEAR = 24, 12  # records between the first look at one, the second, and packing it
 
 
 @jit
@@ -95,6 +99,7 @@ def pack_subscriptions(
     rows = words(c[C_ROWS], c[C_ROWS_WORDS])
     octet = octets(c[C_ROWS], c[C_ROWS_WORDS] * 8)
     mask = (table.shape[0] >> 1) - 1
+    scratch = np.int64(table.ctypes.data)
     count = 0
     used = 0
     user_used = 0
@@ -102,6 +107,9 @@ def pack_subscriptions(
     user_offsets[0] = 0
     for k in range(refs.shape[0]):
         fetch(e, h, refs, k, SUB_BLOB)
+        if k + NEAR < refs.shape[0] and refs[k + NEAR] < IN_ROW:
+            hashed = h[refs[k + NEAR] + USER]
+            prefetch(scratch + 16 * ((hashed ^ (hashed >> 32)) & mask))
         ref = refs[k]
         if ref >= ON_DISK:
             d = component(e, (ref >> 40) & REF_COMPONENT)
@@ -116,12 +124,12 @@ def pack_subscriptions(
             _, key, ident, start, limit, _ = row_parts(rows, starts[ref - IN_ROW])
             source = octet
             hashed = user_hash_of(e, octet, start, limit)
-            used = add(data, used, octet, ident, start)
+            used = add_short(data, used, octet, ident, start)
         else:
             ident, start, limit = blob_texts(h, h[ref + SUB_BLOB])
             source = heap
             hashed = h[ref + USER]
-            used = add(data, used, heap, ident, start)
+            used = add_short(data, used, heap, ident, start)
         offsets[k + 1] = used
         if start == limit:  # a ghost whose condition was asked: it has no texts and no answers
             users[k] = 0
@@ -132,7 +140,10 @@ def pack_subscriptions(
         if table[2 * i] == 0:
             table[2 * i] = hashed
             table[2 * i + 1] = count
-            user_used = add(user_data, user_used, source, start, limit)
+            if ref >= ON_DISK:  # nothing may be read behind a column
+                user_used = add(user_data, user_used, source, start, limit)
+            else:
+                user_used = add_short(user_data, user_used, source, start, limit)
             count += 1
             user_offsets[count] = user_used
         if used < 0 or user_used < 0:
@@ -162,10 +173,10 @@ def pack_events(address, call, refs, starts, offsets, data):
             used = add(data, used, octets(d[D_EVENT_IDS], FOREVER), ids[x], ids[x + 1])
         elif ref >= IN_ROW:
             _, key, ident, user, text, _ = row_parts(rows, starts[ref - IN_ROW])
-            used = add(data, used, octet, ident, user)
+            used = add_short(data, used, octet, ident, user)
         else:
             ident, user, text = blob_texts(h, h[ref + EVENT_BLOB])
-            used = add(data, used, heap, ident, user)
+            used = add_short(data, used, heap, ident, user)
         if used < 0:
             return -1
         offsets[k + 1] = used
@@ -175,10 +186,12 @@ def pack_events(address, call, refs, starts, offsets, data):
 @jit
 def fetch(e, h, refs, k, blob):
     """Records and blobs lie all over the heap: begin to load those that come soon."""
-    if k + 24 < refs.shape[0] and refs[k + 24] < IN_ROW:
-        prefetch(e[E_HEAP] + 8 * (refs[k + 24] + blob))
-    if k + 12 < refs.shape[0] and refs[k + 12] < IN_ROW:
-        prefetch(e[E_HEAP] + 8 * (h[refs[k + 12] + blob] & LOW48))
+    if k + FAR < refs.shape[0] and refs[k + FAR] < IN_ROW:
+        prefetch(e[E_HEAP] + 8 * (refs[k + FAR] + blob))
+    if k + NEAR < refs.shape[0] and refs[k + NEAR] < IN_ROW:
+        at = e[E_HEAP] + 8 * (h[refs[k + NEAR] + blob] & LOW48)
+        prefetch(at)
+        prefetch(at + 40)  # most texts end by then, in the next line or not
 
 
 @jit
@@ -197,6 +210,20 @@ def add(data, used, source, start, limit):
         return -1
     copy(data, used, source, start, limit - start)
     return used + limit - start
+
+
+@jit
+def add_short(data, used, source, start, limit):
+    """`add`, quicker for a text of up to 16 bytes: words are copied, whatever stands behind it.
+
+    What is copied too much is written over by the next text, or stands behind the last.
+    """
+    if used >= 0 and used + 16 <= data.shape[0] and start + 16 <= source.shape[0]:
+        if limit - start <= 16:
+            put_word(data, used, word_at(source, start))
+            put_word(data, used + 8, word_at(source, start + 8))
+            return used + limit - start
+    return add(data, used, source, start, limit)
 
 
 @jit

@@ -365,7 +365,7 @@ def find_slot(e, w, h1, h2):
     i = find_entry(e, h1 + ws[w + W_GEN] * GOLDEN, h2)
     if i < 0:
         return 0
-    return words(e[E_DIR], e[E_DIR_CAP] * DIR_ENTRY)[i + 2] & ENTRY_REF
+    return entry_slot(e, i)
 
 
 @jit
@@ -385,7 +385,10 @@ def find_entry(e, k1, h2):
 
 @jit
 def put_entry(e, k1, h2, packed, subs, events):
-    """Enter a place that is not in the directory; where a dropped window left an entry, there."""
+    """Enter a place that is not in the directory; where a dropped window left an entry, there.
+
+    Returns where the entry begins.
+    """
     table = words(e[E_DIR], e[E_DIR_CAP] * DIR_ENTRY)
     mask = e[E_DIR_CAP] - 1
     i = (k1 ^ (k1 >> 32)) & mask
@@ -401,10 +404,18 @@ def put_entry(e, k1, h2, packed, subs, events):
     table[at + 2] = packed
     table[at + 3] = subs
     table[at + 4] = events
+    return at
+
+
+@jit
+def entry_slot(e, at):
+    """The slot that an entry of the directory names."""
+    return words(e[E_DIR], e[E_DIR_CAP] * DIR_ENTRY)[at + 2] & ENTRY_REF
 
 
 @jit
 def make_slot(e, h, w, h1, h2, key, start, length, parent):
+    """A new place in a window; returns where its entry begins."""
     ws = windows_of(e)
     slot = allocate(e, h, w, SLOT_KEY + ((length + 7) >> 3))
     h[slot] = 0
@@ -422,26 +433,26 @@ def make_slot(e, h, w, h1, h2, key, start, length, parent):
         h[slot + SLOT_SIBLING] = h[parent + SLOT_CHILD]
         h[parent + SLOT_CHILD] = slot
     k1 = h1 + ws[w + W_GEN] * GOLDEN
-    put_entry(e, k1, h2, pack_entry(slot, w, ws[w + W_GEN]), 0, 0)
-    return slot
+    return put_entry(e, k1, h2, pack_entry(slot, w, ws[w + W_GEN]), 0, 0)
 
 
 @jit
-def reach_slot(e, h, w, key, start, tree, count):
-    """The slot of the last of `count` nodes in a window, made with its ancestors if missing."""
+def reach_entry(e, h, w, key, start, tree, count):
+    """The entry of the last of `count` nodes in a window, made with its ancestors if missing."""
+    shift = windows_of(e)[w + W_GEN] * GOLDEN
     last = 3 * (count - 1)
-    slot = find_slot(e, w, tree[last], tree[last + 1])
-    if slot > 0:
-        return slot
+    at = find_entry(e, tree[last] + shift, tree[last + 1])
+    if at >= 0:
+        return at
     parent = 0
     for n in range(count):
-        slot = find_slot(e, w, tree[3 * n], tree[3 * n + 1])
-        if slot == 0:
-            slot = make_slot(
+        at = -1 if 3 * n == last else find_entry(e, tree[3 * n] + shift, tree[3 * n + 1])
+        if at < 0:
+            at = make_slot(
                 e, h, w, tree[3 * n], tree[3 * n + 1], key, start, tree[3 * n + 2], parent
             )
-        parent = slot
-    return slot
+        parent = entry_slot(e, at)
+    return at
 
 
 @jit
@@ -550,15 +561,13 @@ def chunk_used(h, chunk):
 
 
 @jit
-def append_record(e, h, w, slot, side, size, tree, count):
-    """Room for one more record at the end of a list; returns where it goes."""
-    at = -1
+def append_record(e, h, w, at, side, size):
+    """Room for one more record at the end of a list of an entry; returns where it goes."""
+    entry = words(e[E_DIR], e[E_DIR_CAP] * DIR_ENTRY)
     if side == GHOSTS:
-        chunk = h[slot + side]
+        chunk = h[entry_slot(e, at) + side]
     else:  # the directory knows the heads too: the slot need not be touched
-        k1 = tree[3 * count - 3] + windows_of(e)[w + W_GEN] * GOLDEN
-        at = find_entry(e, k1, tree[3 * count - 2])
-        chunk = words(e[E_DIR], e[E_DIR_CAP] * DIR_ENTRY)[at + 3 + side]
+        chunk = entry[at + 3 + side]
     if chunk > 0:
         used = chunk_used(h, chunk)
         cap = h[chunk] >> 52
@@ -570,9 +579,9 @@ def append_record(e, h, w, slot, side, size, tree, count):
         cap = 1
     fresh = allocate(e, h, w, CHUNK + cap * size)
     h[fresh] = chunk | (1 << 40) | (cap << 52)
-    h[slot + side] = fresh
-    if at >= 0:
-        words(e[E_DIR], e[E_DIR_CAP] * DIR_ENTRY)[at + 3 + side] = fresh
+    h[entry_slot(e, at) + side] = fresh
+    if side != GHOSTS:
+        entry[at + 3 + side] = fresh
     return fresh + CHUNK
 
 

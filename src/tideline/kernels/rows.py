@@ -19,12 +19,13 @@ from tideline.kernels.heap import (
     allocate,
     append_record,
     engine,
+    entry_slot,
     ghost_end,
     has_room,
     heap_of,
     note_ghost,
     pick_window,
-    reach_slot,
+    reach_entry,
 )
 from tideline.kernels.layout import (
     BLOB_TEXT,
@@ -501,7 +502,8 @@ def ghost_of_sealed(e, h, d, x, keep, now, tree):
     start = offsets[place]
     n = nodes(keys, start, offsets[place + 1], e[E_MODE], e[E_SEED1], e[E_SEED2], tree)
     w = pick_window(e, GHOSTS, keep, now)
-    slot = reach_slot(e, h, w, keys, start, tree, n)
+    at = reach_entry(e, h, w, keys, start, tree, n)
+    slot = entry_slot(e, at)
     if has_ghost(h, slot, seq, keep):
         return False
     flags = words(d[D_SUB_FLAGS], count)[x]
@@ -521,7 +523,7 @@ def ghost_of_sealed(e, h, d, x, keep, now, tree):
         f[blob + BLOB_TEXT + 4] = shape[4]
     heap = octets(e[0], e[1] * 8)
     copy(heap, (blob + size) * 8, octets(d[D_SUB_WHERES], FOREVER), where[x], length)
-    o = append_record(e, h, w, slot, GHOSTS, SUB_WORDS, tree, n)
+    o = append_record(e, h, w, at, GHOSTS, SUB_WORDS)
     h[o + SINCE] = words(d[D_SUB_SINCE], count)[x]
     h[o + UNTIL] = words(d[D_SUB_UNTIL], count)[x]
     h[o + SEQ] = seq

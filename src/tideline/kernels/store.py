@@ -16,6 +16,7 @@ from tideline.kernels.heap import (
     allocate,
     append_record,
     chunk_used,
+    entry_slot,
     entry_window,
     ghost_end,
     heap_bytes,
@@ -23,7 +24,7 @@ from tideline.kernels.heap import (
     note_ghost,
     note_subscription,
     pick_window,
-    reach_slot,
+    reach_entry,
     slot_key_length,
     windows_of,
 )
@@ -134,9 +135,10 @@ def store_event(e, h, row, octet, p, seq, now, tree, count):
     kind, key, ident, user, text, limit = row_parts(row, p)
     until = row[p + R_UNTIL]
     w = pick_window(e, EVENTS, until, now)
-    slot = reach_slot(e, h, w, octet, key, tree, count)
+    at = reach_entry(e, h, w, octet, key, tree, count)
+    slot = entry_slot(e, at)
     blob = make_blob(e, h, w, slot, row, octet, p)
-    o = append_record(e, h, w, slot, EVENTS, EVENT_WORDS, tree, count)
+    o = append_record(e, h, w, at, EVENTS, EVENT_WORDS)
     h[o] = row[p + R_AT]
     h[o + UNTIL] = until
     h[o + SEQ] = seq
@@ -154,7 +156,8 @@ def store_subscription(e, h, row, octet, p, seq, now, tree, count, keep, extra, 
     kind, key, ident, user, text, limit = row_parts(row, p)
     until = row[p + R_UNTIL]
     w = pick_window(e, GHOSTS if as_ghost else SUBS, keep if as_ghost else until, now)
-    slot = reach_slot(e, h, w, octet, key, tree, count)
+    at = reach_entry(e, h, w, octet, key, tree, count)
+    slot = entry_slot(e, at)
     blob = make_blob(e, h, w, slot, row, octet, p) | extra
     row_flags = row[p] >> 8
     if row_flags & R_COND:
@@ -162,7 +165,7 @@ def store_subscription(e, h, row, octet, p, seq, now, tree, count, keep, extra, 
     if row_flags & R_UNSEEN:
         blob |= F_UNSEEN
     side = GHOSTS if as_ghost else SUBS
-    o = append_record(e, h, w, slot, side, SUB_WORDS, tree, count)
+    o = append_record(e, h, w, at, side, SUB_WORDS)
     h[o + SINCE] = row[p + R_AT]
     h[o + UNTIL] = until
     h[o + SEQ] = seq
@@ -229,7 +232,8 @@ def copy_ghost(e, h, source, keep, now, tree, first_log):
     length = slot_key_length(h, old)
     count = nodes(octet, start, start + length, e[E_MODE], e[E_SEED1], e[E_SEED2], tree)
     w = pick_window(e, GHOSTS, keep, now)
-    slot = reach_slot(e, h, w, octet, start, tree, count)
+    at = reach_entry(e, h, w, octet, start, tree, count)
+    slot = entry_slot(e, at)
     ws = windows_of(e)
     # The log must keep the segment that can bring this ghost back.
     if first_log < ws[w + W_LOG]:
@@ -247,7 +251,7 @@ def copy_ghost(e, h, source, keep, now, tree, first_log):
     h[fresh + 1] = slot
     start = (b + size) * 8 + (lengths & LOW16) + ((lengths >> 16) & LOW16)
     copy(octet, (fresh + size) * 8, octet, start, text)
-    o = append_record(e, h, w, slot, GHOSTS, SUB_WORDS, tree, count)
+    o = append_record(e, h, w, at, GHOSTS, SUB_WORDS)
     for i in range(SUB_WORDS):
         h[o + i] = h[source + i]
     h[o + SUB_BLOB] = fresh | (blob & ~LOW48)

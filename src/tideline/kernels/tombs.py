@@ -35,11 +35,12 @@ from tideline.kernels.heap import (
     allocate,
     append_record,
     chunk_used,
+    entry_slot,
     find_slot,
     heap_bytes,
     note_subscription,
     pick_window,
-    reach_slot,
+    reach_entry,
     slot_key_length,
     windows_of,
 )
@@ -198,11 +199,12 @@ def ghosts_end(e, h, seq, key, start, limit, tree, count, now):
 def leave_tomb(e, h, seq, ended, until, now, key, start, tree, count):
     """Store a tomb at a place (the last of `count` nodes), and enter it in the table."""
     w = pick_window(e, SUBS, until, now)
-    slot = reach_slot(e, h, w, key, start, tree, count)
+    at = reach_entry(e, h, w, key, start, tree, count)
+    slot = entry_slot(e, at)
     blob = allocate(e, h, w, BLOB_TEXT)
     h[blob] = 0
     h[blob + 1] = slot
-    o = append_record(e, h, w, slot, SUBS, SUB_WORDS, tree, count)
+    o = append_record(e, h, w, at, SUBS, SUB_WORDS)
     h[o + SINCE] = until  # no event happens in there: searches may skip a window of tombs
     h[o + UNTIL] = until
     h[o + SEQ] = seq
