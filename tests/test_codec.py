@@ -1,53 +1,106 @@
-"""Packed rows: what the short readers say is what `read_rows` says."""
+"""Packed rows: what is made of them in one go is what `read_rows` says, whatever is in them."""
 
 from __future__ import annotations
 
+from typing import Any, ClassVar
+
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tideline
 from tideline.channel.codec import read_events, read_rows, read_subscribers, write_row
 from tideline.kernels import layout as at
+from tideline.model import Event, Subscriber
+from tideline.space import Flat
 from tideline.space.place import Place
+from tideline.testing import ManualClock
 
-_texts = st.text(st.characters(codec="utf-8"), min_size=1, max_size=12).map(str.encode)
-_number = st.integers(-(1 << 62), 1 << 62)
-_rows = st.lists(
+_TEXTS = st.one_of(
+    st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12),
+    st.sampled_from(["x" * n for n in (31, 32, 255, 256, 1000)] + ["é" * 128, "\0", "日本" * 40]),
+)
+_TIMES = st.integers(-(1 << 62), 1 << 62)
+_ROWS = st.lists(
     st.tuples(
-        st.binary(min_size=1, max_size=20), st.booleans(), st.floats(-180, 180), _texts, _texts,
-        st.binary(max_size=40) | st.integers(500, 700).map(lambda size: b"x" * size),
-        _number, _number,
+        st.integers(0, 1 << 50), _TIMES, _TIMES, _TEXTS, _TEXTS, _TEXTS,
+        st.binary(max_size=300) | st.just(b"y" * 70_000), st.booleans(),
     ),
-    max_size=6,
+    max_size=60, unique_by=lambda row: row[0],
 )  # fmt: skip
 
 
-def _packed(rows: list[tuple], kind: int) -> bytes:
-    room = memoryview(bytearray(1 << 14))
+class _Decoded(Flat):
+    """A space whose places must be decoded one by one."""
+
+    plain: ClassVar[bool] = False
+
+
+def _packed(rows: list[Any]) -> np.ndarray[Any, Any]:
+    buffer = np.zeros(20_000, np.int64)
     parts = []
-    for number, (key, shaped, lon, ident, user, text, first, until) in enumerate(rows):
-        place = Place(key, 2, lon, 1.0, 2.0, 3.0) if shaped else Place(key)
-        seq = number * 7919 % 31  # the order of rows is not that of seqs
-        words = write_row(room, kind, 0, seq, 1, first, until, place, ident, user, text)
-        parts.append(bytes(room[: words * 8]))
-    return b"".join(parts)
+    for seq, first, until, key, ident, user, text, shaped in rows:
+        place = Place(key.encode(), 1, 1.0, 2.0, 3.0, 4.0) if shaped else Place(key.encode())
+        size = write_row(
+            memoryview(buffer).cast("B"), at.PUBLISH, 0, seq, 7, first, until, place,
+            ident.encode(), user.encode(), text,
+        )  # fmt: skip
+        parts.append(buffer[:size].copy())
+    return np.concatenate([*parts, buffer[:0]])
 
 
-@given(rows=_rows)
-def test_subscribers_are_those_of_the_rows(rows: list[tuple]) -> None:
-    packed = _packed(rows, at.SUBSCRIBE)
-    by_seq = sorted(read_rows(packed), key=lambda row: row.seq)
-    assert [tuple(who) for who in read_subscribers(packed)] == [(r.id, r.user) for r in by_seq]
-    assert sorted((r.id.encode(), r.user.encode(), r.text) for r in by_seq) == sorted(
-        (ident, user, text) for _, _, _, ident, user, text, _, _ in rows
-    )
+@given(_ROWS)
+def test_subscribers_are_those_of_the_rows_in_order(rows: list[Any]) -> None:
+    packed = _packed(rows)
+    slowly = [Subscriber(row.id, row.user) for row in sorted(read_rows(packed), key=_seq)]
+    assert read_subscribers(packed) == slowly
+    assert all(type(each) is Subscriber for each in read_subscribers(packed))
+    assert [(row.seq, row.id, row.user, row.text) for row in read_rows(packed)] == [
+        (seq, ident, user, text) for seq, _, _, _, ident, user, text, _ in rows
+    ]
 
 
-@given(rows=_rows)
-def test_events_are_those_of_the_rows(rows: list[tuple]) -> None:
-    packed = _packed(rows, at.PUBLISH)
-    by_seq = sorted(read_rows(packed), key=lambda row: row.seq)
-    for given_as in (packed, memoryview(packed)):
-        events = read_events(given_as, lambda *place: place)
-        assert [(e.id, e.place, e.at_us, e.until_us, e.seq, e.raw) for e in events] == [
-            (r.id, tuple(r.place), r.first, r.until, r.seq, r.text) for r in by_seq
+@given(_ROWS)
+def test_events_are_those_of_the_rows_in_order(rows: list[Any]) -> None:
+    packed = _packed(rows)
+    slowly = [
+        (row.id, row.place.key.decode(), row.first, row.until, row.seq, row.text)
+        for row in sorted(read_rows(packed), key=_seq)
+    ]
+    for space in (Flat(), _Decoded()):
+        events = read_events(packed, space)
+        assert all(type(event) is Event for event in events)
+        assert [_facts(event) for event in events] == slowly
+
+
+@given(st.integers(1, 3000))
+def test_many_rows_are_sorted_too(count: int) -> None:
+    """More than are sorted by insertion; in falling order, which is the worst."""
+    rows = [(count - n, 0, 1, "p", f"s{count - n}", "u", b"", False) for n in range(count)]
+    assert [each.id for each in read_subscribers(_packed(rows))] == [
+        f"s{n}" for n in range(1, count + 1)
+    ]
+
+
+def test_what_calls_return_is_in_order_of_arrival() -> None:
+    """Over windows of several lengths, which lie apart in memory."""
+    clock = ManualClock(1000)
+    with tideline.open(":memory:", clock=clock) as db:
+        roads = db.channel("roads")
+        for n in range(100):
+            roads.subscribe("I-87", user=f"u{n % 7}", id=f"s{n}", until_s=[5, 500, 50_000][n % 3])
+            roads.publish("A 9", {"n": n}, id=f"e{n}", ttl_s=[50_000, 5, 500][n % 3])
+        told = roads.publish("I-87", None, ttl_s=1)
+        assert told.subscriptions == [Subscriber(f"s{n}", f"u{n % 7}") for n in range(100)]
+        past = roads.subscribe("A 9", user="ann", since_s=-60, until_s=60).past
+        assert [(event.id, event.place, event.body) for event in past] == [
+            (f"e{n}", "A 9", {"n": n}) for n in range(100)
         ]
+
+
+def _seq(row: Any) -> int:
+    return int(row.seq)
+
+
+def _facts(event: Event) -> tuple[Any, ...]:
+    return event.id, event.place, event.at_us, event.until_us, event.seq, event.raw

@@ -36,10 +36,11 @@ __all__ = [
 ]
 
 
-class Event(msgspec.Struct, eq=False, gc=False):
+class Event(msgspec.Struct, eq=False, gc=False, array_like=True):
     """Something that happened at a place and stays valid for a while.
 
     A struct of msgspec's: one is made for every publish, and in C that takes a fifth of the time.
+    As an array, so that those that a subscription finds are made of MessagePack, all in one go.
 
     >>> event = Event("e1", "a/1", 1_000_000, 6_000_000, 7, b'{"n": 1}')
     >>> event.at.isoformat(), event.body, event.token
@@ -91,7 +92,7 @@ class Event(msgspec.Struct, eq=False, gc=False):
         return f"Event(id={self.id!r}, place={self.place!r}, at={self.at}, body={self.body!r})"
 
 
-class LateEvent(Event, eq=False, gc=False):
+class LateEvent(Event, eq=False, gc=False, array_like=True):
     """An event that became an answer after it had arrived: a prolonged window let it in.
 
     >>> event = Event("e1", "a/1", 1_000_000, 6_000_000, 7, b'{"n": 1}')

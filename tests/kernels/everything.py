@@ -88,7 +88,8 @@ def ask(channel: Any, places: list[Any], mark: str) -> None:
             unseen = channel.subscribe(place, user="ann", id=f"{mark}u{n}", since_s=-60,
                                        until_s=3000, unseen=True, where=WHERE)  # fmt: skip
             channel.resume(f"{mark}s{n}")
-        channel.publish(place, {"kind": "x"}, ttl_s=5)
+        told = channel.publish(place, {"kind": "x"}, ttl_s=5)
+        assert poll or told.subscriptions  # they are made when somebody looks
         channel.find(place)
         channel.find(place, where=WHERE, limit=1)
         if not poll:

@@ -96,16 +96,15 @@ class Call:
 
     def _packed(self, cap: int) -> None:
         self.packed: Words = np.empty(cap, np.int64)
-        self.packed_view = memoryview(self.packed).cast("B")  # type: ignore[arg-type]
         self.state[at.C_PACKED] = self.packed.ctypes.data
         self.state[at.C_PACKED_CAP] = cap
 
-    def answers(self, address: int, side: int) -> bytes:
+    def answers(self, address: int, side: int) -> Words:
         """The records that answer the row of a `run_one`, as rows."""
         while (used := self.view[at.C_PACKED_USED]) < 0:
             self._packed(4 * len(self.packed))
             export.pack_answers(address, side)
-        return bytes(self.packed_view[: used * 8])
+        return self.packed[:used].copy()
 
     def _extra(self, cap: int) -> None:
         self.extra = _grown(getattr(self, "extra", None), cap)

@@ -34,7 +34,7 @@ from tideline.channel.checks import (
     too_large,
     window,
 )
-from tideline.channel.codec import Row, read_rows, read_subscribers, write_row
+from tideline.channel.codec import Row, Words, read_rows, read_subscribers, write_row
 from tideline.channel.engine import Engine
 from tideline.channel.found import Found, in_order
 from tideline.channel.journal import journal, text_of
@@ -58,6 +58,7 @@ from tideline.where.plain import plain_json
 __all__ = ["Channel"]
 
 _ONE = np.zeros(1, np.int64)
+_NONE = np.zeros(0, np.int64)
 
 
 class Channel:
@@ -77,7 +78,7 @@ class Channel:
         self._prefix = self._nonce.encode() + b"-%x"
         self._made = 0
         self._buffer = engine.own_view  # single calls write their row here
-        self._noted: bytes | None = None  # answers that were packed early, for their note
+        self._noted: Words | None = None  # answers that were packed early, for their note
         self._clocked = False  # whether the last write was at the clock's time
         self._closed = ""  # why, once it is
 
@@ -146,7 +147,7 @@ class Channel:
                 found = self._find(
                     encoded, -FOREVER, FOREVER, engine.now(now), flags=words_at.R_SAME
                 )
-                earlier = list(found)
+                earlier = list(iter(found))
             if self._poller is not None:
                 self._poller.due(engine.now(now))
             words = write_row(
@@ -171,7 +172,7 @@ class Channel:
         """Deliver a published event to open handles; returns how to list whom it answered."""
         if result & 256 or self._noted is not None:
             packed = self._packed(result, words_at.SUBS)
-            if not packed:
+            if not len(packed):
                 return None
         else:  # the short way of `_packed`: every publish comes by
             engine = self._engine
@@ -181,7 +182,7 @@ class Channel:
             self._deliver(packed, event)
         return lambda: read_subscribers(packed)
 
-    def _packed(self, result: int, side: int) -> bytes:
+    def _packed(self, result: int, side: int) -> Words:
         """The records that answer the row just run, as rows; empty when no condition holds."""
         engine = self._engine
         if self._noted is not None:
@@ -198,14 +199,14 @@ class Channel:
         )
         codes = codes[holding(engine, answers, _ONE, engine.newest)]
         engine.answers += len(codes)
-        return engine.pack(side, refs[codes]).tobytes() if len(codes) else b""
+        return engine.pack(side, refs[codes]) if len(codes) else _NONE
 
     def _noting(self, side: int, ident: bytes, now: int) -> Callable[[int], bytes]:
         """What notes the answers of a single call, for the journal."""
 
         def note(result: int) -> bytes:
             self._noted = None
-            packed = self._packed(result, side) if result >> 16 else b""
+            packed = self._packed(result, side) if result >> 16 else _NONE
             self._noted = packed
             own = ident.decode()
             rows = sorted(read_rows(packed), key=lambda row: row.seq)
@@ -218,8 +219,8 @@ class Channel:
 
         return note
 
-    def _deliver(self, packed: bytes, event: Event) -> None:
-        words = memoryview(packed).cast("q")
+    def _deliver(self, packed: Words, event: Event) -> None:
+        words = memoryview(packed)  # type: ignore[arg-type]
         at_word = 0
         while at_word < len(words):
             handle = self._handles.get(words[at_word + 1])
@@ -309,7 +310,7 @@ class Channel:
     def _past(self, result: int) -> Callable[[], Sequence[Event]] | None:
         """The events a window has just found, decoded when somebody looks."""
         packed = self._packed(result, words_at.EVENTS)
-        return (lambda: Found(packed, self.space.decode, FOREVER)) if packed else None
+        return (lambda: Found(packed, self.space, FOREVER)) if len(packed) else None
 
     def _repeated_subscription(
         self, place: Place, owner: bytes, condition: Condition, unseen: bool,
@@ -436,7 +437,7 @@ class Channel:
             found = self._find(
                 encoded, since_us, until_us, self._engine.now(now), condition=condition
             )
-        events = list(found)
+        events = list(iter(found))
         events.sort(key=lambda event: (event.at_us, event.seq), reverse=True)
         return events if limit is None else events[:limit]
 
@@ -464,7 +465,7 @@ class Channel:
             holds = holding(engine, answers, _ONE, now, condition or parse(None))
             codes = answers.event[holds]
         packed = engine.pack(words_at.EVENTS, engine.call.event_refs[codes])
-        return Found(packed, self.space.decode, before)
+        return Found(packed, self.space, before)
 
     def subscriptions(
         self, user: str | None = None, *, limit: int | None = None, after: str | None = None

@@ -8,19 +8,21 @@ end to end.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from tideline.kernels import layout as at
+from tideline.kernels import listing
 from tideline.model import Event, Subscriber
-from tideline.space.place import Place
+from tideline.space.place import Place, Space
 
 __all__ = ["Row", "read_events", "read_rows", "read_subscribers", "write_row"]
 
+Words = NDArray[np.int64]
 _HEAD = struct.Struct("<7q")
 _SHAPE = struct.Struct("<4d")
 _NO_SHAPE = (0.0, 0.0, 0.0, 0.0)
@@ -28,9 +30,8 @@ _BY_SEQ = attrgetter("seq")
 _LOW16 = 0xFFFF
 _PADS = [b"\0" * (-n & 7) for n in range(8)]
 _LOW32 = 0xFFFFFFFF
-_new = tuple.__new__  # Subscriber(id, user) goes through Python: twice as long
-
-
+_subscribers = msgspec.msgpack.Decoder(list[Subscriber]).decode
+_events = msgspec.msgpack.Decoder(list[Event]).decode
 _FEW = 64  # words of text for which a layout is ready: a whole row, its text filled up with zeros
 _PLAIN, _SHAPED = (
     [struct.Struct(f"<{head}{words * 8}s") for words in range(_FEW)] for head in ("7q", "7q4d")
@@ -78,7 +79,7 @@ def write_row(
     return size
 
 
-def read_rows(words: NDArray[np.int64] | bytes) -> list[Row]:
+def read_rows(words: Words | bytes) -> list[Row]:
     """Rows that lie end to end."""
     if isinstance(words, bytes):
         data = memoryview(words)
@@ -111,58 +112,30 @@ def read_rows(words: NDArray[np.int64] | bytes) -> list[Row]:
     return rows
 
 
-def read_subscribers(packed: bytes) -> list[Subscriber]:
-    """Who stands in packed rows of subscriptions, in order of arrival.
-
-    `read_rows` for callers who want to know whom to tell and no more: half of the time.
-    """
-    words = memoryview(packed).cast("q")
-    found = []
-    start = 0
-    while start < len(words):
-        lengths = words[start + at.R_LENGTHS]
-        first = (start + (11 if words[start + at.R_TEXT] >> 32 else 7)) * 8
-        first += (lengths & _LOW16) + 7 & -8
-        middle = first + (lengths >> 16 & _LOW16)
-        end = middle + (lengths >> 32 & _LOW16)
-        found.append(
-            (words[start + at.R_SEQ], packed[first:middle].decode(), packed[middle:end].decode())
-        )
-        start += words[start] >> 32
-    found.sort()
-    return [_new(Subscriber, each[1:]) for each in found]
+def read_subscribers(packed: Words) -> list[Subscriber]:
+    """Who stands in packed rows of subscriptions, in order of arrival."""
+    return _subscribers(_listed(packed, listing.list_subscribers))
 
 
-def read_events(packed: bytes | memoryview, decode: Callable[..., Any]) -> list[Event]:
-    """The events in packed rows, in order of arrival; `decode` makes a place of its key and shape.
-
-    `read_rows` for callers who want events and no more.
-    """
-    data = bytes(packed)
+def read_events(packed: Words, space: Space) -> list[Event]:
+    """The events in packed rows, in order of arrival."""
+    if space.plain:
+        return _events(_listed(packed, listing.list_events))
     events = []
-    start = 0
-    while start < len(data):
-        head, seq, _, first, until, lengths, text = _HEAD.unpack_from(data, start)
-        shape = text >> 32
-        position = start + 56
-        if shape:
-            numbers = _SHAPE.unpack_from(data, position)
-            position += 32
-        else:
-            numbers = _NO_SHAPE
-        key_end = position + (lengths & _LOW16)
-        id_start = key_end + (-key_end & 7)
-        id_end = id_start + (lengths >> 16 & _LOW16)
-        body = id_end + (lengths >> 32 & _LOW16)
-        events.append(
-            Event(
-                data[id_start:id_end].decode(), decode(data[position:key_end], shape, *numbers),
-                first, until, seq, data[body : body + (text & _LOW32)],
-            )
-        )  # fmt: skip
-        start += (head >> 32) * 8
+    for row in read_rows(packed):
+        place = space.decode(*row.place)
+        events.append(Event(row.id, place, row.first, row.until, row.seq, row.text))
     events.sort(key=_BY_SEQ)
     return events
+
+
+def _listed(packed: Words, kernel: Any) -> memoryview:
+    """Packed rows as MessagePack."""
+    words = len(packed)
+    room = np.empty(listing.room_words(words), np.int64)
+    size = kernel(packed, room)
+    start = listing.listed_at(words)
+    return memoryview(room).cast("B")[start : start + size]  # type: ignore[arg-type]
 
 
 assert at.R_BODY == 7  # the head's seven words

@@ -7,17 +7,15 @@ if the caller takes pieces. Immutable; safe from any thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Any, overload
+from typing import overload
 
-import numpy as np
-from numpy.typing import NDArray
-
-from tideline.channel.codec import Row, read_events, read_rows
+from tideline.channel.codec import Row, Words, read_events, read_rows
 from tideline.clock import FOREVER
 from tideline.kernels import layout as at
 from tideline.model import Event
+from tideline.space.place import Space
 
 __all__ = ["Found", "in_order"]
 
@@ -25,29 +23,23 @@ _PIECE = 256  # rows decoded at a time
 
 
 class Found(Sequence[Event]):
-    """Packed rows of events, in order of arrival, those before `before` only.
+    """Packed rows of events of a space, in order of arrival, those before `before` only."""
 
-    `decode` makes a place of a key and a shape: the channel's space does.
-    """
-
-    def __init__(
-        self, packed: NDArray[np.int64] | bytes, decode: Callable[..., Any], before: int
-    ) -> None:
-        data = packed if isinstance(packed, bytes) else memoryview(packed).cast("B")  # type: ignore[arg-type]
-        self._data = memoryview(data)
-        self._decode = decode
+    def __init__(self, packed: Words, space: Space, before: int) -> None:
+        self._packed = packed
+        self._space = space
         self._before = before
 
     @cached_property
     def _rows(self) -> list[tuple[int, int, int]]:
-        return _places(self._data, -1, self._before)
+        return _places(memoryview(self._packed), -1, self._before)  # type: ignore[arg-type]
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def __iter__(self) -> Iterator[Event]:
         """All of them, decoded in one go."""
-        events = read_events(self._data, self._decode)
+        events = read_events(self._packed, self._space)
         if self._before < FOREVER:
             events = [event for event in events if event.seq < self._before]
         return iter(events)
@@ -63,28 +55,27 @@ class Found(Sequence[Event]):
         return self._decoded(start, limit)
 
     def _decoded(self, start: int, limit: int) -> Event:
-        return read_events(self._data[start:limit], self._decode)[0]
+        return read_events(self._packed[start:limit], self._space)[0]
 
 
 def in_order(packed: bytes, after: int) -> Iterator[Row]:
     """Packed rows in order of arrival, those after a seq, decoded as somebody takes them."""
-    data = memoryview(packed)
-    places = _places(data, after, FOREVER)
+    words = memoryview(packed).cast("q")
+    places = _places(words, after, FOREVER)
     for first in range(0, len(places), _PIECE):
         piece = places[first : first + _PIECE]
-        yield from read_rows(b"".join(data[start:limit] for _, start, limit in piece))
+        yield from read_rows(b"".join(words[start:limit] for _, start, limit in piece))
 
 
-def _places(data: memoryview, after: int, before: int) -> list[tuple[int, int, int]]:
+def _places(words: memoryview, after: int, before: int) -> list[tuple[int, int, int]]:
     """(seq, start, limit) of packed rows whose seq lies between, by seq."""
-    words = data.cast("q")
     rows = []
     start = 0
     while start < len(words):
         seq = words[start + at.R_SEQ]
         limit = start + (words[start] >> 32)
         if after < seq < before:
-            rows.append((seq, start * 8, limit * 8))
+            rows.append((seq, start, limit))
         start = limit
     rows.sort()
     return rows

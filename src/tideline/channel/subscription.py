@@ -81,7 +81,8 @@ class Subscription:
         """What had already happened when the subscription was made, in order of arrival."""
         if self._past is None:
             assert self._load is not None
-            self._past, self._load = list(self._load()), None
+            # By `iter`: a list would first ask how many there are, and that is a walk over them.
+            self._past, self._load = list(iter(self._load())), None
         return self._past
 
     @property

@@ -111,6 +111,7 @@ class _Map(ABC):
     """What a grid and a quad tree share: points, circles and boxes to keys and back."""
 
     mode: ClassVar[int] = CELLS
+    plain: ClassVar[bool] = False
     allowed: ClassVar[str]
 
     bounds: tuple[float, float, float, float]

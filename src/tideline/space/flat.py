@@ -31,6 +31,7 @@ class Flat:
     """
 
     mode: ClassVar[int] = FLAT
+    plain: ClassVar[bool] = True
 
     def spec(self) -> dict[str, Any]:
         return {"kind": "flat"}

@@ -78,6 +78,8 @@ class Space(Protocol):
     """How places relate. Frozen, comparable, safe from any thread."""
 
     mode: ClassVar[int]
+    plain: ClassVar[bool]
+    """Whether a place is a text, and its key that text."""
 
     def spec(self) -> dict[str, Any]:
         """This space as JSON-able values; `space_from_spec` turns them back."""

@@ -29,6 +29,7 @@ class Topics:
     """
 
     mode: ClassVar[int] = TOPICS
+    plain: ClassVar[bool] = False
 
     def spec(self) -> dict[str, Any]:
         return {"kind": "topics"}
