@@ -75,7 +75,8 @@ def to_us(value: datetime, name: str) -> int:
         raise InvalidRequest(f"{name} must be a datetime", **{name: value})
     if value.tzinfo is None:
         value = value.replace(tzinfo=UTC)
-    return (value - _EPOCH) // timedelta(microseconds=1)
+    since = value - _EPOCH
+    return (since.days * 86_400 + since.seconds) * SECOND + since.microseconds
 
 
 def from_us(value: int) -> datetime | None:
