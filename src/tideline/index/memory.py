@@ -96,6 +96,7 @@ class Memory:
         self._windows: Words = np.zeros(at.WINDOWS * at.W_WORDS, np.int64)
         self._active: Words = np.zeros(at.WINDOWS, np.int64)
         self._searched: Words = np.zeros(2 * at.WINDOWS, np.int64)
+        self._filters: Words = np.zeros(at.WINDOWS * at.FILTER_WORDS, np.int64)
         self._dir: Words = np.zeros(at.DIR_ENTRY * 1024, np.int64)
         self._ids: Words = np.zeros(2 * 1024, np.int64)
         self._first_gen = 1  # windows made before this have left nothing in the tables
@@ -113,6 +114,7 @@ class Memory:
         state[at.E_WINDOWS] = self._windows.ctypes.data
         state[at.E_ACTIVE] = self._active.ctypes.data
         state[at.E_SEARCHED] = self._searched.ctypes.data
+        state[at.E_FILTERS] = self._filters.ctypes.data
         state[at.E_DIR], state[at.E_DIR_CAP] = self._dir.ctypes.data, 1024
         state[at.E_IDS], state[at.E_IDS_CAP] = self._ids.ctypes.data, 1024
         state[at.E_DIR_FULL] = state[at.E_IDS_FULL] = 800
@@ -152,6 +154,7 @@ class Memory:
     def size_bytes(self) -> int:
         """Bytes in use: segments of windows and the tables."""
         tables = self._dir.nbytes + self._ids.nbytes + self._tombs.nbytes
+        tables += int(self.state[at.E_ACTIVE_COUNT]) * at.FILTER_WORDS * 8
         return self.segments_used * at.SEGMENT * 8 + tables
 
     @property

@@ -10,7 +10,7 @@ For flat spaces, in which a place is one entry a window.
 from __future__ import annotations
 
 from tideline.kernels import jit
-from tideline.kernels.heap import GOLDEN, searched, windows_of
+from tideline.kernels.heap import GOLDEN, may_have, searched, windows_of
 from tideline.kernels.layout import (
     C_ROWS_WORDS,
     DIR_ENTRY,
@@ -82,6 +82,9 @@ def fetch_entries(e, h1, near, side, last):
     mask = e[E_DIR_CAP] - 1
     for i in range(max(count - 1, 0) if last else 0, count):
         w = numbers[i]
+        # A record that is to be stored gets its entry there in any case.
+        if (near or not last) and not may_have(ws, w, h1):
+            continue
         k1 = h1 + ws[w + W_GEN] * GOLDEN
         at = DIR_ENTRY * ((k1 ^ (k1 >> 32)) & mask)
         if not near:

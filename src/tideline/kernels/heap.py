@@ -7,7 +7,9 @@ Invariants:
 2. The directory (place -> slot) and the id table outlive windows: an entry whose
    window is gone is stale, is never matched, and is left out when the table is
    rebuilt.
-3. Before a row is stored, SPARE segments and room in both tables are there, so
+3. A place that a window has is in the window's filter. What the filter does not know need not
+   be looked for in the directory, which is large and mostly far away.
+4. Before a row is stored, SPARE segments and room in both tables are there, so
    nothing in this file can fail half way.
 
 One writer at a time (the channel's lock); readers hold the same lock.
@@ -26,6 +28,7 @@ from tideline.kernels.layout import (
     E_DIR_CAP,
     E_DIR_FULL,
     E_DIR_USED,
+    E_FILTERS,
     E_FREE,
     E_FREE_COUNT,
     E_HEAP,
@@ -48,6 +51,8 @@ from tideline.kernels.layout import (
     E_WINDOWS,
     E_WORDS,
     EVENTS,
+    FILTER_PLACES,
+    FILTER_WORDS,
     FOREVER,
     FREE,
     GHOSTS,
@@ -65,6 +70,7 @@ from tideline.kernels.layout import (
     W_DROP,
     W_EVENT_UNTIL_HIGH,
     W_EVENTS,
+    W_FILTER,
     W_FIRST,
     W_GEN,
     W_GHOSTS,
@@ -228,6 +234,10 @@ def pick_window(e, side, until, now):
     ws[w + W_WIDTH] = width
     ws[w + W_LIMIT] = limit
     ws[w + W_DROP] = limit
+    ws[w + W_FILTER] = e[E_FILTERS] + number * FILTER_WORDS * 8
+    bits = words(ws[w + W_FILTER], FILTER_WORDS)
+    for i in range(FILTER_WORDS):
+        bits[i] = 0
     ws[w + W_SEGMENT] = -1
     ws[w + W_FIRST] = -1
     ws[w + W_POS] = SEGMENT
@@ -346,7 +356,7 @@ def entry_window(e, packed):
 
 @jit
 def has_room(e):
-    """Whether both tables and the heap can take one more row (see invariant 3)."""
+    """Whether both tables and the heap can take one more row (see invariant 4)."""
     return (
         free_segments(e) >= SPARE
         and e[E_DIR_USED] + 64 < e[E_DIR_FULL]
@@ -359,13 +369,26 @@ def has_room(e):
 
 
 @jit
+def may_have(ws, w, h1):
+    """Whether a window may have a place: no when its filter does not know it."""
+    if ws[w + W_SLOT_COUNT] > FILTER_PLACES:
+        return True
+    bit = (h1 >> 20) & (FILTER_WORDS * 64 - 1)
+    return (words(ws[w + W_FILTER], FILTER_WORDS)[bit >> 6] >> (bit & 63)) & 1 != 0
+
+
+@jit
 def find_slot(e, w, h1, h2):
     """The slot of a place in a window, or 0."""
+    at = find_in(e, w, h1, h2)
+    return entry_slot(e, at) if at >= 0 else 0
+
+
+@jit
+def find_in(e, w, h1, h2):
+    """Where the entry of a place in a window begins, or -1."""
     ws = windows_of(e)
-    i = find_entry(e, h1 + ws[w + W_GEN] * GOLDEN, h2)
-    if i < 0:
-        return 0
-    return entry_slot(e, i)
+    return find_entry(e, h1 + ws[w + W_GEN] * GOLDEN, h2) if may_have(ws, w, h1) else -1
 
 
 @jit
@@ -426,6 +449,8 @@ def make_slot(e, h, w, h1, h2, key, start, length, parent):
     h[slot + SLOT_SIBLING] = 0
     ws[w + W_SLOTS] = slot
     ws[w + W_SLOT_COUNT] += 1
+    bit = (h1 >> 20) & (FILTER_WORDS * 64 - 1)
+    words(ws[w + W_FILTER], FILTER_WORDS)[bit >> 6] |= 1 << (bit & 63)
     if length > 0:
         h[slot + SLOT_KEY + ((length - 1) >> 3)] = 0
     copy(heap_bytes(e), (slot + SLOT_KEY) * 8, key, start, length)
@@ -439,14 +464,13 @@ def make_slot(e, h, w, h1, h2, key, start, length, parent):
 @jit
 def reach_entry(e, h, w, key, start, tree, count):
     """The entry of the last of `count` nodes in a window, made with its ancestors if missing."""
-    shift = windows_of(e)[w + W_GEN] * GOLDEN
     last = 3 * (count - 1)
-    at = find_entry(e, tree[last] + shift, tree[last + 1])
+    at = find_in(e, w, tree[last], tree[last + 1])
     if at >= 0:
         return at
     parent = 0
     for n in range(count):
-        at = -1 if 3 * n == last else find_entry(e, tree[3 * n] + shift, tree[3 * n + 1])
+        at = -1 if 3 * n == last else find_in(e, w, tree[3 * n], tree[3 * n + 1])
         if at < 0:
             at = make_slot(
                 e, h, w, tree[3 * n], tree[3 * n + 1], key, start, tree[3 * n + 2], parent
@@ -518,6 +542,8 @@ def heads(e, h, side, tree, count, first, limit, now, out, room):
             if ws[w + W_UNTIL_HIGH] <= first or ws[w + W_SINCE_LOW] > first:
                 continue
         if flat:
+            if not may_have(ws, w, tree[0]):
+                continue
             k1 = tree[0] + ws[w + W_GEN] * GOLDEN
             at = DIR_ENTRY * ((k1 ^ (k1 >> 32)) & mask)
             out[3 * found] = k1

@@ -79,13 +79,16 @@ FOREVER = 1 << 62
     E_SEARCHED,  # address: windows with live subscriptions, then those with live events
     E_SEARCHED_SUBS,  # how many there are of each
     E_SEARCHED_EVENTS,
-) = range(35)
+    E_FILTERS,  # address of the filters of all windows
+) = range(36)
 E_WORDS = 40
 
 DIR_ENTRY = 5  # words: two hashes, slot + window, heads of both lists
 SEGMENT = 32_768  # words: 256 KiB
 SPARE = 8  # free segments that must be there before a row is stored
 WINDOWS = 256
+FILTER_WORDS = 2_048  # of a window's filter: a bit for a place, by its hash
+FILTER_PLACES = 65_536  # with more places than that, too many bits are set for it to help
 
 # ---- window --------------------------------------------------------------------
 FREE, OPEN, FROZEN = 0, 1, 2
@@ -110,8 +113,9 @@ FREE, OPEN, FROZEN = 0, 1, 2
     W_SLOTS,
     W_SLOT_COUNT,
     W_DROP,  # when it may be dropped: at its limit, or later if it lingers
-) = range(20)
-W_WORDS = 20
+    W_FILTER,  # address of its filter of places
+) = range(21)
+W_WORDS = 21
 
 # ---- slot, chunk, record -------------------------------------------------------
 SUBS, EVENTS, GHOSTS = 0, 1, 2
