@@ -30,7 +30,12 @@ from tideline.kernels.documents.layout import (
     X_ROWS,
     X_SEQS,
 )
-from tideline.kernels.documents.octets import order_bytes, prefix_of, same_bytes
+from tideline.kernels.documents.octets import (
+    first_not_below,
+    order_bytes,
+    prefix_of,
+    same_bytes,
+)
 from tideline.kernels.lanes import get64, hot
 from tideline.kernels.views import prefetch, words
 
@@ -90,24 +95,12 @@ def make_fence(offsets_at, base, count, common, out):
 
 
 @hot
-def _first(fence, low, high, wanted):
-    """The first word of fence[low:high) that is not below the one wanted."""
-    while low < high:
-        middle = (low + high) >> 1
-        if fence[middle] < wanted:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
-@hot
 def _group(fence, lower, whole, wanted):
     """The words of the fence, [first, limit), before which all are below the one wanted.
 
     The first that is not below it is among them, or right behind them.
     """
-    group = _first(fence, lower, whole, wanted) - lower
+    group = first_not_below(fence, lower, whole, wanted) - lower
     return max(group - 1, 0) * UPPER, min(group * UPPER, lower)
 
 
@@ -128,12 +121,12 @@ def narrow(source, wanted):
     lower, whole = fence_words(rows)
     fence = words(get64(source + 8 * X_FENCE), whole)
     first, limit = _group(fence, lower, whole, wanted)
-    stretch = _first(fence, first, limit, wanted)
+    stretch = first_not_below(fence, first, limit, wanted)
     before = max(stretch - 1, 0)
     if stretch < lower and fence[stretch] == wanted:
         beyond = stretch + 1
         if beyond < lower and fence[beyond] == wanted:  # eight bytes do not tell these apart
-            beyond = _first(fence, beyond, lower, wanted + 1) if wanted < _MOST else lower
+            beyond = first_not_below(fence, beyond, lower, wanted + 1) if wanted < _MOST else lower
         return before * STRIDE, min(beyond * STRIDE, rows), stretch * STRIDE
     low = np.float64(fence[before])
     # The end of the last stretch is unknown: as far as that of the one before.

@@ -18,8 +18,8 @@ from tideline.kernels.lanes import get8, get64, hot, put64
 from tideline.kernels.views import octets
 
 __all__ = [
-    "copy_bytes", "hash_bytes", "order_bytes", "prefix_of", "put_sorted", "same_bytes",
-    "sorted_word",
+    "copy_bytes", "first_not_below", "hash_bytes", "order_bytes", "prefix_of", "put_sorted",
+    "same_bytes", "sorted_word",
 ]  # fmt: skip
 
 _SIGN = -9223372036854775808
@@ -87,6 +87,18 @@ def prefix_of(at, size):
     for i in range(size):
         value |= get8(at + i) << (56 - 8 * i)
     return value ^ _SIGN
+
+
+@hot
+def first_not_below(prefixes, low, high, wanted):
+    """The first of prefixes[low:high), which never fall, that is not below the one wanted."""
+    while low < high:
+        middle = (low + high) >> 1
+        if prefixes[middle] < wanted:
+            low = middle + 1
+        else:
+            high = middle
+    return low
 
 
 @jit

@@ -10,7 +10,13 @@ Reads only; safe from any thread while the components are open.
 from __future__ import annotations
 
 from tideline.kernels import inline, jit
-from tideline.kernels.documents.octets import hash_bytes, order_bytes, prefix_of, same_bytes
+from tideline.kernels.documents.octets import (
+    first_not_below,
+    hash_bytes,
+    order_bytes,
+    prefix_of,
+    same_bytes,
+)
 from tideline.kernels.views import words
 
 (
@@ -50,13 +56,7 @@ def first_row(p, at, size, wanted, beyond):
     `wanted` is the prefix of that value.
     """
     fence = words(p[P_FENCE], p[P_FENCES])
-    low, high = 0, p[P_FENCES]
-    while low < high:
-        middle = (low + high) >> 1
-        if fence[middle] < wanted:
-            low = middle + 1
-        else:
-            high = middle
+    low = first_not_below(fence, 0, p[P_FENCES], wanted)
     row = max(low - 1, 0) * STRIDE  # rows before it have smaller prefixes
     high = p[P_FENCES]
     while low < high:
