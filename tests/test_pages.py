@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import resource
+import subprocess
 import sys
 from pathlib import Path
 
@@ -10,7 +12,8 @@ import numpy as np
 import pytest
 
 import tideline
-from tideline.index import memory, pages
+from tideline.index import memory
+from tideline.lsm import pages
 from tideline.testing import ManualClock
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="asks Linux for pages")
@@ -23,6 +26,20 @@ def test_fetching_pages_changes_no_byte(first: int, count: int) -> None:
     before = words.copy()
     pages.fetch(words.ctypes.data + first * 8, count * 8)
     assert (words == before).all()
+
+
+@linux
+def test_a_database_larger_than_the_machine_leaves_room_to_start_programs(tmp_path: Path) -> None:
+    """Addresses are reserved, not memory: a fork, which copies all that is counted, goes on."""
+    with tideline.open(tmp_path, memory_mb=1 << 20) as db:
+        news = db.channel("news")
+        tweets = db.collection("tweets", key="id", indexes={"user": "lazy", "time": "embedded"})
+        told = news.publish("a", {}, id="e1")
+        tweets.put({"id": 1, "user": 2, "time": 3})
+        # `preexec_fn` makes it a fork, as Spark's start is one
+        subprocess.run([sys.executable, "-c", ""], check=True, preexec_fn=os.getpid)
+        assert news.find("a") == [told.event]
+        assert [doc["id"] for doc in tweets.lookup("user", 2)] == [1]
 
 
 def faults_of_writes(folder: Path) -> int:

@@ -19,9 +19,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tideline.index.pages import PRIVATE, ask_for_huge_pages, fetch, zeros
 from tideline.kernels import heap, tables
 from tideline.kernels import layout as at
+from tideline.lsm.pages import ask_for_huge_pages, fetch, reserve, zeros
 
 __all__ = ["Budget", "Memory", "WindowFacts"]
 
@@ -87,7 +87,7 @@ class Memory:
         # Ghosts left by a seal must find room even when there is none: that is the headroom.
         self._headroom = self.limit // 4 + at.SPARE
         size = (self.limit + self._headroom) * segment_bytes
-        self._map = mmap.mmap(-1, size, flags=PRIVATE | getattr(mmap, "MAP_NORESERVE", 0))
+        self._map = reserve(size)
         self._huge = False
         self.heap: Words = np.frombuffer(self._map, dtype=np.int64)
         self.state: Words = np.zeros(at.E_WORDS, np.int64)

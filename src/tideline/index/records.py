@@ -15,7 +15,6 @@ rows that nobody changes.
 
 from __future__ import annotations
 
-import contextlib
 import mmap
 from collections.abc import Sequence
 from typing import Any
@@ -27,6 +26,7 @@ from numpy.typing import NDArray
 from tideline.index.texts import Texts
 from tideline.kernels.documents import layout as at
 from tideline.kernels.documents import merge, records
+from tideline.lsm.pages import ask_for_huge_pages, reserve
 
 __all__ = ["PART_BYTES", "PART_ROWS", "Records", "Values", "sorted_rows"]
 
@@ -35,7 +35,6 @@ PART_BYTES = 32 << 20  # what one `add` may bring at most
 PART_ROWS = 1 << 16
 _LARGE = 16 << 20  # bytes of a memory whose documents fill huge pages
 _ROW_BYTES = 48  # of a record beside its key and document: offsets, seq, its place in the table
-_PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
 _HEADS = 1 << 16  # of chains of equal values, 4 bytes each
 _FURTHER = 5  # bytes of values that a byte of a document can make, arrays of digits are the worst
 
@@ -53,10 +52,9 @@ class _Column:
 
     def __init__(self, dtype: Any, count: int, *, large: bool = False) -> None:
         size = max(int(count) * np.dtype(dtype).itemsize, mmap.PAGESIZE)
-        pages = mmap.mmap(-1, size, flags=_PRIVATE)
-        if large and hasattr(mmap, "MADV_HUGEPAGE"):
-            with contextlib.suppress(OSError):
-                pages.madvise(mmap.MADV_HUGEPAGE)
+        pages = reserve(size)
+        if large:
+            ask_for_huge_pages(pages)
         self.array: NDArray[Any] = np.frombuffer(pages, dtype)
         self.address = int(self.array.ctypes.data)
 

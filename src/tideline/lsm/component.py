@@ -18,7 +18,6 @@ from any thread. Byte layout and costs: docs/internals/components.md.
 from __future__ import annotations
 
 import contextlib
-import mmap
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,10 +32,10 @@ import pyarrow.ipc
 from tideline.errors import Closed, Corruption, InvalidRequest
 from tideline.lsm.files import checksum, sync_folder, unavailable, write_all
 from tideline.lsm.filter import MinMax
+from tideline.lsm.pages import reserve
 
 __all__ = ["Component", "ComponentInfo", "Streamed", "remove_strays", "write_component"]
 
-_UNTOUCHED = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
 _NAME = re.compile(r"c-[0-9]{6,}\.arrow")
 
 
@@ -159,7 +158,7 @@ class Streamed:
     """
 
     def __init__(self, size: int, pieces: Callable[[], Iterator[memoryview]]) -> None:
-        self.buffer: pa.Buffer = pa.py_buffer(mmap.mmap(-1, max(size, 1), flags=_UNTOUCHED))
+        self.buffer: pa.Buffer = pa.py_buffer(reserve(max(size, 1)))
         self.buffer = self.buffer.slice(0, size)
         self.size = size
         self.pieces = pieces

@@ -1,4 +1,8 @@
-"""Memory from the operating system: zeroed words, large pages, and pages fetched before use.
+"""Memory from the operating system: reserved ranges, large pages, and pages fetched before use.
+
+A reserved range is addresses, not memory: the system must not count it as memory in use, or a
+program that has reserved more than the machine has can start no other (`fork` copies what is
+counted). Python's mmap learned the flag for that in 3.13 only.
 
 A page is made when it is first touched. That takes about a microsecond for a small one that the
 machine has at hand, and milliseconds for a large one that a virtual machine has to get from its
@@ -13,15 +17,18 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import mmap
+import platform
 import sys
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["PRIVATE", "ask_for_huge_pages", "fetch", "zeros"]
+__all__ = ["ask_for_huge_pages", "fetch", "reserve", "zeros"]
 
-PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+# 0x4000 on these machines; others number it otherwise, and are counted.
+_COMMON = sys.platform == "linux" and platform.machine() in ("x86_64", "aarch64")
+_UNCOUNTED = getattr(mmap, "MAP_NORESERVE", 0x4000 if _COMMON else 0)
 _HUGE = 2 << 20  # bytes of a huge page
 _POPULATE_WRITE = 23  # MADV_POPULATE_WRITE, Linux 5.14; older ones refuse it, and nothing is lost
 
@@ -35,6 +42,16 @@ def _system() -> Any:
 
 
 _libc = _system()
+
+
+def reserve(size: int) -> mmap.mmap:
+    """A range of zeroed bytes that takes memory only where it is touched, and never moves.
+
+    >>> pages = reserve(1 << 40)
+    >>> pages[1 << 39], len(pages) == 1 << 40
+    (0, True)
+    """
+    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _UNCOUNTED)
 
 
 def fetch(address: int, size: int) -> None:
@@ -54,7 +71,7 @@ def zeros(count: int) -> NDArray[np.int64]:
     """Words that are 0, on huge pages if there are enough of them to fill one."""
     if count * 8 < _HUGE:
         return np.zeros(count, np.int64)
-    pages = mmap.mmap(-1, -(-count * 8 // _HUGE) * _HUGE, flags=PRIVATE)
+    pages = reserve(-(-count * 8 // _HUGE) * _HUGE)
     ask_for_huge_pages(pages)
     return np.frombuffer(pages, np.int64, count)
 
