@@ -108,7 +108,9 @@ class RemoteChannel:
             fields["until"] = time_text(until, "until")
         if check_flag(related, "related"):
             fields["related"] = True
-        answer = self._http.json("POST", *self._path, "events", body=fields, type=Answer)
+        answer = self._live.publish(self.name, fields) or self._http.json(
+            "POST", *self._path, "events", body=fields, type=Answer
+        )
         told = answer.subscriptions
         return Told(
             event_of(answer.event),

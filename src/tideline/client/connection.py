@@ -142,12 +142,12 @@ class Pool:
 
     def _connect(self, limit: float) -> _Connection:
         try:
-            return _Connection(self._reach(limit))
+            return _Connection(self.connect(limit))
         except OSError as error:
             raise _failure(NoConnection, error) from None
 
-    def _reach(self, limit: float) -> socket.socket:
-        """A connected socket: the first of the host's addresses that takes one."""
+    def connect(self, limit: float) -> socket.socket:
+        """A connected socket for anything: the first of the host's addresses that takes one."""
         found = socket.getaddrinfo(*self._address, type=socket.SOCK_STREAM)
         failed: OSError = OSError("the name has no address")
         for n, (family, kind, protocol, _, address) in enumerate(found):

@@ -17,6 +17,7 @@ Safe from any thread: each call takes a connection of the pool for itself.
 from __future__ import annotations
 
 import random
+import socket
 import ssl
 import time
 from collections.abc import Iterator, Mapping
@@ -137,6 +138,10 @@ class Http:
                 ) from None
             time.sleep(wait_s)
         raise AssertionError("waits() never ends")
+
+    def connect(self, limit: float) -> socket.socket:
+        """A connected socket of one's own; `OSError` when there is none before `limit`."""
+        return self._pool.connect(limit)
 
     def check_open(self) -> None:
         """Refuse to go on after `close`."""

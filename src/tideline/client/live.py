@@ -1,7 +1,11 @@
 """The live connection: one WebSocket that carries every subscription of a client.
 
-    caller --call--> socket ----------------> server
-    handle <--deliver-- reader (a thread) <-- server
+    caller --call--> socket --------> server
+    handle <--deliver-- reader <----- server
+
+The reader is a thread of its own, and a caller in its place while that one waits for its reply
+(websocket.py). Where a function follows a subscription it is always the thread: what a user's
+function does must not happen inside another call.
 
 Each subscription on it is a `Feed` with a number, its tag; the server puts the tag on all it
 says about the subscription, in order: subscribed, past events, past_done, live events, ended.
@@ -31,17 +35,18 @@ import threading
 import time
 import weakref
 from collections import deque
+from functools import partial
 from typing import Any
 
 import msgspec
-from websockets.exceptions import ConnectionClosed, WebSocketException
-from websockets.sync.client import ClientConnection
-from websockets.sync.client import connect as open_socket
+from websockets.exceptions import WebSocketException
 
 from tideline.client.feeds import Again, Call, Feed, Lost, Make, refusal
 from tideline.client.http import Http, waits
 from tideline.client.subscription import RemoteSubscription
+from tideline.client.websocket import WebSocket
 from tideline.client.wire import (
+    Answer,
     Message,
     encode,
     error_of,
@@ -52,11 +57,9 @@ from tideline.errors import Closed, NotFound, TidelineError, Unavailable
 
 __all__ = ["Live"]
 
-_BEAT_S = 10.0  # a silent server is asked for a sign of life this often
+_OPEN_S = 10.0  # a connection must be there within so long
+_QUICK_BYTES = 16 << 10  # a longer event is not worth a place among others
 _log = logging.getLogger("tideline.client")
-# It calls some broken connections its own errors; all of them are lost connections here.
-_quiet = logging.getLogger("tideline.client.websocket")
-_quiet.setLevel(logging.CRITICAL + 1)
 _decode = msgspec.json.Decoder(Message).decode
 
 
@@ -74,11 +77,14 @@ class Live:
         self._named: dict[tuple[str, str], Feed] = {}
         self._calls: dict[int, Call] = {}
         self._gone: deque[Feed] = deque()  # their handles were let go
-        self._socket: ClientConnection | None = None
+        self._socket: WebSocket | None = None
         self._thread: threading.Thread | None = None
         self._error: Exception | None = None  # why there is no connection
         self._closed = False
         self._stop = threading.Event()
+        self._heard = False  # something came on the last connection
+        self.followed = False
+        """Whether functions are called with what arrives: `Subscription.follow`."""
 
     # ---- calls ------------------------------------------------------------------------------
 
@@ -134,6 +140,29 @@ class Live:
                 with self._lock:
                     self._calls.pop(tag, None)
 
+    def publish(self, channel: str, fields: dict[str, Any]) -> Answer | None:
+        """Publish an event that has an id, if it can be done at once; None when it cannot.
+
+        It cannot when there is no connection yet, when another thread reads it, and when the
+        server has no time: then a request of its own does it, with patience.
+        """
+        socket = self._socket
+        if socket is None or len(fields["body"]) > _QUICK_BYTES:
+            return None
+        tag, call = next(self._tags), Call()
+        message = {"do": "publish", "tag": tag, "channel": channel, **fields}
+        text = encode(message)
+        if self.followed or not socket.take():
+            return None
+        self._calls[tag] = call
+        try:
+            answer: Answer = self._answered(socket, call, text, self._limit(), reads=True)
+        except (Lost, Unavailable):
+            return None
+        finally:
+            self._calls.pop(tag, None)
+        return answer
+
     def handle(self, channel: str, id: str) -> RemoteSubscription | None:
         """The handle of a subscription, if somebody here holds it."""
         with self._lock:
@@ -148,7 +177,7 @@ class Live:
             socket, thread = self._socket, self._thread
             self._changed.notify_all()
         if socket is not None:
-            socket.close()
+            socket.end(Again("closed"), goodbye=True)
         if thread is not None and thread is not threading.current_thread():
             thread.join()
 
@@ -172,24 +201,52 @@ class Live:
         return handle
 
     def _exchange(
-        self, socket: ClientConnection, call: Call, message: dict[str, Any], limit: float
+        self, socket: WebSocket, call: Call, message: dict[str, Any], limit: float
     ) -> Any:
         """Send a message and wait for what it is replied with."""
         text = encode(message)
+        reads = not self.followed and socket.take()
+        return self._answered(socket, call, text, limit, reads)
+
+    def _answered(
+        self, socket: WebSocket, call: Call, text: bytes, limit: float, reads: bool
+    ) -> Any:
+        """Send a request and wait for its reply; whoever `reads` has taken the socket."""
         try:
-            socket.send(text, text=True)
-        except (ConnectionClosed, OSError):
-            raise Lost from None
+            try:
+                socket.send(*self._releases(), text)
+            except OSError:
+                raise Lost from None
+            if reads:
+                self._read_until(socket, call, limit)
+        finally:
+            if reads:
+                socket.give_back()
         if not call.done.wait(max(limit - time.monotonic(), 0.001)):
             raise Unavailable("the server does not answer", url=self._http.url)
         if call.error is not None:
             raise call.error
         return call.result
 
+    def _read_until(self, socket: WebSocket, call: Call, limit: float) -> None:
+        """Hand out what arrives, until the reply of a call was among it."""
+        try:
+            while not call.done.is_set():
+                left_s = limit - time.monotonic()
+                if left_s <= 0:
+                    return
+                for data in socket.read(left_s):
+                    self._receive(data)
+        except Exception as error:
+            socket.end(error)  # the thread says what that means
+        except BaseException:  # whoever was interrupted may have read what it did not hand out
+            socket.end(Again("interrupted"))
+            raise
+
     def _limit(self) -> float:
         return time.monotonic() + self._http.timeout_s
 
-    def _connected(self, limit: float) -> ClientConnection:
+    def _connected(self, limit: float) -> WebSocket:
         """The connection, once there is one."""
         with self._lock:
             if self._thread is None and not self._closed:
@@ -217,22 +274,20 @@ class Live:
         while not self._stop.is_set():
             error: Exception
             try:
-                with open_socket(
-                    self._uri, additional_headers=self._http.headers, ssl=self._http.tls,
-                    compression=None, open_timeout=10, close_timeout=1, max_size=None,
-                    max_queue=None, ping_interval=_BEAT_S, ping_timeout=_BEAT_S, proxy=None,
-                    logger=_quiet,
-                ) as socket:  # fmt: skip
+                self._heard = False
+                socket = self._open_socket()
+                try:
                     self._begin(socket)
-                    for frame in socket:
-                        self._receive(socket, frame)
-                        spans = waits()
-                raise socket.protocol.close_exc
+                    socket.run(partial(self._hear, socket))
+                finally:
+                    socket.close()
             except (WebSocketException, OSError, Again) as found:
                 error = found
             except Exception as found:  # a mistake in here must not leave anybody waiting
                 _log.exception("the live connection failed: %s", self._http.url)
                 error = found
+            if self._heard:  # it worked for a time
+                spans = waits()
             refused = refusal(error)
             self._lost(refused or error)
             if refused is not None:
@@ -243,7 +298,16 @@ class Live:
                 self._stop.wait(next(spans))
         self._end_all("closed", None)
 
-    def _begin(self, socket: ClientConnection) -> None:
+    def _open_socket(self) -> WebSocket:
+        limit = time.monotonic() + _OPEN_S
+        connected = self._http.connect(limit)
+        try:
+            return WebSocket(connected, self._uri, self._http.headers, limit)
+        except BaseException:
+            connected.close()
+            raise
+
+    def _begin(self, socket: WebSocket) -> None:
         """A new connection: resume every feed that somebody holds, then let callers in."""
         with self._lock:
             held = [feed for feed in self._feeds.values() if feed.handle() is not None]
@@ -256,7 +320,7 @@ class Live:
             message = {"do": "resume", "tag": feed.tag, "channel": feed.channel, "id": feed.id}
             if feed.after is not None:
                 message["after"] = feed.after
-            socket.send(encode(message), text=True)
+            socket.send(encode(message))
         with self._lock:
             if self._closed:
                 raise Again
@@ -291,9 +355,25 @@ class Live:
             if handle is not None:
                 handle._fail(reason, error)
 
-    def _receive(self, socket: ClientConnection, frame: str | bytes) -> None:
+    def _hear(self, socket: WebSocket, data: bytes) -> None:
+        """What the thread does with a frame."""
+        self._receive(data)
+        if self._gone:
+            socket.send(*self._releases())
+
+    def _releases(self) -> list[bytes]:
+        """Requests to hear no more of subscriptions whose handles were let go."""
+        texts: list[bytes] = []
+        while self._gone:
+            with contextlib.suppress(IndexError):  # another thread has taken it
+                feed = self._gone.popleft()
+                if self._forget(feed):
+                    texts.append(encode({"do": "release", "tag": feed.tag}))
+        return texts
+
+    def _receive(self, data: bytes) -> None:
         """A frame: messages, one a line."""
-        data = frame.encode() if isinstance(frame, str) else frame
+        self._heard = True
         with self.feeding:
             for line in data.split(b"\n"):
                 if line:
@@ -303,10 +383,6 @@ class Live:
                         raise Again(f"not a message of a Tideline server: {error}") from None
                     if message.tag is not None:
                         self._handle(message, message.tag)
-        while self._gone:
-            feed = self._gone.popleft()
-            if self._forget(feed):
-                socket.send(encode({"do": "release", "tag": feed.tag}), text=True)
 
     def _handle(self, message: Message, tag: int) -> None:
         feed = self._feeds.get(tag)
@@ -315,7 +391,7 @@ class Live:
             if call is not None and message.error is not None:
                 call.finish(error=error_of(message.error.kind, message.error.message))
             elif call is not None:
-                call.finish(time_us(message.synced))
+                call.finish(message.told or time_us(message.synced))
         elif message.event is not None:
             event = event_of(message.event)
             if feed.call is not None and feed.call.make is not None:

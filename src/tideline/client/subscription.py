@@ -77,6 +77,7 @@ class RemoteSubscription(Subscription):
         As in a database; here it is called by the thread that reads the live connection, so
         it must not call the client, and all subscriptions wait while it runs.
         """
+        self._live.followed = True
         if self.past:
             deliver(self.past, "past")
         with self._live.feeding:

@@ -95,6 +95,7 @@ class Message(msgspec.Struct):
     token: str | None = None
     subscribed: WireSubscription | None = None
     past_done: bool = False
+    told: Answer | None = None
     ended: str | None = None
     synced: datetime | None = None
     error: WireError | None = None

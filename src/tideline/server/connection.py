@@ -140,8 +140,13 @@ class Socket:
         items = self._outbox.take_now(_FRAME_BYTES)
         if items is None:
             return False
-        parts = [wire.data if stream is None else stream.prefix + wire.data
-                 for stream, wire, _ in items]  # fmt: skip
+        parts: list[bytes] = []
+        for stream, wire, _ in items:
+            if type(wire) is not Wire:
+                parts += _past_texts(stream, list(iter(wire)))
+                parts.append(_past_done(stream))
+            else:
+                parts.append(wire.data if stream is None else stream.prefix + wire.data)
         for text in [self._join.join(parts)] if self._join and parts else parts:
             socket.write_text(text)
         self._note(items, sum(size for _, _, size in items))
@@ -188,7 +193,9 @@ class Socket:
         now = time.perf_counter()
         metrics = self._hub.metrics
         for stream, wire, _ in sent:
-            if stream is not None:
+            if type(wire) is not Wire:
+                stream.sent(wire[-1].token if wire else None)
+            elif stream is not None:
                 stream.sent(wire.token)
                 metrics.sent(now - wire.made)
         self._outbox.sent(size)
@@ -196,10 +203,7 @@ class Socket:
     async def _send_past(self, stream: Any, events: Sequence[Event]) -> None:
         for first in range(0, len(events), _PIECE):
             piece = events[first : first + _PIECE]
-            texts = [
-                stream.prefix + live_message(event_json(event), b"past", event.token.encode())
-                for event in piece
-            ]
+            texts = _past_texts(stream, piece)
             if self._join:
                 await self._send_text(self._join.join(texts))
                 stream.sent(piece[-1].token)
@@ -209,11 +213,22 @@ class Socket:
                     stream.sent(event.token)
             if self._outbox.overflowed:
                 return
-        done = stream.prefix.partition(b',"event":')[0] + b',"past_done":true}'
-        await self._send_text(done)
+        await self._send_text(_past_done(stream))
 
     async def _send_text(self, text: bytes) -> None:
         if self._socket is not None:
             await self._socket.send_text(text)
         else:
             await self._send({"type": "websocket.send", "text": text.decode()})
+
+
+def _past_texts(stream: Any, events: Sequence[Event]) -> list[bytes]:
+    prefix = stream.prefix
+    return [
+        prefix + live_message(event_json(event), b"past", event.token.encode()) for event in events
+    ]
+
+
+def _past_done(stream: Any) -> bytes:
+    tag: bytes = stream.prefix.partition(b',"event":')[0]
+    return tag + b',"past_done":true}'

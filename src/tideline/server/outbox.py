@@ -30,6 +30,7 @@ from tideline.server.shapes import event_json
 __all__ = ["Outbox", "Turn", "Wire", "Wires"]
 
 _MOST_PASTS = 8
+_FEW = 32  # events of a past that is sent at once, as messages are
 
 
 class Wire:
@@ -120,6 +121,7 @@ class Outbox:
         self._thread = threading.get_ident()
         self._items: deque[tuple[Any, Any, int]] = deque()
         self._pasts = 0
+        self._long_pasts = 0  # of those
         self._lock = threading.Lock()
         self._awake = asyncio.Event()
         self._spilled = asyncio.Event()
@@ -158,11 +160,13 @@ class Outbox:
 
     def add_past(self, stream: Any, events: Sequence[Event]) -> None:
         """Have the past of a subscription sent, piece by piece."""
+        many = len(events) > _FEW
         with self._lock:
             if self.overflowed or self.closed:
                 return
             self._items.append((stream, events, 0))
             self._pasts += 1
+            self._long_pasts += many
         self._wake()
 
     def _wake(self) -> None:
@@ -211,7 +215,7 @@ class Outbox:
             with self._lock:
                 items = list(self._items)
                 self._items.clear()
-                self._pasts = 0
+                self._pasts = self._long_pasts = 0
             if items or self.overflowed or self.closed:
                 return items
             self._awake.clear()
@@ -223,13 +227,14 @@ class Outbox:
                     self._resting = False
 
     def take_now(self, most_bytes: int) -> list[tuple[Any, Any, int]] | None:
-        """What waits, if it is little and messages only."""
+        """What waits, if it is little."""
         self._woken = False
         with self._lock:
-            if self._pasts or self.size_bytes > most_bytes:
+            if self._long_pasts or self.size_bytes > most_bytes:
                 return None
             items = list(self._items)
             self._items.clear()
+            self._pasts = 0
         return items
 
     def sent(self, size_bytes: int) -> None:
