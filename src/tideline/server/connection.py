@@ -141,10 +141,12 @@ class Socket:
         if items is None:
             return False
         parts: list[bytes] = []
-        for stream, wire, _ in items:
+        for n, (stream, wire, size) in enumerate(items):
             if type(wire) is not Wire:
-                parts += _past_texts(stream, list(iter(wire)))
+                past = list(iter(wire))  # decoded in one go
+                parts += _past_texts(stream, past)
                 parts.append(_past_done(stream))
+                items[n] = stream, past, size
             else:
                 parts.append(wire.data if stream is None else stream.prefix + wire.data)
         for text in [self._join.join(parts)] if self._join and parts else parts:
