@@ -249,3 +249,27 @@ def test_expired_subscriptions_linger_for_unseen_and_then_go(tmp_path: Path, lay
         stats = channel.stats()
         assert (stats.events, stats.subscriptions) == (2, 0)
         assert stats.windows <= 2
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_memory_full_of_ghosts_is_not_sealed_record_by_record(
+    tmp_path: Path, layout: str
+) -> None:
+    """Ghosts of sealed subscriptions fill a small memory: sealing them frees it, new records not.
+
+    One at a time, so that memory is looked at often: hundreds of components came of it once.
+    """
+    choose = random.Random(7)
+    clock = ManualClock(1_000_000)
+    body = {"text": "x" * 800}
+    with tideline.open(tmp_path, clock=clock, memory_mb=16) as db:
+        channel = db.channel("c", layout=layout)
+        for n in range(60_000):
+            clock.advance(0.000_2)
+            place = f"p{choose.randrange(2_000)}"
+            if n % 4:
+                channel.subscribe(place, user=f"u{n % 500}", since_s=-10, until_s=10)
+            else:
+                channel.publish(place, body, ttl_s=20)
+        numbers = [int(file.stem.removeprefix("c-")) for file in tmp_path.rglob("c-*.arrow")]
+        assert 4 < max(numbers) < 20

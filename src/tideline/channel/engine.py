@@ -54,6 +54,7 @@ _LOGGED = Position(0, 0)  # stands for a position nobody will wait for
 _LINGER = 4  # widths of a window that it may stay after its end, see `_drop_windows`
 _MANY_WORDS = 1 << 15  # of rows that are logged beside the caller's own work
 _CHECK_EVERY = 256  # operations between two looks at memory, log and components
+_WORTH = 8  # what a seal must free: such a part of the memory in use, if any window has it
 
 
 class Side:
@@ -447,7 +448,7 @@ class Engine:
         """Free memory now: the caller cannot go on without."""
         seal = side.seal
         if seal is None:
-            seal = self._begin_seal(side)
+            seal = self._begin_seal(side, stuck=True)
             if seal is None:
                 raise Unavailable("memory_mb is too small: nothing is left to seal")
             seal.write()
@@ -455,19 +456,27 @@ class Engine:
         self._install(seal)
 
     def _begin_seal(
-        self, side: Side, pick: Callable[[WindowFacts], float] | None = None
-    ) -> Seal | None:
+        self, side: Side, pick: Callable[[WindowFacts], float] | None = None, *,
+        stuck: bool = False,
+    ) -> Seal | None:  # fmt: skip
         """Freeze the window whose memory would stay taken for the longest.
 
-        One that holds ghosts alone comes last: they are few, and the row that just left them would
-        leave them again. Whoever begins a seal writes it; everyone else waits for `written`.
+        A window that frees little does not come before one that frees much, or a memory full of
+        ghosts would be sealed record by record. Whoever begins a seal writes it; everyone else
+        waits for `written`. A row that is `stuck` may have left ghosts and would leave them again:
+        then they come last.
         """
         now = self.newest
         windows = [w for w in side.memory.windows() if w.state == at.OPEN and w.limit > now]
         if not windows or side.seal is not None:
             return None
-        weight = pick or (lambda w: w.segments * float(min(w.limit, FOREVER) - now))
-        window = max(windows, key=lambda w: (bool(w.subs or w.events), weight(w)))
+        if pick is None:
+            used = side.memory.segments_used
+            windows = [w for w in windows if w.segments * _WORTH >= used] or windows
+        if stuck:
+            windows = [w for w in windows if w.subs or w.events] or windows
+        taken = pick or (lambda w: w.segments * float(min(w.limit, FOREVER) - now))
+        window = max(windows, key=taken)
         side.memory.freeze(window.number)
         side.seal = Seal(side, window)
         return side.seal
