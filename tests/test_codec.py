@@ -13,34 +13,39 @@ from tideline.channel.codec import read_events, read_rows, read_subscribers, wri
 from tideline.kernels import layout as at
 from tideline.model import Event, Subscriber
 from tideline.space import Flat
-from tideline.space.place import Place
+from tideline.space.place import BOX, CELL, CIRCLE, NONE, POINT, Place
 from tideline.testing import ManualClock
 
 _TEXTS = st.one_of(
     st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12),
     st.sampled_from(["x" * n for n in (31, 32, 255, 256, 1000)] + ["é" * 128, "\0", "日本" * 40]),
 )
+_SHAPES = (CELL, POINT, CIRCLE, BOX)
 _TIMES = st.integers(-(1 << 62), 1 << 62)
 _ROWS = st.lists(
     st.tuples(
         st.integers(0, 1 << 50), _TIMES, _TIMES, _TEXTS, _TEXTS, _TEXTS,
-        st.binary(max_size=300) | st.just(b"y" * 70_000), st.booleans(),
+        st.binary(max_size=300) | st.just(b"y" * 70_000), st.sampled_from([NONE, *_SHAPES]),
     ),
     max_size=60, unique_by=lambda row: row[0],
 )  # fmt: skip
 
 
 class _Decoded(Flat):
-    """A space whose places must be decoded one by one."""
+    """A space whose places must be decoded one by one; a point is its first two numbers in all."""
 
     plain: ClassVar[bool] = False
+
+    def decode(self, key: bytes, kind: int, a: float, b: float, c: float, d: float) -> object:
+        return (a, b) if kind == POINT else (key, kind, a, b, c, d)
 
 
 def _packed(rows: list[Any]) -> np.ndarray[Any, Any]:
     buffer = np.zeros(20_000, np.int64)
     parts = []
-    for seq, first, until, key, ident, user, text, shaped in rows:
-        place = Place(key.encode(), 1, 1.0, 2.0, 3.0, 4.0) if shaped else Place(key.encode())
+    for seq, first, until, key, ident, user, text, kind in rows:
+        numbers = (seq / 3, -1.5, first / 7, float("inf")) if kind else ()
+        place = Place(key.encode(), kind, *numbers)
         size = write_row(
             memoryview(buffer).cast("B"), at.PUBLISH, 0, seq, 7, first, until, place,
             ident.encode(), user.encode(), text,
@@ -63,20 +68,24 @@ def test_subscribers_are_those_of_the_rows_in_order(rows: list[Any]) -> None:
 @given(_ROWS)
 def test_events_are_those_of_the_rows_in_order(rows: list[Any]) -> None:
     packed = _packed(rows)
-    slowly = [
-        (row.id, row.place.key.decode(), row.first, row.until, row.seq, row.text)
-        for row in sorted(read_rows(packed), key=_seq)
-    ]
-    for space in (Flat(), _Decoded()):
+    sorted_rows = sorted(read_rows(packed), key=_seq)
+    for space in (_Decoded(), Flat()):
         events = read_events(packed, space)
         assert all(type(event) is Event for event in events)
-        assert [_facts(event) for event in events] == slowly
+        places = [
+            row.place.key.decode() if space.plain else space.decode(*row.place)
+            for row in sorted_rows
+        ]
+        assert [_facts(event) for event in events] == [
+            (row.id, place, row.first, row.until, row.seq, row.text)
+            for row, place in zip(sorted_rows, places, strict=True)
+        ]
 
 
 @given(st.integers(1, 3000))
 def test_many_rows_are_sorted_too(count: int) -> None:
     """More than are sorted by insertion; in falling order, which is the worst."""
-    rows = [(count - n, 0, 1, "p", f"s{count - n}", "u", b"", False) for n in range(count)]
+    rows = [(count - n, 0, 1, "p", f"s{count - n}", "u", b"", NONE) for n in range(count)]
     assert [each.id for each in read_subscribers(_packed(rows))] == [
         f"s{n}" for n in range(1, count + 1)
     ]

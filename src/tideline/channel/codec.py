@@ -8,7 +8,6 @@ end to end.
 from __future__ import annotations
 
 import struct
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 import msgspec
@@ -26,7 +25,6 @@ Words = NDArray[np.int64]
 _HEAD = struct.Struct("<7q")
 _SHAPE = struct.Struct("<4d")
 _NO_SHAPE = (0.0, 0.0, 0.0, 0.0)
-_BY_SEQ = attrgetter("seq")
 _LOW16 = 0xFFFF
 _PADS = [b"\0" * (-n & 7) for n in range(8)]
 _LOW32 = 0xFFFFFFFF
@@ -119,21 +117,29 @@ def read_subscribers(packed: Words) -> list[Subscriber]:
 
 def read_events(packed: Words, space: Space) -> list[Event]:
     """The events in packed rows, in order of arrival."""
-    if space.plain:
-        return _events(_listed(packed, listing.list_events))
-    events = []
-    for row in read_rows(packed):
-        place = space.decode(*row.place)
-        events.append(Event(row.id, place, row.first, row.until, row.seq, row.text))
-    events.sort(key=_BY_SEQ)
+    events = _events(_listed(packed, listing.list_events, space.plain))
+    if not space.plain:
+        decode = space.decode
+        names: dict[bytes, Any] = {}
+        for event in events:
+            place = event.place
+            if type(place) is bytes:
+                found = names.get(place)
+                if found is None:
+                    found = names[place] = decode(place, 0, *_NO_SHAPE)
+                event.place = found
+            elif len(place) == 2:
+                event.place = (place[0], place[1])
+            else:
+                event.place = decode(*place)
     return events
 
 
-def _listed(packed: Words, kernel: Any) -> memoryview:
+def _listed(packed: Words, kernel: Any, *options: bool) -> memoryview:
     """Packed rows as MessagePack."""
     words = len(packed)
     room = np.empty(listing.room_words(words), np.int64)
-    size = kernel(packed, room)
+    size = kernel(packed, room, *options)
     start = listing.listed_at(words)
     return memoryview(room).cast("B")[start : start + size]  # type: ignore[arg-type]
 

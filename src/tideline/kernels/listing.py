@@ -1,7 +1,12 @@
 """Packed rows as MessagePack, by seq: what Python makes its objects of, in C and in one go.
 
     subscriptions    [[id, user], ...]
-    events           [[id, place, at, until, seq, body], ...]    the place as text: its key
+    events           [[id, place, at, until, seq, body], ...]
+
+The place of an event:
+
+    named            its key as text
+    otherwise        its key as bytes; [lon, lat] of a point; [key, kind, four numbers] of a shape
 
 A row has a head of 56 bytes and its texts, and what is written of it is never more. So a `room` of
 `room_words` is enough: first where the rows begin, a word each, then from `listed_at` on the list.
@@ -12,6 +17,7 @@ from __future__ import annotations
 import numpy as np
 
 from tideline.kernels import jit
+from tideline.kernels.geo import POINT
 from tideline.kernels.layout import (
     LOW16,
     LOW32,
@@ -29,7 +35,7 @@ __all__ = ["list_events", "list_subscribers", "listed_at", "room_words"]
 
 _ARRAY32, _TWO, _SIX = 0xDD, 0x92, 0x96
 _TEXT, _TEXT8, _TEXT16 = 0xA0, 0xD9, 0xDA
-_BYTES32, _INT64 = 0xC6, 0xD3
+_BYTES16, _BYTES32, _INT64, _FLOAT64 = 0xC5, 0xC6, 0xD3, 0xCB
 _FEW = 24  # so many are sorted by insertion
 
 
@@ -60,8 +66,8 @@ def list_subscribers(rows, room):
 
 
 @jit
-def list_events(rows, room):
-    """Rows of events. Returns the bytes written."""
+def list_events(rows, room, named):
+    """Rows of events, whose keys are their places' names or not. Returns the bytes written."""
     starts, out = parts(rows, room)
     texts = octets(np.int64(rows.ctypes.data), rows.shape[0] * 8)
     p = put_head(out, 0, _ARRAY32, starts.shape[0], 4)
@@ -74,13 +80,39 @@ def list_events(rows, room):
         size = rows[start + R_TEXT] & LOW32
         out[p] = _SIX
         p = put_text(out, p + 1, texts, ident, user)
-        p = put_text(out, p, texts, key, key + (lengths & LOW16))
+        if named:
+            p = put_text(out, p, texts, key, key + (lengths & LOW16))
+        else:
+            p = put_place(out, p, rows, start, texts, key, lengths & LOW16)
         p = put_head(out, p, _INT64, rows[start + R_AT], 8)
         p = put_head(out, p, _INT64, rows[start + R_UNTIL], 8)
         p = put_head(out, p, _INT64, rows[start + R_SEQ], 8)
         p = put_head(out, p, _BYTES32, size, 4)
         copy(out, p, texts, body, size)
         p += size
+    return p
+
+
+@jit
+def put_place(out, p, rows, start, texts, key, size):
+    """The place of a row, for Python to make what the user gave of it."""
+    kind = rows[start + R_TEXT] >> 32
+    numbers = start + R_BODY
+    if kind == POINT:
+        out[p] = _TWO
+        p = put_head(out, p + 1, _FLOAT64, rows[numbers], 8)
+        return put_head(out, p, _FLOAT64, rows[numbers + 1], 8)
+    if kind != 0:
+        out[p] = _SIX
+        p += 1
+    p = put_head(out, p, _BYTES16, size, 2)
+    copy(out, p, texts, key, size)
+    p += size
+    if kind != 0:
+        out[p] = kind  # a number below 128 stands for itself
+        p += 1
+        for i in range(4):
+            p = put_head(out, p, _FLOAT64, rows[numbers + i], 8)
     return p
 
 

@@ -83,7 +83,7 @@ def kernels(group: str | None = None) -> list[tuple[Any, tuple[Any, ...]]]:
         (export.pack_rows, (_I,) * 6),
         (export.pack_answers, (_I, _I)),
         (listing.list_subscribers, (_W, _W)),
-        (listing.list_events, (_W, _W)),
+        (listing.list_events, (_W, _W, _Q)),
         (export.list_records, (_I,) * 7),
         (export.count_live, (_I, _I)),
         (export.list_slots, (_I, _I, _W, _W)),
