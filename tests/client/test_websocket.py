@@ -19,9 +19,11 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
+from certificates import certificate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
@@ -307,12 +309,38 @@ def test_a_silent_server_is_asked_and_then_given_up(monkeypatch: pytest.MonkeyPa
 # ---- with a server ---------------------------------------------------------------------------
 
 
-@pytest.fixture(params=["epoll", "without"])
-def remote(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+@pytest.fixture(params=["epoll", "without", "tls"])
+def remote(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[Any]:
+    options: dict[str, Any] = {}
+    trusted: dict[str, Any] = {}
     if request.param == "without":
         monkeypatch.delattr(select, "epoll")
-    with tideline.open(":memory:") as db, running(db) as url, tideline.connect(url) as found:
+    if request.param == "tls":
+        cert, key = certificate(tmp_path)
+        options, trusted = {"tls_cert": cert, "tls_key": key}, {"ca": str(cert)}
+    with (
+        tideline.open(":memory:") as db,
+        running(db, **options) as url,
+        tideline.connect(url, **trusted) as found,
+    ):
         yield found
+
+
+def test_a_long_past_and_what_comes_meanwhile_arrive_whole(remote: Any) -> None:
+    roads = remote.channel("roads")
+    text = "x" * 3_000
+    for n in range(300):
+        roads.publish("a", {"n": n, "text": text})
+    live = roads.subscribe("b", user="u")
+    past = roads.subscribe("a", user="u", since_s=-600, until_s=60).past
+    assert [event.body["n"] for event in past] == list(range(300))
+    for n in range(300):
+        roads.publish("b", {"n": n, "text": text})
+    got = list(itertools.islice(live, 300))
+    assert [event.body["n"] for event in got] == list(range(300))
+    assert all(event.body["text"] == text for event in got)
 
 
 def test_many_threads_get_each_its_own_reply(remote: Any) -> None:

@@ -152,16 +152,14 @@ class Live:
         tag, call = next(self._tags), Call()
         message = {"do": "publish", "tag": tag, "channel": channel, **fields}
         text = encode(message)
-        if self.followed or not socket.take():
-            return None
         self._calls[tag] = call
         try:
-            answer: Answer = self._answered(socket, call, text, self._limit(), reads=True)
+            found: Answer | None = self._answered(socket, call, text, self._limit(), at_once=True)
+            return found
         except (Lost, Unavailable):
             return None
         finally:
             self._calls.pop(tag, None)
-        return answer
 
     def handle(self, channel: str, id: str) -> RemoteSubscription | None:
         """The handle of a subscription, if somebody here holds it."""
@@ -205,14 +203,17 @@ class Live:
     ) -> Any:
         """Send a message and wait for what it is replied with."""
         text = encode(message)
-        reads = not self.followed and socket.take()
-        return self._answered(socket, call, text, limit, reads)
+        return self._answered(socket, call, text, limit)
 
     def _answered(
-        self, socket: WebSocket, call: Call, text: bytes, limit: float, reads: bool
+        self, socket: WebSocket, call: Call, text: bytes, limit: float, *, at_once: bool = False
     ) -> Any:
-        """Send a request and wait for its reply; whoever `reads` has taken the socket."""
+        """Send a request and wait for its reply; `at_once`: only if nobody else reads (or None)."""
+        reads = False
         try:
+            reads = not self.followed and socket.take()
+            if at_once and not reads:
+                return None
             try:
                 socket.send(*self._releases(), text)
             except OSError:

@@ -134,30 +134,30 @@ class WebSocket:
                     mask = os.urandom(4)
                     self._socket.send(_CLOSE + mask + apply_mask(b"\x03\xe8", mask))
             with contextlib.suppress(OSError):
-                self._socket.shutdown(socket.SHUT_RDWR)  # wakes whoever waits for it
+                # Wakes whoever waits for it. Not TLS's own, which would go on in plain text.
+                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
     # ---- the background thread ---------------------------------------------------------------
 
     def run(self, receive: Callable[[bytes], None]) -> NoReturn:
         """Hand out what arrives while no caller reads; raises why it ended."""
         try:
-            for message in self._messages(b""):  # what came with the handshake
-                receive(message)
             while True:
-                self._listen()
                 with self._lock:
                     if self._error is not None:
                         raise self._error
                     if self._unsent:
                         self._flush()
-                    if self._taken:
-                        continue
+                    mine = not self._taken
                     self._taken = True
-                try:
-                    for message in self.read(0.0):
-                        receive(message)
-                finally:
-                    self._taken = False
+                if mine:
+                    try:
+                        # The first time it may have come with the handshake.
+                        for message in self._messages(b"") or self.read(0.0):
+                            receive(message)
+                    finally:
+                        self._taken = False
+                self._listen()
         except Exception as error:
             self.end(error)
             raise
