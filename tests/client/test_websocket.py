@@ -31,6 +31,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketExce
 import tideline
 from tideline.client import websocket
 from tideline.client.websocket import WebSocket
+from tideline.errors import Unavailable
 from tideline.server import running
 
 GUARD_S = 30.0
@@ -412,6 +413,22 @@ def test_a_publish_takes_the_open_connection_and_a_long_one_does_not() -> None:
         roads.publish("a", {"text": "x" * 50_000})
         assert posts() == 1
         assert [list(event.body) for event in sub.take()] == [["n"], ["text"]]
+
+
+def test_a_publish_that_nobody_answers_is_not_made_twice() -> None:
+    with (
+        tideline.open(":memory:") as db,
+        running(db) as url,
+        tideline.connect(url, timeout_s=0.5) as remote,
+    ):
+        stored, roads = db.channel("roads"), remote.channel("roads")
+        roads.subscribe("a", user="u")
+        while remote._live._socket._taken:  # the thread may be just looking itself
+            time.sleep(0.001)
+        with stored._engine.lock, pytest.raises(Unavailable, match="does not answer"):
+            roads.publish("a", {})
+        metrics = urllib.request.urlopen(f"{url}/metrics").read().decode()
+        assert not [line for line in metrics.splitlines() if "POST" in line and "/events" in line]
 
 
 def test_an_interrupted_call_loses_nothing() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import socket
@@ -13,6 +14,9 @@ import pytest
 from talk import Api, Talk, eventually
 from test_protocol import HANDSHAKE, frame
 from test_protocol import TEXT as TEXT_FRAME
+
+import tideline
+from tideline.server.outbox import Outbox, Turn
 
 TEXT = "x" * 8_000
 MOST = 200_000
@@ -141,3 +145,30 @@ def test_a_reader_that_never_reads_holds_up_nobody(serve: Callable[..., Any]) ->
         assert fast.sync() == []
     for sock in stuck:
         sock.close()
+
+
+@pytest.mark.parametrize("listed", [False, True])
+@pytest.mark.parametrize(
+    ("count", "size", "waits"), [(0, 0, False), (32, 10, False), (33, 10, True), (3, 50_000, True)]
+)
+def test_a_past_that_is_long_or_large_waits_for_the_socket(
+    count: int, size: int, waits: bool, listed: bool
+) -> None:
+    with tideline.open(":memory:") as db:
+        channel = db.channel("c")
+        for _ in range(count):
+            channel.publish("a", "x" * size)
+        handle = channel.subscribe("a", user="u", since_s=-60, until_s=60)
+        found = handle._load() if handle._load is not None else []
+        events = list(found) if listed else found
+
+        async def sent_at_once() -> bool:
+            loop = asyncio.get_running_loop()
+            outbox = Outbox(loop, 1 << 20, Turn(loop))
+            outbox.add_past(None, events)
+            items = outbox.take_now(1 << 16)
+            rest = [] if items else await outbox.take()
+            assert [list(item[1]) for item in items or rest] == [list(events)]
+            return items is not None
+
+        assert asyncio.run(sent_at_once()) is not waits

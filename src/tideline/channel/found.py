@@ -34,6 +34,11 @@ class Found(Sequence[Event]):
     def _rows(self) -> list[tuple[int, int, int]]:
         return _places(memoryview(self._packed), -1, self._before)  # type: ignore[arg-type]
 
+    @property
+    def size_bytes(self) -> int:
+        """What it takes, packed."""
+        return int(self._packed.nbytes)
+
     def __len__(self) -> int:
         return len(self._rows)
 

@@ -156,7 +156,11 @@ class Live:
         try:
             found: Answer | None = self._answered(socket, call, text, self._limit(), at_once=True)
             return found
-        except (Lost, Unavailable):
+        except Lost:
+            return None
+        except Unavailable:
+            if call.error is None:
+                raise  # nothing was said in the time there was: asking again would take it twice
             return None
         finally:
             self._calls.pop(tag, None)

@@ -24,13 +24,23 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tideline.channel.found import Found
 from tideline.model import Event
 from tideline.server.shapes import event_json
 
 __all__ = ["Outbox", "Turn", "Wire", "Wires"]
 
 _MOST_PASTS = 8
-_FEW = 32  # events of a past that is sent at once, as messages are
+_FEW, _LITTLE_BYTES = 32, 64 << 10  # of a past that is sent at once, as messages are
+
+
+def _is_long(events: Sequence[Event]) -> bool:
+    """Whether a past has to wait until the socket takes it."""
+    if len(events) > _FEW:
+        return True
+    if isinstance(events, Found):
+        return events.size_bytes > _LITTLE_BYTES
+    return sum(len(event.raw) for event in events) > _LITTLE_BYTES
 
 
 class Wire:
@@ -160,7 +170,7 @@ class Outbox:
 
     def add_past(self, stream: Any, events: Sequence[Event]) -> None:
         """Have the past of a subscription sent, piece by piece."""
-        many = len(events) > _FEW
+        many = _is_long(events)
         with self._lock:
             if self.overflowed or self.closed:
                 return
