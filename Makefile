@@ -6,8 +6,8 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help install java mingo chromium kafka peers demo test test-bounds test-long check bench bench-full \
-	clean
+.PHONY: help install java mingo chromium kafka peers demo test test-bounds test-long check wheels bench \
+	bench-full clean
 
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -72,9 +72,13 @@ check: $(STAMP)  ## lint, format, types, layers, docs
 	$(BIN)/mypy --strict src
 	$(BIN)/python -m pytest -q tests/test_imports.py tests/test_docs.py
 
+wheels: $(STAMP)  ## the wheel of the sources and one with compiled kernels for this platform, in dist/
+	$(BIN)/python scripts/wheels.py
+
 bench: $(STAMP) peers  ## measure in small; writes benchmarks/results/
 	$(BIN)/python benchmarks/channel.py
 	$(BIN)/python benchmarks/conditions.py
+	$(BIN)/python benchmarks/unseen.py
 	$(BIN)/python benchmarks/secondary.py
 	$(BIN)/python benchmarks/experiments.py
 	$(BIN)/python benchmarks/side_by_side.py
@@ -85,6 +89,7 @@ bench: $(STAMP) peers  ## measure in small; writes benchmarks/results/
 bench-full: $(STAMP) peers  ## measure in full, to 10 million subscriptions; takes hours
 	$(BIN)/python benchmarks/channel.py --full
 	$(BIN)/python benchmarks/conditions.py
+	$(BIN)/python benchmarks/unseen.py
 	$(BIN)/python benchmarks/secondary.py --size full
 	$(BIN)/python benchmarks/experiments.py --size full
 	$(BIN)/python benchmarks/side_by_side.py --size full

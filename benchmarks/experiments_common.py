@@ -22,6 +22,7 @@ from __future__ import annotations
 import gc
 import heapq
 import json
+import math
 import statistics
 import time
 from collections.abc import Iterator, Sequence
@@ -190,7 +191,9 @@ class Store:
         self.clock = ManualClock(start_us / 1e6)
         options = {} if memory_mb is None else {"memory_mb": memory_mb}
         self.database = tideline.open(folder, clock=self.clock, **options)
-        self.channel: Any = self.database.channel("run", space=space, layout=layout)
+        self.channel: Any = self.database.channel(
+            "run", space=space, layout=layout, max_ahead_s=math.inf
+        )
         self._due: list[tuple[int, int, Any]] = []  # of `poll`
         self._seal_every = seal_every  # operations, of single calls
         self._seal_at = seal_every or 0

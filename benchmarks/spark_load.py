@@ -15,6 +15,7 @@ number of answers is compared with what numpy counts.
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from pathlib import Path
@@ -133,7 +134,7 @@ def one_session(files: str, warm: str, rounds: int) -> dict[str, list[dict[str, 
                 out = folder / f"{who}-{number}"
                 clock = ManualClock(limitfile.START_US / 1e6)
                 with tideline.open(out / "db", clock=clock) as db:
-                    channel = db.channel("load")
+                    channel = db.channel("load", max_ahead_s=math.inf)
                     chosen = Path(warm if number < 0 else files)
                     line = _RUNS[who](spark, chosen, channel, db, out)
                 if number >= 0:

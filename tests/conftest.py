@@ -90,12 +90,17 @@ def open_channel(open_database: Callable[..., Any]) -> Callable[..., Any]:
         *,
         name: str = "roads",
         poll_s: float = 1.0,
+        max_ahead_s: float | None = None,
         **options: Any,
     ) -> Any:
         database = open_database(over=layout, **options)
         layout = "dual" if layout == "http" else layout
         return database.channel(
-            name, space=tideline.Flat() if space is None else space, layout=layout, poll_s=poll_s
+            name,
+            space=tideline.Flat() if space is None else space,
+            layout=layout,
+            poll_s=poll_s,
+            max_ahead_s=max_ahead_s,
         )
 
     return factory

@@ -6,7 +6,7 @@ follow everything. Whenever the second user reads, they must have got exactly wh
 the same order, but for what stopped being valid while they were away. `Reader` is how they read: a
 handle, a WebSocket, an event stream.
 
-Some stories seal after every write: then records, their ghosts and their ends lie in components,
+Some stories seal after every write: then records, their marks and their ends lie in components,
 each in another one, and nothing can be marked any more.
 """
 
@@ -24,7 +24,7 @@ from tideline.clock import from_us
 from tideline.errors import NotFound
 from tideline.testing import ManualClock
 
-__all__ = ["HandleReader", "Reader", "World", "ghost_stories", "steps"]
+__all__ = ["HandleReader", "Reader", "World", "sealed_stories", "steps"]
 
 Step = tuple[Any, ...]
 _MOST_SUBSCRIPTIONS = 6
@@ -80,7 +80,7 @@ def steps(*, reopens: bool) -> st.SearchStrategy[list[Step]]:
     )
 
 
-def ghost_stories() -> st.SearchStrategy[list[Step]]:
+def sealed_stories() -> st.SearchStrategy[list[Step]]:
     """Stories of one that was answered with an event, ends, and is outlived by the event.
 
     What is kept of it says that its user had that event, and nothing about what came after its

@@ -302,6 +302,29 @@ def test_open_refuses(
     assert not folder.exists()
 
 
+@pytest.mark.parametrize(
+    "address",
+    ["http://localhost:8080", "https://db.example/x", "ws://h", "HTTP://h", "http:", "sqlite:a.db",
+     "sqlite:///a.db", Path("http://localhost:8080")],
+)  # fmt: skip
+def test_open_makes_no_folder_of_an_address(
+    address: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    refused("tideline.connect", lambda: tideline.open(address))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_with_a_colon_in_its_name_can_be_opened(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    tideline.open("./run:7", clock=clock).close()
+    tideline.open("run:7", clock=clock).close()  # it is there
+    tideline.open(tmp_path / "x:y", clock=clock).close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run:7", "x:y"]
+
+
 def test_open_refuses_a_file_and_leaves_it_as_it_is(tmp_path: Path, clock: ManualClock) -> None:
     path = tmp_path / "letter.txt"
     path.write_text("dear tide")

@@ -181,7 +181,9 @@ def test_subscriptions_resume_cancel(roads: Run) -> None:
 def test_channels_stats_check_drop(roads: Run) -> None:
     roads("channel", "create", "data", "news", "--space", "topics", "--layout", "two")
     rows = {row["name"]: row for row in roads("channels", "data").lines}
-    assert rows["news"] == {"name": "news", "space": "topics", "layout": "two"}
+    assert rows["news"] == {
+        "name": "news", "space": "topics", "layout": "two", "max_ahead_s": 60.0, "newest": None,
+    }  # fmt: skip
     assert (rows["roads"]["space"], rows["roads"]["depth"]) == ("quadtree", 9)
     roads("publish", "data", "news", "a/b", "1")
     stats = {row["channel"]: row for row in roads("stats", "data").lines}
@@ -191,6 +193,23 @@ def test_channels_stats_check_drop(roads: Run) -> None:
     assert roads("check", "data").code == 0
     assert roads("drop", "data", "news").lines == [{"dropped": "news"}]
     assert [row["name"] for row in roads("channels", "data").lines] == ["roads"]
+
+
+def test_the_limit_of_a_channel_is_set_and_rows_beyond_it_are_reported(
+    run: Run, tmp_path: Path
+) -> None:
+    [made] = run("channel", "create", "data", "news", "--max-ahead-s", "5").lines
+    assert made["max_ahead_s"] == 5.0
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"op":"publish","place":"a","at":"9000-01-01T00:00:00Z","body":1}\n')
+    refused = run("apply", "data", "news", "rows.jsonl")
+    assert refused.code == 2
+    assert "row 0: at is more than 5 s ahead of the clock" in refused.error
+    [made] = run("channel", "create", "data", "news", "--max-ahead-s", "inf").lines
+    assert made["max_ahead_s"] is None
+    assert run("apply", "data", "news", "rows.jsonl").code == 0
+    [shown] = run("channels", "data").lines
+    assert shown["newest"] == "9000-01-01T00:00:00.000000Z"
 
 
 def test_a_key_with_a_comma_is_a_key_in_a_flat_channel(run: Run) -> None:
@@ -445,6 +464,9 @@ WRONG: list[tuple[list[str], int, str]] = [
     (["--durability", "tape", "stats", "data"], 2, "InvalidRequest"),
     (["shout"], 2, "InvalidRequest"),
     (["demo", "--seconds", "-1"], 2, "InvalidRequest"),
+    (["demo", "--drivers", "0"], 2, "InvalidRequest"),
+    (["stats", "http://127.0.0.1:8080"], 2, "InvalidRequest"),
+    (["serve", "https://127.0.0.1:8080"], 2, "InvalidRequest"),
 ]
 
 
@@ -457,6 +479,42 @@ def test_an_error_is_one_line_and_an_exit_code(
         [line] = done.error.splitlines()
         assert line.startswith(f"tideline: {kind}: "), words
     assert roads("stats", "data", "roads").lines[0]["events"] == 0
+
+
+@pytest.mark.parametrize("words", [["run"], ["check"], ["check", "--spark"]])
+def test_a_pipeline_without_pyspark_names_the_extra(tmp_path: Path, words: list[str]) -> None:
+    (tmp_path / "p.toml").write_text(
+        '[source]\nformat = "generator"\n[store]\nfolder = "data"\nchannel = "c"\n'
+    )
+    code = "import sys; sys.modules['pyspark'] = None; from tideline.cli.main import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "pipeline", *words, "p.toml"], cwd=tmp_path,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (5, ""), done.stderr
+    [line] = done.stderr.splitlines()
+    assert line.startswith(
+        "tideline: Unavailable: this needs pyspark: pip install 'tideline[spark]'"
+    )
+    assert not (tmp_path / "data").exists()
+
+
+def test_stats_of_a_collection_are_words_on_a_terminal(run: Run, tmp_path: Path) -> None:
+    run("collection", "create", "data", "cars", "--key", "id", "--index", "road=lazy")
+    ours, theirs = os.openpty()
+    with open(ours, "rb", buffering=0) as terminal:
+        process = subprocess.Popen(
+            [*COMMAND, "stats", "data"], cwd=tmp_path, env=environment(COLUMNS="100"), stdout=theirs
+        )
+        os.close(theirs)
+        parts = []
+        with contextlib.suppress(OSError):  # how a terminal says that nobody writes any more
+            while part := terminal.read(4096):
+                parts.append(part)
+        assert process.wait(TIMEOUT_S) == 0
+    said = b"".join(parts).decode()
+    assert "IndexStats" not in said
+    assert "field road, kind lazy" in said
 
 
 def test_other_content_under_an_id_is_a_conflict(roads: Run) -> None:

@@ -130,7 +130,7 @@ def test_the_row_is_the_one_on_the_page() -> None:
     for start in range(0, words * 8, 8):
         assert f"\n{start:4d}  {buffer[start : start + 8].hex(' ', 4)}    " in page
     kinds = (layout.VOID, layout.PUBLISH, layout.SUBSCRIBE, layout.CANCEL, layout.FIND)
-    assert (*kinds, layout.GHOST) == tuple(range(6))
+    assert (*kinds, layout.GHOST, layout.NOTE, layout.TOMB, layout.TOLD) == tuple(range(9))
     assert (layout.R_COND, layout.R_UNSEEN, layout.R_SAME) == (1, 2, 4)
 
 
@@ -139,7 +139,7 @@ def test_the_numbers_of_the_memory_page_are_those_of_the_layout() -> None:
 
     page = " ".join(text_of("memory.md").split())
     assert f"segments of {layout.SEGMENT * 8 >> 10} KiB" in page
-    assert f"ghost: {layout.SUB_WORDS} words" in page
+    assert f"subscription: {layout.SUB_WORDS} words" in page
     assert f"event: {layout.EVENT_WORDS} words" in page
     assert f"{layout.SUB_WORDS * 8} bytes a subscription, {layout.EVENT_WORDS * 8} an event" in page
     assert f"grow from 1 to {layout.CHUNK_MOST} records" in page

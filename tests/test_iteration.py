@@ -17,7 +17,7 @@ import pytest
 from tideline.testing import ManualClock
 
 LAYOUTS = ["dual", "two", "http"]
-GUARD_S = 30.0
+GUARD_S = 300.0
 END = object()
 
 Opener = Callable[..., Any]

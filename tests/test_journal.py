@@ -267,3 +267,28 @@ def test_subscriptions_are_narrowed_by_place_and_time(tmp_path: Path) -> None:
         assert ids == ["near", "past"]
         later = roads.scan("subscriptions", place=(3.0, 3.0), since=START + timedelta(seconds=1))
         assert later["id"].to_pylist() == ["near"]
+
+
+def test_a_segment_that_is_being_let_go_does_not_come_back(tmp_path: Path) -> None:
+    """A writer looks after the log while a manifest that does without a segment is being saved."""
+    clock = ManualClock(1_700_000_000)
+    with tideline.open(tmp_path / "db", clock=clock) as db:
+        channel = db.channel("c", journal_s=30)
+        engine = channel._engine
+        for _ in range(3):
+            for _ in range(10):
+                clock.advance(1)
+                channel.publish("a", 1, ttl_s=1)
+            with engine.lock:
+                engine.store.log.rotate()
+                engine._look_after()
+        clock.advance(40)
+        channel.publish("a", 1, ttl_s=1)
+        with engine.lock:
+            engine.drop_expired()
+            _, first, kept = engine._snapshot()
+            assert kept > engine.store.kept_log
+            assert engine._kept_log(first) == kept
+        channel.maintain()
+    with tideline.open(tmp_path / "db", clock=clock) as db:
+        db.check()

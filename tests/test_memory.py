@@ -105,8 +105,8 @@ def test_more_than_memory_answers_as_the_model(
 def test_lives_of_every_length_at_one_place_find_room_in_little_memory(
     layout: str, open_channel: Opener, clock: ManualClock
 ) -> None:
-    """Every length of life has a window of its own, and an event leaves ghosts for sealed ones:
-    more windows than there is memory for. A call must come back, with the right answers."""
+    """Every length of life has a window of its own, and so have the marks of what was told: more
+    windows than there is memory for. A call must come back, with the right answers."""
     channel = open_channel(layout, Flat(), memory_mb=1)
     model = Model(Flat())
     rng = random.Random(2)
@@ -227,15 +227,16 @@ def test_unseen_remembers_over_sealed_windows(
 
 
 @pytest.mark.parametrize("layout", ["dual", "two"])
-def test_expired_subscriptions_linger_for_unseen_and_then_go(tmp_path: Path, layout: str) -> None:
-    """What expired stays known to `unseen` while its event is valid, and not a window longer."""
+def test_what_an_expired_subscription_told_is_known_while_the_event_is_valid(
+    tmp_path: Path, layout: str
+) -> None:
+    """It stays known to `unseen` while its event is valid, and not a window longer."""
     clock = ManualClock(1_000)
     with tideline.open(tmp_path / "db", clock=clock) as db:
         channel = db.channel("c", layout=layout)
         channel.publish("a", 1, id="long", ttl_s=100)
         for n in range(50):
             channel.subscribe("a", user=f"u{n}", since_s=-1, until_s=4)
-        # in its window, in its window that lingers, as a ghost
         for step, waited in enumerate((5, 5, 60)):
             clock.advance(waited)
             channel.publish("b", 1, ttl_s=1)
@@ -252,10 +253,8 @@ def test_expired_subscriptions_linger_for_unseen_and_then_go(tmp_path: Path, lay
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_memory_full_of_ghosts_is_not_sealed_record_by_record(
-    tmp_path: Path, layout: str
-) -> None:
-    """Ghosts of sealed subscriptions fill a small memory: sealing them frees it, new records not.
+def test_a_small_memory_is_not_sealed_record_by_record(tmp_path: Path, layout: str) -> None:
+    """What is long-lived fills a small memory: sealing that frees it, sealing new records not.
 
     One at a time, so that memory is looked at often: hundreds of components came of it once.
     """

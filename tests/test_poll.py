@@ -21,7 +21,7 @@ from tideline.clock import FOREVER, SECOND
 from tideline.errors import InvalidRequest, NotFound
 from tideline.testing import ManualClock
 
-GUARD_S = 30.0
+GUARD_S = 300.0
 END = object()
 START = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=1_000)
 

@@ -7,6 +7,7 @@ the workload.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from dataclasses import dataclass
@@ -138,7 +139,7 @@ class TidelinePeer(InProcess):
         self._database = tideline.open(
             given.folder / "db", clock=self._clock, memory_mb=memory_of(given)
         )
-        self._channel = self._database.channel(CHANNEL, space=space_of(given))
+        self._channel = self._database.channel(CHANNEL, space=space_of(given), max_ahead_s=math.inf)
 
     def prepare(self, operations: pa.RecordBatch) -> Any:
         return single(operations) if operations.num_rows == 1 else operations

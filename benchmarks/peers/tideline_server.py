@@ -10,6 +10,7 @@ and a clock that reads the workload's time from a file that both processes map, 
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 import subprocess
@@ -97,7 +98,7 @@ class TidelineServerPeer(Peer):
         if not url:
             raise RuntimeError(f"tideline serve ended with {self._server.wait()}")
         self._remote = tideline.connect(url, timeout_s=600)
-        self._channel = self._remote.channel(CHANNEL, space=space_of(given))
+        self._channel = self._remote.channel(CHANNEL, space=space_of(given), max_ahead_s=math.inf)
 
     def prepare(self, operations: pa.RecordBatch) -> Any:
         if operations.num_rows == 1:

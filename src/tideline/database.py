@@ -1,14 +1,18 @@
 """The object a user holds: a folder of channels and collections, open in one process.
 
     data/
-      LOCK               held while open; names the owner
+      LOCK               held while open; names the owner (lsm/owner.py)
       MANIFEST           the channels and collections there are
       channels/0001/     one folder a channel (lsm/store.py)
       collections/0002/  one folder a collection
-      TOKENS          who may use a server on it (server/tokens.py), if there are any
+      TOKENS             who may use a server on it (server/tokens.py), if there are any
+      BACKUP, RESTORING  it is a backup that nobody opened yet; a restore has not finished
+                         (lsm/inventory.py)
 
 A channel and a collection never have the same name. A folder has one owner at a time: a second
 opener gets `Unavailable` naming the first.
+A database belongs to the process that opened it: in a forked child everything that was inherited is
+`Closed`, and neither its use nor its end touches the parent's files, lock or threads.
 `":memory:"` keeps nothing: no log, and a temporary folder only for what does not fit.
 Safe from any thread.
 """
@@ -16,36 +20,59 @@ Safe from any thread.
 from __future__ import annotations
 
 import contextlib
-import fcntl
+import errno
 import os
+import re
 import secrets
 import shutil
 import tempfile
 import threading
-from collections.abc import Mapping
-from datetime import UTC, datetime
+import weakref
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tideline.channel import Channel
+from tideline.channel.ahead import check_max_ahead_s
 from tideline.channel.engine import Engine
 from tideline.clock import Clock, SystemClock, span_us
-from tideline.errors import Closed, Conflict, Corruption, InvalidRequest, NotFound, Unavailable
+from tideline.errors import Closed, Conflict, Corruption, InvalidRequest, NotFound
 from tideline.index.memory import Budget
 from tideline.kernels.warm import ensure
+from tideline.lsm import inventory
+from tideline.lsm.files import sync_folder, telling, unavailable
 from tideline.lsm.manifest import Manifest
+from tideline.lsm.owner import Owner
+from tideline.lsm.shelter import Shelter
 from tideline.model import ChannelStats, CollectionStats, Report
 from tideline.space import Flat, Space, space_from_spec
 
 if TYPE_CHECKING:
     from tideline.documents import Collection
 
-__all__ = ["Database", "check_journal_s", "check_memory_mb", "check_name", "open"]
+__all__ = [
+    "Database", "check_journal_s", "check_memory_mb", "check_name", "check_no_address", "open",
+]  # fmt: skip
 
+T = TypeVar("T")
 FORMAT = 1
-SERVING = "serving at"  # what a server says in the lock file, before its address
 LAYOUTS = ("dual", "two", "poll")
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")  # one letter would be a drive
+_FORKED = (
+    "the database belongs to the process that opened it, and this one was forked from it: open the"
+    " folder in one process, after the fork, or start processes with 'spawn'"
+)
+_OPEN: weakref.WeakSet[Database] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    for database in list(_OPEN):
+        database._leave_to_parent()
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 def open(
@@ -62,12 +89,25 @@ def open(
     return Database(path, clock=clock, memory_mb=memory_mb, durability=durability)
 
 
+def check_no_address(path: str | os.PathLike[str]) -> None:
+    """Refuse what is meant as an address, such as http://host:8080, before a folder is made of it.
+
+    >>> check_no_address("./a:b")
+    """
+    text = os.fspath(path)
+    if isinstance(text, str) and _ADDRESS.match(text) and not os.path.isdir(text):
+        raise InvalidRequest(
+            "path must be a folder, and this looks like an address: tideline.connect(url) opens a "
+            "server's database; write ./NAME for a folder with a colon in its name", path=text,
+        )  # fmt: skip
+
+
 class Database:
     """An open folder of channels and collections; close it, or use it as a context manager."""
 
     def __init__(
-        self, path: str | os.PathLike[str], *, clock: Clock | None, memory_mb: int,
-        durability: str,
+        self, path: str | os.PathLike[str], *, clock: Clock | None = None, memory_mb: int = 1024,
+        durability: str = "os", restoring: bool = False,
     ) -> None:  # fmt: skip
         check_memory_mb(memory_mb)
         if clock is not None and not (hasattr(clock, "now") and hasattr(clock, "wait")):
@@ -76,28 +116,35 @@ class Database:
             raise InvalidRequest("durability must be 'os' or 'disk'", durability=durability)
         if not isinstance(path, (str, os.PathLike)) or not str(path):
             raise InvalidRequest("path must be the path of a folder", path=path)
+        check_no_address(path)
         self.clock: Clock = SystemClock() if clock is None else clock
         self._budget = Budget(int(memory_mb * (1 << 20)))
         self._durability = durability
         self._lock = threading.RLock()
+        self._shelter = Shelter()
         self._open: dict[str, Channel] = {}
         self._collections: dict[str, Collection] = {}
-        self._closed = False
+        self._closed = ""  # why, once it is
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         if str(path) == ":memory:":
-            self._temporary = tempfile.TemporaryDirectory(prefix="tideline-")
+            with telling("no temporary folder can be made", tempfile.gettempdir()):
+                self._temporary = tempfile.TemporaryDirectory(
+                    prefix="tideline-", ignore_cleanup_errors=True
+                )
             self.path = Path(self._temporary.name)
         else:
             self.path = Path(path)
-            try:
-                self.path.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise InvalidRequest(
-                    "path is not a folder that can be used", path=str(path), error=str(error)
-                ) from None
-        self._lock_file = self._own()
+            _make_folder(self.path, "path is not a folder that can be used")
+        self._owner = Owner(self.path)
+        _OPEN.add(self)
         try:
+            if not restoring and (self.path / inventory.RESTORING).exists():
+                raise Corruption(
+                    "a restore into this folder did not finish: run it again",
+                    file=self.path / inventory.RESTORING,
+                )
             ensure()
+            self._accept_backup()
             self._manifest = Manifest(self.path / "MANIFEST")
             document = self._manifest.load()
             if document is None:
@@ -125,13 +172,15 @@ class Database:
 
     def channel(
         self, name: str, *, space: Space | None = None, layout: str | None = None,
-        poll_s: float = 1.0, journal_s: float | None = None,
+        poll_s: float = 1.0, journal_s: float | None = None, max_ahead_s: float | None = None,
     ) -> Channel:  # fmt: skip
         """Open a channel, or create it. Space and layout are stored; others are a `Conflict`.
 
         A new channel is `Flat()` and `"dual"` unless told otherwise. `journal_s` keeps what is
-        written, answers too, readable for that long by `Channel.journal`; it is stored, and
-        another value changes it.
+        written, answers too, readable for that long by `Channel.journal`. `max_ahead_s` (60 unless
+        told otherwise) is how far ahead of the clock the rows of a batch may be: they move the
+        channel's time, and what is further ahead is rejected; `math.inf` lifts the limit. Both
+        are stored, and another value changes them.
 
         >>> db = open(":memory:")
         >>> db.channel("news").layout
@@ -149,13 +198,17 @@ class Database:
             check_journal_s(journal_s)
             if self._temporary is not None:
                 raise InvalidRequest("a database in memory keeps no journal", journal_s=journal_s)
+        if max_ahead_s is not None:
+            check_max_ahead_s(max_ahead_s)
         with self._lock:
             self._check_open()
             channel = self._open.get(name)
             if name in self._places:
                 raise Conflict("a collection has this name", name=name)
             if channel is None:
-                channel = self._create(name, space or Flat(), layout or "dual", poll_s)
+                channel = self._whole(
+                    partial(self._create, name, space or Flat(), layout or "dual", poll_s)
+                )
             if space is not None and channel.space != space:
                 raise Conflict(
                     "the channel has another space", name=name, stored=channel.space, given=space
@@ -169,6 +222,8 @@ class Database:
                 if channel.layout == "poll":
                     raise InvalidRequest("layout 'poll' keeps no journal", name=name)
                 channel._engine.keep_journal(span_us(journal_s, "journal_s"))
+            if max_ahead_s is not None:
+                channel._allow_ahead(max_ahead_s)
             return channel
 
     def channels(self) -> list[str]:
@@ -183,10 +238,12 @@ class Database:
             self._check_open()
             if name not in self._folders:
                 raise NotFound("no such channel", name=name)
-            self._open.pop(name)._shut("the channel was dropped")
-            folder = self._folders.pop(name)
-            self._save()
-            shutil.rmtree(self.path / "channels" / folder, ignore_errors=True)
+            self._whole(partial(self._drop_channel, name))
+
+    def _drop_channel(self, name: str) -> None:
+        folder = self._forget(self._folders, name)
+        self._open.pop(name)._shut("the channel was dropped")
+        shutil.rmtree(self.path / "channels" / folder, ignore_errors=True)
 
     # ---- collections --------------------------------------------------------------------
 
@@ -213,13 +270,16 @@ class Database:
 
         check_name(name, "collection")
         given = settings.given(key, indexes, policy, filter, bloom_bits)
+        ensure("documents")  # before the lock: the first time it takes seconds
         with self._lock:
             self._check_open()
             found = self._collections.get(name)
             if name in self._folders:
                 raise Conflict("a channel has this name", name=name)
             if found is None:
-                return self._create_collection(name, settings.complete(given))
+                complete = settings.complete(given)
+                ensure("documents")  # it may take long: not sheltered
+                return self._whole(partial(self._create_collection, name, complete))
             settings.same(name, given, found)
             return found
 
@@ -236,10 +296,12 @@ class Database:
             self._check_open()
             if name not in self._places:
                 raise NotFound("no such collection", name=name)
-            self._collections.pop(name)._shut()
-            folder = self._places.pop(name)
-            self._save()
-            shutil.rmtree(self.path / "collections" / folder, ignore_errors=True)
+            self._whole(partial(self._drop_collection, name))
+
+    def _drop_collection(self, name: str) -> None:
+        folder = self._forget(self._places, name)
+        self._collections.pop(name)._shut()
+        shutil.rmtree(self.path / "collections" / folder, ignore_errors=True)
 
     # ---- looking in -------------------------------------------------------------------------
 
@@ -266,6 +328,7 @@ class Database:
     def backup(self, folder: str | os.PathLike[str]) -> None:
         """Copy the database into a new folder while it is used; opening the copy restores it.
 
+        A copy is whole or refused: it lists its files, and opening or restoring it compares them.
         Each channel and each collection is copied as it is at one moment. Where the folder is on
         the same disk, most files are only linked, which takes no time and no room; copy it
         elsewhere to be safe from that disk.
@@ -279,17 +342,14 @@ class Database:
         ...         [event.id for event in db.channel("news").find("a")]
         ['e1']
         """
+        self._check_open()
         if self._temporary is not None:
             raise InvalidRequest("a database in memory cannot be backed up")
         target = Path(folder)
-        try:
-            target.mkdir(parents=True, exist_ok=True)
+        _make_folder(target, "folder cannot be used")
+        with telling("backup failed", target):
             if any(target.iterdir()):
                 raise InvalidRequest("a backup needs a new folder", folder=str(target))
-        except OSError as error:
-            raise InvalidRequest(
-                "folder cannot be used", folder=str(target), error=str(error)
-            ) from None
         with self._lock:
             self._check_open()
             held: list[tuple[str, str, str, Any]] = [
@@ -300,15 +360,23 @@ class Database:
             ]  # fmt: skip
             following = self._next
         copied: dict[str, dict[str, str]] = {"channels": {}, "collections": {}}
+        files: dict[str, inventory.Listed] = {}
         try:
             for kind, name, number, engine in held:
                 with contextlib.suppress(Closed):  # dropped meanwhile
-                    engine.backup(target / kind / number)
+                    listed = engine.backup(target / kind / number)
                     copied[kind][name] = number
-            with contextlib.suppress(FileNotFoundError):
-                shutil.copy(self.path / "TOKENS", target / "TOKENS")  # of the server, if any
+                    files |= {f"{kind}/{number}/{file}": each for file, each in listed.items()}
+            with telling("backup failed", target):
+                if (self.path / "TOKENS").exists():  # of the server, if any
+                    shutil.copy(self.path / "TOKENS", target / "TOKENS")
+                    files["TOKENS"] = inventory.list_of(target / "TOKENS")
+                for folder in (*(target / kind for kind in copied if copied[kind]), target.parent):
+                    sync_folder(folder)
             document = {"format": FORMAT, "next": following, **copied}
             Manifest(target / "MANIFEST").save(document)
+            files["MANIFEST"] = inventory.list_of(target / "MANIFEST")
+            inventory.save_list(target, files)
         except BaseException:
             shutil.rmtree(target, ignore_errors=True)
             raise
@@ -316,9 +384,12 @@ class Database:
     def close(self) -> None:
         """Close everything and let the folder go. Closing twice is allowed."""
         with self._lock:
-            if self._closed:
-                return
-            self._release()
+            if self._closed == _FORKED:
+                self._check_open()
+            self._shelter.finish()  # of a `close` that was interrupted
+            if not self._closed:
+                self._shelter.run(self._release)
+                self._shelter.close()
 
     def __enter__(self) -> Database:
         return self
@@ -327,9 +398,16 @@ class Database:
         self, kind: type[BaseException] | None, value: BaseException | None,
         trace: TracebackType | None,
     ) -> None:  # fmt: skip
-        self.close()
+        if self._closed != _FORKED:  # a forked child that leaves the block has nothing to close
+            self.close()
 
     # ---- inside ---------------------------------------------------------------------------------
+
+    def _whole(self, work: Callable[[], T]) -> T:
+        """Run something that nothing can cut in the middle (the lock is held)."""
+        self._shelter.finish()
+        self._check_open()
+        return self._shelter.run(work)
 
     def _create(self, name: str, space: Space, layout: str, poll_s: float) -> Channel:
         folder = f"{self._next:04d}"
@@ -359,14 +437,15 @@ class Database:
             if stored is None:
                 raise Corruption("manifest of a channel is missing", file=path / "MANIFEST")
             facts = stored["facts"]
-        elif path.exists():  # left by a kill before the channel counted
-            shutil.rmtree(path)
+        else:
+            _remove(path)  # left by a kill, or a full disk, before the channel counted
         space = space_from_spec(facts["space"])
-        engine = Engine(
-            path, facts, mode=space.mode, layout=facts["layout"],
-            budget=self._budget, durability=self._durability,
-            logged=self._temporary is None,
-        )  # fmt: skip
+        with telling("channel cannot be opened", path):
+            engine = Engine(
+                path, facts, mode=space.mode, layout=facts["layout"],
+                budget=self._budget, durability=self._durability,
+                logged=self._temporary is None,
+            )  # fmt: skip
         return Channel(name, space, facts["layout"], facts["poll_s"], engine, self.clock)
 
     def _create_collection(self, name: str, facts: dict[str, Any]) -> Collection:
@@ -392,15 +471,14 @@ class Database:
         if new is None:
             if Manifest(path / "MANIFEST").load() is None:
                 raise Corruption("manifest of a collection is missing", file=path / "MANIFEST")
-        elif path.exists():  # left by a kill before the collection counted
-            shutil.rmtree(path)
-        return Collection(
-            name,
-            engine.Engine(
+        else:
+            _remove(path)  # left by a kill, or a full disk, before the collection counted
+        with telling("collection cannot be opened", path):
+            opened = engine.Engine(
                 path, facts, budget=self._budget, durability=self._durability,
                 logged=self._temporary is None, extract=extract.extract,
-            ),
-        )  # fmt: skip
+            )  # fmt: skip
+        return Collection(name, opened)
 
     def _all(self) -> dict[str, Channel | Collection]:
         """Everything that is open; no two have one name."""
@@ -412,58 +490,67 @@ class Database:
             "collections": dict(self._places),
         })  # fmt: skip
 
+    def _forget(self, named: dict[str, str], name: str) -> str:
+        """Save that something is not there any more; when that fails, it still is. Its folder."""
+        folder = named.pop(name)
+        try:
+            self._save()
+        except BaseException:
+            named[name] = folder
+            raise
+        return folder
+
     def _sweep(self) -> None:
         """Remove folders no manifest names: left by a kill."""
         for kind, named in (("channels", self._folders), ("collections", self._places)):
             root = self.path / kind
-            if root.exists():
-                for entry in root.iterdir():
-                    if entry.is_dir() and entry.name not in named.values():
-                        shutil.rmtree(entry, ignore_errors=True)
+            with telling("folder cannot be read", root):
+                entries = list(root.iterdir()) if root.exists() else []
+            for entry in entries:
+                if entry.is_dir() and entry.name not in named.values():
+                    shutil.rmtree(entry, ignore_errors=True)
 
-    def _own(self) -> int:
-        """Take the folder's lock, or say who has it."""
-        path = self.path / "LOCK"
-        try:
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        except OSError as error:
-            raise Unavailable("folder cannot be used", path=str(path), error=str(error)) from None
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            owner = os.read(fd, 200).decode(errors="replace").strip()
-            os.close(fd)
-            message = "the folder is open in another process"
-            values = {"path": str(self.path), "owner": owner}
-            _, serving, url = owner.partition(SERVING)
-            if serving:
-                message += " that serves it: connect to its url"
-                values["url"] = url.strip()
-            raise Unavailable(message, **values) from None
-        started = datetime.now(UTC).isoformat(timespec="seconds")
-        self._owner = f"pid {os.getpid()} since {started}"
-        _write_over(fd, self._owner)
-        return fd
+    def _accept_backup(self) -> None:
+        """Opening a backup makes a database of it, if it is whole."""
+        files = inventory.load_list(self.path)
+        if files is not None:
+            inventory.verify_list(self.path, files)
+            with telling("folder cannot be used", self.path):
+                (self.path / inventory.LIST).unlink()  # from now on the files change
+                sync_folder(self.path)
 
     def _sign(self, doing: str = "") -> None:
         """Say what the owner does with the folder, to whoever finds it in use."""
         with self._lock:
             if not self._closed:
-                _write_over(self._lock_file, f"{self._owner}, {doing}" if doing else self._owner)
+                self._owner.sign(doing)
 
     def _release(self) -> None:
-        self._closed = True
+        self._closed = "the database was closed"
         for one in self._all().values():
             one._shut()
         self._open.clear()
         self._collections.clear()
-        os.close(self._lock_file)
+        self._owner.leave()
         if self._temporary is not None:
             self._temporary.cleanup()
 
     def _check_open(self) -> None:
         if self._closed:
-            raise Closed("the database was closed", path=str(self.path))
+            raise Closed(self._closed, path=str(self.path))
+
+    def _leave_to_parent(self) -> None:
+        """In a forked child: let go of everything without touching it."""
+        self._lock = threading.RLock()  # the old one may be locked for ever
+        self._shelter.leave_to_parent()
+        if self._closed:
+            return
+        self._closed = _FORKED
+        for one in self._all().values():
+            one._leave_to_parent(_FORKED)
+        self._owner.leave(to_parent=True)
+        if self._temporary is not None:  # the folder goes with the parent
+            self._temporary._finalizer.detach()  # type: ignore[attr-defined]
 
 
 def check_memory_mb(memory_mb: Any) -> None:
@@ -488,7 +575,19 @@ def check_name(name: Any, what: str) -> None:
         raise InvalidRequest(f"a {what}'s name must be printable, without '/'", name=name)
 
 
-def _write_over(fd: int, text: str) -> None:
-    with contextlib.suppress(OSError):  # a full disk must not keep anyone from reading
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, f"{text}\n".encode(), 0)
+def _remove(folder: Path) -> None:
+    with telling("folder cannot be removed", folder):
+        if folder.exists():
+            shutil.rmtree(folder)
+
+
+def _make_folder(path: Path, otherwise: str) -> None:
+    """A folder to use; `InvalidRequest` when it is the path that is wrong, not the disk."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError, PermissionError, ValueError) as error:
+        raise InvalidRequest(otherwise, path=str(path), error=str(error)) from None
+    except OSError as error:
+        if error.errno in (errno.ENAMETOOLONG, errno.EROFS, errno.ELOOP):
+            raise InvalidRequest(otherwise, path=str(path), error=str(error)) from None
+        raise unavailable(error, otherwise, path) from error

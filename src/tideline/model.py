@@ -258,6 +258,9 @@ class Explanation:
                 kind = "" if way.kind is None else f" ({way.kind})"
                 ranges = f" in {', '.join(way.ranges[:3])}" if way.ranges else ""
                 more = f" and {len(way.ranges) - 3} more" if len(way.ranges) > 3 else ""
+                if way.way == "index" and way.kind is None:  # nothing was estimated
+                    lines.append(f"{mark} {what}: {way.why}")
+                    continue
                 lines.append(f"{mark} {what}{kind}{ranges}{more}: about {way.documents:.0f} "
                              f"documents, {way.blocks:.0f} blocks; {way.why}")  # fmt: skip
         lines.append(f"  read {self.blocks_read} blocks, looked at {self.looked_at} documents, "

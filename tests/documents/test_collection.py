@@ -251,6 +251,7 @@ def test_the_planner_takes_the_narrower_index(open_database: Callable[..., Any])
     assert cars.explain({"lane": 1}).chosen[0].way == "scan"  # half of everything
     assert cars.explain({"lane": 1}, limit=5).chosen[0].way == "index"
     assert cars.explain({"x": 3}).others[0].why == "there is none"
+    assert "  index on x: there is none\n" in str(cars.explain({"x": 3}))
     assert cars.explain({"id": 17}).looked_at == 1
     both = cars.explain({"$or": [{"road": 1}, {"id": 2}]})
     assert [way.way for way in both.chosen] == ["index", "key"]

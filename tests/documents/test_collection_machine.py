@@ -21,7 +21,8 @@ from test_find import SORTS, conditions
 
 import tideline
 from tests.where.strategies import scalars, values
-from tideline.documents.checks import KINDS, POLICIES
+from tideline.documents.checks import KINDS
+from tideline.documents.policies import POLICIES
 
 KEYS = st.one_of(st.integers(-3, 12), st.sampled_from(["a", "b", "é", 2**60]))
 FIELD = st.one_of(scalars(), scalars(), values())

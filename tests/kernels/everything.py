@@ -111,6 +111,9 @@ def outlive(channel: Any, clock: ManualClock) -> None:
         places = [f"place {n}" for n in range(1_500)]
         channel.apply(table(clock.now() / 1e6, 10_000 * part, 1_500, {"place": places}))
         clock.advance(2 * 3600)
+    for n in range(20_000):
+        clock.advance(0.001)
+        channel.publish(f"place {n}", 1, ttl_s=2)
 
 
 def use(folder: str, clock: ManualClock) -> None:

@@ -53,7 +53,7 @@ def test_a_torn_tail_is_cut_away(tmp_path: Path) -> None:
 
 def test_every_flipped_byte_is_corruption(tmp_path: Path) -> None:
     fill(tmp_path, 6)
-    [file] = tmp_path.iterdir()
+    [file] = tmp_path.glob("*.log")
     good = file.read_bytes()
     for position in range(len(good)):
         file.write_bytes(good[:position] + bytes([good[position] ^ 0x10]) + good[position + 1 :])

@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -15,11 +16,16 @@ from talk import Api, Talk, eventually
 
 from tideline.errors import InvalidRequest
 from tideline.server import Settings, run
+from tideline.server.tokens import Tokens
 
 Serve = Callable[..., Any]
 HEAD = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
 POST = b"POST /v1/channels/roads/events HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
 EVENT = {"place": "a", "body": 1, "ttl_s": 60}
+HANDSHAKE = (
+    b"GET /v1/live HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+)
 
 
 def connect(url: str) -> socket.socket:
@@ -182,6 +188,86 @@ def test_others_do_not_notice(serve: Serve) -> None:
     assert said == [(408, "TooSlow")] * 50
     assert sent > 10
     eventually(lambda: Api(url).get("/healthz").status == 200)
+
+
+# Handshakes --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("handshake", "error"),
+    [
+        (HANDSHAKE + b"X: " + b"x" * 9_000 + b"\r\n\r\n", (431, "TooLarge")),
+        (HANDSHAKE + b"X: 1\r\n" * 200 + b"\r\n", (431, "TooLarge")),
+        (HANDSHAKE.replace(b"live", b"live?" + b"q" * 9_000) + b"\r\n", (431, "TooLarge")),
+        (HANDSHAKE + b"Content-Length: 3\r\n\r\nabc", (400, "InvalidRequest")),
+    ],
+    ids=["a long header", "many headers", "a long path", "a body"],
+)
+def test_a_handshake_that_cannot_be_read_is_refused(
+    serve: Serve, handshake: bytes, error: tuple[int, str]
+) -> None:
+    _, url = serve()
+    for _ in range(3):
+        with connect(url) as sock:
+            sock.sendall(handshake)
+            assert error_in(rest_of(sock)) == error
+    assert Api(url).get("/healthz").status == 200
+
+
+def test_sockets_that_bring_no_token_are_counted(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Of more than may wait, the one that has waited longest is closed."""
+    monkeypatch.setattr(run, "_MOST_WAITING", 5)
+    (tmp_path / "data").mkdir()
+    Tokens(tmp_path / "data").create(["admin"])
+    _, url = serve()
+    silent = []
+    for _ in range(8):
+        sock = connect(url)
+        sock.sendall(HANDSHAKE + b"\r\n")
+        assert sock.recv(1 << 16).startswith(b"HTTP/1.1 101 ")
+        silent.append(sock)
+    for sock in silent[:3]:
+        assert rest_of(sock) == b""
+    silent[-1].setblocking(False)
+    with pytest.raises(BlockingIOError):
+        silent[-1].recv(1)
+    for sock in silent:
+        sock.close()
+
+
+# Pipelines ---------------------------------------------------------------------------------------
+
+
+def _statuses(answers: bytes) -> list[int]:
+    return [int(part[:3]) for part in answers.split(b"HTTP/1.1 ")[1:]]
+
+
+_BODY = json.dumps(EVENT).encode()
+_PUBLISH = POST % len(_BODY) + _BODY
+
+
+@pytest.mark.parametrize(
+    ("rest", "status"),
+    [
+        (b"\0garbage\r\n\r\n", 400),
+        (POST.replace(b"Content-Length: %d", b"Transfer-Encoding: chunked") + b"zz\r\n", 400),
+        (HANDSHAKE + b"\r\n", 400),
+        (HEAD + b"X: " + b"x" * 70_000, 431),
+    ],
+    ids=["garbage", "a bad body", "a handshake", "a large head"],
+)
+@pytest.mark.parametrize("before", [1, 2, 3])
+def test_a_request_before_one_that_is_refused_gets_its_own_answer(
+    serve: Serve, before: int, rest: bytes, status: int
+) -> None:
+    database, url = serve()
+    database.channel("roads")
+    with connect(url) as sock:
+        sock.sendall(_PUBLISH * before + rest)
+        assert _statuses(rest_of(sock)) == [200] * before + [status]
+    assert len(database.channel("roads").find("a")) == before
 
 
 def test_the_timeout_is_a_setting() -> None:

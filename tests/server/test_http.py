@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
 from typing import Any
 from urllib.parse import quote
 
@@ -10,6 +12,7 @@ import pytest
 from talk import Api, Talk, refused_socket
 
 import tideline
+from tideline.server import create_app
 
 
 def test_a_channel_is_made_once_and_described(api: Api) -> None:
@@ -375,3 +378,39 @@ def test_a_number_in_a_query_cannot_be_null(api: Api, channel: Any, path: str) -
     channel.subscribe("a", user="other", id="s2", until_s=60)
     found = api.get(f"{path}/subscriptions?user=null").json["subscriptions"]
     assert [each["id"] for each in found] == ["s1"]
+
+
+async def _statuses_under_a_prefix(app: Any, sent: str) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for path in ("/", "/assets/app.js", "/assets/nothing.js", "/healthz", "/v1/live", "/nothing"):
+        told: list[Any] = []
+
+        async def send(message: Any, told: list[Any] = told) -> None:
+            told.append(message)
+
+        scope = {
+            "type": "http", "method": "GET", "path": sent + path, "root_path": "/maps",
+            "raw_path": (sent + path).encode(), "query_string": b"", "scheme": "http",
+            "headers": [(b"host", b"localhost")], "client": ("127.0.0.1", 1), "http_version": "1.1",
+        }  # fmt: skip
+        await app(scope, asyncio.Event().wait, send)
+        found[path] = told[0]["status"]
+    return found
+
+
+@pytest.mark.parametrize("sent", ["", "/maps"], ids=["taken off by the proxy", "left in the path"])
+def test_everything_is_found_under_a_prefix(sent: str) -> None:
+    with tideline.open(":memory:") as database:
+        found = asyncio.run(_statuses_under_a_prefix(create_app(database), sent))
+    assert found == {
+        "/": 200, "/assets/app.js": 200, "/assets/nothing.js": 404, "/healthz": 200,
+        "/v1/live": 426, "/nothing": 404,
+    }  # fmt: skip
+
+
+def test_the_page_asks_for_nothing_above_itself(api: Api) -> None:
+    """Whatever begins with a slash would miss a prefix."""
+    assert b'="/' not in api.get("/").body
+    for name in ("app.js", "api.js"):
+        text = api.get(f"/assets/{name}").body.decode()
+        assert not re.search(r"fetch\([`'\"]/|location\.href", text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import threading
@@ -13,6 +14,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 import pytest
 from talk import Api, Talk, eventually
+from websockets.exceptions import ConnectionClosed
 
 import tideline
 from tideline.testing import ManualClock
@@ -225,10 +227,15 @@ def test_a_malformed_frame_is_answered_and_the_connection_goes_on(
 
 
 def test_a_frame_that_is_too_large_closes_the_connection(url: str, channel: Any) -> None:
+    request = {"do": "publish", "tag": 1, "channel": channel.name, "place": "a"}
     with Talk(url) as talk:
-        talk.socket.send(json.dumps({"do": "publish", "tag": 1, "channel": channel.name,
-                                     "place": "a", "body": "x" * 1_100_000}))  # fmt: skip
-        assert talk.hear_close() == ([], 1009)
+        # The server says no when it has read how long it is: the rest may find nobody there, and
+        # then the operating system may throw away what was said.
+        with contextlib.suppress(ConnectionClosed):
+            talk.socket.send(json.dumps({**request, "body": "x" * 1_100_000}))
+        messages, code = talk.hear_close()
+        assert messages == []
+        assert code in (1009, 1006)
     assert channel.stats().events == 0
 
 

@@ -320,3 +320,9 @@ def test_tokens_are_kept_hashed_and_private(tmp_path: Path) -> None:
     (tmp_path / "TOKENS").write_text(stored.replace('"page"', '"pest"'))
     with pytest.raises(Corruption):
         tokens.load()
+
+
+def test_a_refusal_names_no_scope_that_does_not_exist(guarded: dict[str, Any]) -> None:
+    refused = as_(guarded, "reader").get("/v1/channels/news")
+    assert refused.error == (403, "Forbidden")
+    assert refused.json["error"]["message"] == "the token has no scope here"

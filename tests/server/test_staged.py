@@ -14,7 +14,7 @@ from test_tables import operations, stream_of, streams_in
 
 from tideline.server.tokens import Tokens
 
-START = datetime(2030, 1, 1, tzinfo=UTC)
+START = datetime(2020, 1, 1, tzinfo=UTC)
 
 
 def part(first: int, count: int, **columns: Any) -> bytes:

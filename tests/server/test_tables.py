@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import resource
 import struct
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from talk import ROADS, Api, as_
 
 from tideline.errors import InvalidRequest
-from tideline.server.tables import read_stream
+from tideline.server.incoming import read_stream
+from tideline.server.refusals import Refused
 
 
-def stream_of(table: pa.Table, **options: Any) -> bytes:
+def stream_of(table: pa.Table, max_chunksize: int | None = None, **options: Any) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(**options)) as out:
-        out.write_table(table)
+        out.write_table(table, max_chunksize=max_chunksize)
     return sink.getvalue().to_pybytes()
 
 
@@ -136,12 +139,12 @@ def test_a_bad_stream_changes_nothing(
     api: Api, path: str, channel: Any, case: tuple[str, bytes]
 ) -> None:
     refused = api.post(f"{path}/apply", data=case[1])
-    assert refused.error == (400, "InvalidRequest")
+    assert refused.error in [(400, "InvalidRequest"), (413, "TooLarge")]
     assert channel.stats().events == 0
 
 
 def test_a_damaged_stream_is_refused_or_read_never_worse() -> None:
-    """Every byte of a stream changed in turn: a table or `InvalidRequest`, nothing else."""
+    """Every byte of a stream changed in turn: a table or a refusal, nothing else."""
     whole = stream_of(operations(2))
     outcomes = set()
     for at in range(len(whole)):
@@ -151,9 +154,126 @@ def test_a_damaged_stream_is_refused_or_read_never_worse() -> None:
             try:
                 read_stream(bytes(data))
                 outcomes.add("table")
-            except InvalidRequest:
+            except (InvalidRequest, Refused):
                 outcomes.add("refused")
     assert outcomes == {"table", "refused"}
+
+
+# Bombs: small bodies that stand for much ----------------------------------------------------------
+
+
+def coded(values: list[Any], indices: Any, kind: Any = None) -> pa.DictionaryArray:
+    return pa.DictionaryArray.from_arrays(pa.array(indices), pa.array(values, kind))
+
+
+def operations_with(count: int, **columns: Any) -> pa.Table:
+    """Operations that take a byte or two a row, with other columns in place of some."""
+    few = np.zeros(count, np.int8)
+    now = np.full(count, int(datetime.now(UTC).timestamp() * 1e6))
+    plain = {
+        "op": coded(["publish"], few), "place": coded(["a"], few),
+        "at": pa.array(now, pa.timestamp("us", "UTC")),
+        "body": coded(["{}"], few),
+    }  # fmt: skip
+    return pa.table({**plain, **columns})
+
+
+def growing_dictionary() -> bytes:
+    """One large dictionary that grows by a text with every batch."""
+    texts = ['"' + "x" * 100_000 + '"'] * 4
+    batches = []
+    for n in range(50):
+        texts.append(f'"{n}"')
+        body = coded(list(texts), np.zeros(1, np.int32))
+        batches.append(operations_with(1, body=body).to_batches()[0])
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(emit_dictionary_deltas=True)
+    with pa.ipc.new_stream(sink, batches[0].schema, options=options) as out:
+        for batch in batches:
+            out.write_batch(batch)
+    return sink.getvalue().to_pybytes()
+
+
+def bombs() -> dict[str, tuple[bytes, int]]:
+    long = '"' + "x" * 120_000 + '"'
+    many, bytes_only = np.zeros(400_000, np.int8), np.zeros(8_000_000, np.int8)
+    texts = coded([long], many)
+    few = operations_with(1_000)
+    shared = pa.Array.from_buffers(  # every view is the same long text
+        pa.string_view(), 20_000,
+        [None, pa.py_buffer(struct.pack("<i4sii", len(long), long[:4].encode(), 0, 0) * 20_000),
+         pa.py_buffer(long.encode())],
+    )  # fmt: skip
+    inner = pa.DictionaryArray.from_arrays(pa.array([0] * 1_000), pa.array(["x"]))
+    nested = pa.StructArray.from_arrays([inner], ["inner"])
+    runs = pa.RunEndEncodedArray.from_arrays(
+        pa.array([1_000_000_000], pa.int32()), pa.array(["{}"])
+    )
+    tiny = stream_of(pa.table({"op": ["publish"] * 150_000}), max_chunksize=1)
+    return {
+        "a long text in a dictionary": (stream_of(operations_with(len(many), body=texts)), 413),
+        "views of one long text": (stream_of(operations_with(20_000, body=shared)), 413),
+        "a dictionary that grows": (growing_dictionary(), 400),
+        "a dictionary inside": (stream_of(few.append_column("x", nested)), 400),
+        "runs": (stream_of(pa.table({"op": runs})), 400),
+        "rows of nulls": (stream_of(pa.table({"op": pa.nulls(1 << 30)})), 413),
+        "rows of a struct without fields": (
+            stream_of(pa.table({"op": pa.array([{}] * 10, pa.struct([]))})), 400),
+        "a byte a row": (stream_of(pa.table({"op": coded(["publish"], bytes_only)})), 413),
+        "many messages": (tiny, 413),
+        "many columns": (stream_of(pa.table({f"c{n}": [1] for n in range(500)})), 400),
+    }  # fmt: skip
+
+
+BOMBS = bombs()
+
+
+@pytest.mark.parametrize("name", BOMBS)
+@pytest.mark.parametrize("where", ["apply", "staged?job=j"])
+def test_a_small_body_cannot_stand_for_much(
+    api: Api, path: str, channel: Any, name: str, where: str
+) -> None:
+    data, status = BOMBS[name]
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    refused = api.post(f"{path}/{where}", data=data)
+    assert refused.status == status, refused.json
+    assert channel.stats().events == 0
+    grown_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert grown_kb < 300 << 10
+
+
+def test_dictionaries_of_the_usual_kind_are_taken(api: Api, path: str, channel: Any) -> None:
+    for where in ("apply", "staged?job=j"):
+        assert api.post(f"{path}/{where}", data=stream_of(operations_with(500))).status == 200
+    assert channel.stats().events == 500
+    texts = operations_with(500, body=pa.array(['"é"'] * 500, pa.string_view()))
+    assert api.post(f"{path}/apply", data=stream_of(texts)).status == 200
+
+
+# Whose answers ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["with answers", "without"])
+def test_nothing_of_others_is_in_the_bytes(guarded: dict[str, Any], own: bool) -> None:
+    """Not in the rows, nor in the dictionaries beside them."""
+    roads = guarded["database"].channel("roads")
+    for n in range(5):
+        roads.subscribe("a", user="carol-secret", id=f"theirs-{n}", until_s=600)
+    if own:
+        roads.subscribe("a", user="ann", id="mine", until_s=600)
+    ann = as_(guarded, "ann")
+    done = ann.post(f"{ROADS}/apply", data=stream_of(operations()))
+    answers, rejected = streams_in(done.body)
+    assert answers["subscription"].to_pylist() == ["mine"] * 3 * own
+    assert rejected.num_rows == 0
+    whole = roads.apply(operations_with(1)).answers  # the same columns as for everybody
+    assert answers.schema == whole.schema
+    bodies = [done.body]
+    bodies += [ann.get(f"{ROADS}/journal?kind={k}").body for k in ("answers", "subscriptions")]
+    bodies.append(ann.get(f"{ROADS}/scan?kind=subscriptions").body)
+    for body in bodies:
+        assert b"carol" not in body
+        assert b"theirs" not in body
 
 
 def test_a_column_that_comes_twice_is_refused(guarded: dict[str, Any]) -> None:

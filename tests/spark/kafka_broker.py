@@ -87,7 +87,7 @@ class Broker:
         for name, level in (("broker", "info"), ("tools", "error")):
             (folder / f"{name}.properties").write_text(LOG.format(level=level), encoding="utf-8")
 
-    def start(self, timeout_s: float = 60) -> None:
+    def start(self, timeout_s: float = 300) -> None:
         """Start it and return when it serves."""
         port, controller = _free_ports(2)
         settings = self.folder / "server.properties"
@@ -139,7 +139,7 @@ class Broker:
             "--reader-property", "parse.key=true", text=lines,
         )  # fmt: skip
 
-    def read(self, topic: str, last: Callable[[str], bool], timeout_s: float = 60) -> list[str]:
+    def read(self, topic: str, last: Callable[[str], bool], timeout_s: float = 300) -> list[str]:
         """The values of a topic from its start on, up to one of which `last` says so."""
         command = [
             *self._command("tools", "-Xmx128m"), "org.apache.kafka.tools.consumer.ConsoleConsumer",

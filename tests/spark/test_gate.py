@@ -30,6 +30,7 @@ from tideline.errors import (
 from tideline.spark import gate, reading, share, wire
 from tideline.spark.client import connect
 from tideline.spark.remote import GateClient
+from tideline.testing import ManualClock
 
 SECOND = 1_000_000
 
@@ -46,6 +47,11 @@ def events(count: int, first: int = 0) -> pa.Table:
             "body": [json.dumps({"n": n}) for n in numbers],
         }
     )
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(100_000)  # no row is ahead of it
 
 
 @pytest.fixture
@@ -332,7 +338,7 @@ def test_closing_in_the_middle_of_a_write_ends_it(
     def tables() -> Iterator[pa.Table]:
         yield events(1100)
         half_sent.set()
-        assert opened._ended.wait(30)  # it now waits for this call
+        assert opened._ended.wait(300)  # it now waits for this call
         for number in range(1, 5):
             yield events(1100, first=1100 * number)
 

@@ -182,7 +182,7 @@ def test_answers_reach_kafka_once_each_over_a_kill_in_the_middle(
         assert kafka.count(out) < len(first_half)  # it was the middle
         kafka.send(topic, messages(rows[3_000:]))
         job = Job(tmp_path)
-        kafka.read(out, consumer.take, timeout_s=120)
+        kafka.read(out, consumer.take, timeout_s=400)
         totals = job.end()
     finally:
         job.kill()
@@ -215,7 +215,7 @@ def test_a_broker_that_is_not_there_is_said_in_a_sentence(tmp_path: Path) -> Non
     done = subprocess.run(
         [sys.executable, "-m", "tideline", "pipeline", "run", "pipeline.toml"], cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT / "src")}, capture_output=True, text=True,
-        timeout=120,
+        timeout=400,
     )  # fmt: skip
     assert done.returncode == 5, done.stderr
     assert "Kafka cannot be reached" in done.stderr

@@ -21,6 +21,7 @@ from tideline.channel.codec import read_rows
 from tideline.channel.operations import read_operations
 from tideline.errors import InvalidRequest
 from tideline.kernels import routing as kernel
+from tideline.kernels import warm
 from tideline.spark.matching import pack
 from tideline.spark.matching.bucket import in_order
 from tideline.spark.matching.settings import labels, levels_of, may_be_wide, settings_of
@@ -178,6 +179,15 @@ def test_the_kernel_says_modes_and_kinds_as_spaces_do() -> None:
     assert (kernel.FLAT, kernel.CELLS, kernel.TOPICS) == (0, 1, 2)
     assert (spaces.FLAT, spaces.CELLS, spaces.TOPICS) == (0, 1, 2)
     assert (kernel.CIRCLE, kernel.BOX) == (spaces.CIRCLE, spaces.BOX)
+
+
+def test_the_kernels_are_called_with_the_listed_types_only() -> None:
+    told = matching.settings(SPACES["quad"][0], buckets=4)
+    rows = [row("subscribe", Circle((1, 2), 5_000)), row("publish", (1.0, 2.0))]
+    packets = [batch["data"].to_pylist() for batch in pack.pack(matching.operations(rows), told)]
+    in_order([packet for some in packets for packet in some])
+    for each, types in warm.kernels("matching"):
+        assert [str(each.signatures)] == [str([types])]
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["publish", "subscribe", "cancel"]),

@@ -138,6 +138,8 @@ MISTAKES = [
     ('channel = "roads"', 'channel = "ro/../ads"', "a channel's name must be printable"),
     ('channel = "roads"', 'channel = "c"\nmemory_mb = 0', "memory_mb must be 1 to 1048576"),
     ('channel = "roads"', 'channel = "c"\njournal_s = -5', "journal_s must not be negative"),
+    ('channel = "roads"', 'channel = "c"\nmax_ahead_s = -5', "max_ahead_s must not be negative"),
+    ('channel = "roads"', 'channel = "c"\nmax_ahead_s = nan', "max_ahead_s"),
     ("level = 2", "level = 20", "level must be 0 to 9, as deep as the space"),
     ('name = "incidents"', 'name = "n"\nfoo = 1', "no key 'foo' at the top, only 'name'"),
     ("[run]", '[spark]\nmemory = "lots"\n[run]', "memory must be a number with a unit"),

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pipelines import dead, scan
+from pipelines import dead, scan, time_of
 
 import tideline
 from tideline.errors import Conflict, Corruption, Unavailable
@@ -233,6 +233,41 @@ def queued(folder: Path, number: int, rows: int, state: State, seen: Seen) -> An
     return number, sifted.operations, sifted.dead, facts
 
 
+def test_a_row_from_the_future_moves_neither_the_store_nor_what_is_late(tmp_path: Path) -> None:
+    settings, now_us = feed_worker.told(tmp_path), round(time_of(0).timestamp() * 1e6)
+    table = feed_worker.batch(0, 10)  # row 3 repeats, 5 is bad, 7 is no JSON
+    day = 86_400_000_000
+    at = table["at"].cast(pa.int64()).to_numpy().copy()
+    at[[2, 8]] += day
+    times = pa.array(at).cast(table["at"].type)
+    table = table.set_column(table.column_names.index("at"), "at", times)
+    table = table.set_column(table.column_names.index("_time"), "_time", pa.array(at))
+    seen = Seen(10_000_000_000)
+    sifted = sift(table, settings, seen, now_us, 60.0)
+    assert seen.newest == now_us
+    assert sifted.counts == {"read": 10, "duplicate": 0, "late": 0, "filtered": 0, "dead": 3}
+    assert sifted.operations["id"].to_pylist() == ["e0", "e1", "e2", "e4", "e6", "e7", "e9"]
+    assert sifted.dead is not None
+    assert [(row["stage"], row["reason"][:25]) for row in sifted.dead.to_pylist()] == [
+        ("clean", "bad"),
+        ("store", "at is more than 60 s ahea"),
+        ("store", "at is more than 60 s ahea"),
+    ]
+    assert json.loads(sifted.dead["text"][1].as_py())["id"] == "e2"
+    # Without a limit, as before: the day moves what is late.
+    sift(feed_worker.batch(0, 10), settings, seen, now_us)
+    assert sift(table, settings, seen, now_us).counts["dead"] == 1
+    assert seen.newest == now_us + day
+
+
+def test_a_row_that_nobody_wants_is_no_dead_letter_for_being_ahead(tmp_path: Path) -> None:
+    table = feed_worker.batch(0, 2).append_column("_met", pa.array([False, True]))
+    before = round(time_of(-86_400).timestamp() * 1e6)
+    sifted = sift(table, feed_worker.told(tmp_path), None, before, 60.0)
+    assert (sifted.counts["filtered"], sifted.counts["dead"]) == (1, 1)
+    assert sifted.operations.num_rows == 0
+
+
 CRASHES = [
     "before apply",
     "after apply",
@@ -348,7 +383,7 @@ def kill_and_go_on(folder: Path, seed: int, kills: int, batches: int, rows: int)
                 process.wait(draw.uniform(0, 0.08))
             except subprocess.TimeoutExpired:
                 process.send_signal(signal.SIGKILL)
-        process.communicate(timeout=120)
+        process.communicate(timeout=300)
         if process.returncode == 0:
             break
         assert process.returncode == -signal.SIGKILL

@@ -21,10 +21,11 @@ import tideline
 from tideline.channel import Channel, landing
 from tideline.spark import share
 from tideline.spark.local import Local
+from tideline.testing import ManualClock
 
 pytestmark = pytest.mark.spark
 
-START = datetime(2030, 1, 1, tzinfo=UTC)
+START = datetime(2020, 1, 1, tzinfo=UTC)
 COLUMNS = "id string, place string, at timestamp, body string"
 
 
@@ -46,6 +47,11 @@ def publish(db: Any, first: int, limit: int) -> None:
     table = rows(first, limit)
     ops = pa.array(["publish"] * len(table))
     db.channel("roads").apply(table.append_column("op", ops))
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(START.timestamp() + 50)  # no row is far ahead of it
 
 
 @pytest.fixture

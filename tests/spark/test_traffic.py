@@ -51,3 +51,36 @@ def test_wrong_options_are_refused(registered: Any, option: str, value: str, say
         registered.readStream.format("traffic").option(option, value).load().writeStream.format(
             "noop"
         ).start().processAllAvailable()
+
+
+def test_a_late_batch_is_no_larger_and_nothing_piles_up() -> None:
+    from tideline.spark.traffic import TrafficReader
+
+    reader = TrafficReader({name: str(value) for name, value in OPTIONS.items()} | {"most_s": "2"})
+    now_us = time.time_ns() // 1000
+    late = {"us": 5_000_000, "start_us": now_us - 65_000_000}  # a minute behind
+    end = reader.latestOffset(late, None)
+    assert end["us"] == 7_000_000
+    [stretch] = reader.partitions(late, end)
+    [rows] = list(reader.read(stretch))
+    assert len(rows) == 2 * (200 + 20)
+    times = [at.value for at in rows.column("at")]
+    assert now_us - 2_000_000 <= min(times)  # made now, not a minute ago
+    # Spark asks for the same batch again after a failure, and gets the same.
+    [again] = list(reader.read(reader.partitions(late, end)[0]))
+    assert again == rows
+    after = reader.latestOffset(end, None)
+    [following] = list(reader.read(reader.partitions(end, after)[0]))
+    assert min(at.value for at in following.column("at")) > max(times)
+    assert not set(following.column("id").to_pylist()) & set(rows.column("id").to_pylist())
+
+
+def test_fleets_of_two_names_share_no_ids() -> None:
+    from tideline.spark.traffic import TrafficReader
+
+    reader = TrafficReader({"drivers": "5", "name": "west-"})
+    [stretch] = reader.partitions({"us": 0, "start_us": 0}, {"us": 1_000_000, "start_us": 0})
+    [rows] = list(reader.read(stretch))
+    assert {text[:5] for text in rows.column("id").to_pylist()} == {"west-"}
+    users = set(filter(None, rows.column("user").to_pylist()))
+    assert users == {f"west-driver-{number}" for number in range(5)}

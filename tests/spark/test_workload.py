@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import json
+import math
 import os
 import re
 import signal
@@ -154,7 +155,7 @@ def test_a_worker_that_cannot_write_says_why(spark: Any, tmp_path: Path) -> None
 def test_what_spark_reads_is_what_apply_takes(tmp_path: Path, open_channel: Any) -> None:
     parts = Parts(Operations(seed=3, shape=new_york().with_rate(5_000)), 5_000, tmp_path / "out", 2)
     parts.write_here(parts.claim(), threads=2)
-    channel = open_channel(space=new_york().grid)
+    channel = open_channel(space=new_york().grid, max_ahead_s=math.inf)
     done = channel.apply(pq.read_table(tmp_path / "out"))
     assert done.rejected.num_rows == 0
     assert done.answers.num_rows > 0
@@ -177,7 +178,7 @@ def run(folder: Path, *words: str) -> subprocess.Popen[str]:
 def test_the_command_makes_files_without_spark(tmp_path: Path) -> None:
     words = ["--count", "3k", "--local", "--seed", "4", "--partitions", "3", "--ratio", "1:3"]
     command = run(tmp_path, "operations", "--out", "ops", *words, "--users", "99", "--rate", "7")
-    out, error = command.communicate(timeout=120)
+    out, error = command.communicate(timeout=300)
     assert command.returncode == 0, error
     said = json.loads(out)
     assert (said["kind"], said["rows"], said["files"]) == ("operations", 3_000, 3)
@@ -199,7 +200,7 @@ def test_a_stopped_command_goes_on(
         while command.poll() is None and len(list((tmp_path / "t").glob("part-*"))) < 3:
             pass  # until some parts are there
         command.send_signal(signal.SIGINT)
-        command.communicate(timeout=60)
+        command.communicate(timeout=300)
     finally:
         command.kill()
     assert command.returncode == 130

@@ -8,11 +8,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tideline.space import Box, Circle
+import tideline
+from tideline.server import running
+from tideline.space import Box, Circle, QuadTree
 from tideline.workload.newyork import BOUNDS
 
 MIDDLE = (0.55, 0.5)  # of the map, in shares: somewhere in the middle of the state
@@ -91,6 +94,11 @@ def test_what_was_missed_while_the_plug_was_out_comes_when_it_is_in_again(
     roads.publish((lon, lat), {"n": 6}, id="e6", ttl_s=600)
     assert screen.wait_for_answers(7) == [("live", "e0"), *missed, ("live", "e6")]
     screen.wait_for_text(".card", "5 missed and caught up")
+    # All of it can be read: nothing is cut off at the card's edge, where that is narrow too.
+    screen.page.set_viewport_size({"width": 1000, "height": 800})
+    assert screen.page.evaluate(
+        "[...document.querySelectorAll('.card .fine')].every((p) => p.scrollWidth <= p.clientWidth)"
+    )
 
 
 def test_pulling_the_plug_while_events_keep_coming_loses_none_and_doubles_none(
@@ -138,6 +146,13 @@ def test_a_wrong_condition_is_said_at_its_field_and_nothing_is_stored(
     screen.draw(*MIDDLE, pixels=60)
     screen.wait_for_text("#where-error", "$nope")
     assert page.get_attribute("#where", "aria-invalid") == "true"
+    # The button below the error is still all there, and it is what a click on its edge hits.
+    assert page.evaluate(
+        """() => { const button = document.querySelector('#tool-subscribe button.main');
+          const box = button.getBoundingClientRect();
+          return [box.top + 2, box.bottom - 2].every((y) =>
+            document.elementFromPoint(box.left + 9, y) === button); }"""
+    )
     page.fill("#where", '{"severity": ')
     screen.draw(*MIDDLE, pixels=60)
     screen.wait_for_text("#where-error", "not JSON")
@@ -263,3 +278,47 @@ def test_a_server_without_a_map_offers_to_make_one(
     screen.page.click("#empty >> text=Make the channel")
     screen.page.wait_for_selector("#status[data-state=open]")
     assert served.db.channels() == ["roads"]
+
+
+def test_answers_of_a_channel_without_a_journal_are_counted(
+    open_screen: Callable[..., Any], served: Any
+) -> None:
+    space = QuadTree(bounds=BOUNDS, depth=9)
+    quiet = served.db.channel("quiet", space=space)
+    screen = open_screen("/?channel=quiet")
+    quiet.subscribe(Circle((-75.0, 43.0), radius_m=10_000), user="ann", until_s=600)
+    for _ in range(3):
+        quiet.publish((-75.0, 43.0), {"kind": "fire"}, ttl_s=600)
+    screen.wait_for_text("#live-events", "3")
+    screen.wait_for_text("#total-answers", "3")
+
+
+def test_a_server_with_a_status_shows_it(browser: Any, tmp_path: Path) -> None:
+    said = ["Spark: starting…"]
+    space = QuadTree(bounds=BOUNDS, depth=9)
+    with (
+        tideline.open(tmp_path / "status") as db,
+        running(db, status=lambda: said[0]) as url,
+        browser.new_context() as context,
+    ):
+        db.channel("roads", space=space, journal_s=60)
+        page = context.new_page()
+        page.goto(url)
+        page.wait_for_function(
+            "() => document.querySelector('#said').textContent.includes('start')"
+        )
+        said[0] = "Spark: off <b>"
+        page.wait_for_function("() => document.querySelector('#said').textContent.endsWith('<b>')")
+        assert page.is_visible("#said")
+
+
+def test_a_channel_that_is_dropped_and_made_again_is_followed_again(
+    screen: Any, served: Any
+) -> None:
+    screen.expected += ["WebSocket connection", "404"]  # while there is none
+    served.db.drop_channel("roads")
+    screen.page.wait_for_selector("#status:not([data-state=open])")
+    made = served.db.channel("roads", space=QuadTree(bounds=BOUNDS, depth=9), journal_s=60)
+    screen.page.wait_for_selector("#status[data-state=open]")
+    made.publish((-75.0, 43.0), {"kind": "fire"}, ttl_s=600)
+    screen.wait_for_text("#live-events", "1")

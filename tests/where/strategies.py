@@ -94,7 +94,7 @@ def operators(depth: int = 2) -> st.SearchStrategy[dict[str, Any]]:
             | st.lists(st.sampled_from(TYPES), min_size=1, max_size=2),
             "$mod": mods(),
             "$size": st.integers(0, 3),
-            "$all": st.lists(values(), max_size=2),
+            "$all": st.lists(values() | values() | regexes(), max_size=2),
             "$words": st.sampled_from(["flat", "TIRE flat", "a", "é"]),
             "$fuzzy": st.fixed_dictionaries(
                 {"word": st.sampled_from(["flt", "tire", "ab", "xy"])},

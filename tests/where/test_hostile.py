@@ -123,6 +123,10 @@ BAD = {
         {"a": {"$all": [{"$elemMatch": {}, "$gt": 1}]}},
         "where.a.$all[0] must be a value or {'$elemMatch': ...}",
     ),
+    "all with a pattern and more": (
+        {"a": {"$all": [{"$regex": "a", "$gt": 1}]}},
+        "where.a.$all[0] must be a value, {'$regex': ...} or {'$elemMatch': ...}",
+    ),
     "elemMatch of a value": ({"a": {"$elemMatch": 1}}, "where.a.$elemMatch must be a condition"),
     "elemMatch of a mix": ({"a": {"$elemMatch": {"$gt": 1, "b": 1}}}, "where.a.$elemMatch mixes"),
     "elemMatch of both": (

@@ -102,3 +102,21 @@ def test_somebody_differs_in_every_case_and_every_kind_has_one():
     listed = {case.kind for case in CASES}
     for kinds in KINDS.values():
         assert set(kinds) <= listed
+
+
+TEXTS = [[], ["ice"], ["ice", "night"], "ice night", ["ICE", "nightly"], [1],
+         ["night", None], [{"t": "ice"}], None, "ice", ["nice night"]]  # fmt: skip
+
+
+@pytest.mark.parametrize("patterns", [["ice"], ["ice", "night"], ["^ice", "t$"], ["^n", "^n"]])
+def test_patterns_in_all_mean_what_they_mean_elsewhere(patterns, peers):
+    """MongoDB's `$all` is an `$and`. Its patterns are values of a type that JSON has not: the peers
+    are asked the `$and` (mongomock compares a pattern in `$all` with the text itself)."""
+    ours = {"t": {"$all": [{"$regex": pattern} for pattern in patterns]}}
+    bodies = [{"t": text} for text in TEXTS] + [{}]
+    answers = [parse(ours).matches(body) for body in bodies]
+    assert True in answers
+    assert False in answers
+    each = {"$and": [{"t": {"$regex": pattern}} for pattern in patterns]}
+    assert peers["mingo"](each, bodies) == answers
+    assert mongomock(each, bodies) == answers

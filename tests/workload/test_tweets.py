@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -189,7 +190,7 @@ def test_operations_are_the_tweets(many: pa.RecordBatch) -> None:
 @pytest.mark.parametrize("place", ["cell", "circle"])
 def test_a_channel_takes_them_as_they_are(open_channel: Any, place: str) -> None:
     grid = new_york().grid
-    channel = open_channel(space=grid)
+    channel = open_channel(space=grid, max_ahead_s=math.inf)  # the clock stands still
     workload = Operations(seed=2, shape=new_york().with_rate(20_000), place=place)
     done = channel.apply(pa.Table.from_batches([workload.batch(0, 20_000)]))
     assert done.rejected.num_rows == 0  # rows without a radius are points

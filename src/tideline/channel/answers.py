@@ -1,9 +1,12 @@
-"""From the codes a kernel emits to answers that hold: conditions and unseen checked.
+"""From the codes a kernel emits to answers that hold: conditions checked.
 
-A kernel marks an answer MAYBE when the subscription has a condition, and lists pairs
-(answer, earlier subscription): the answer falls if that subscription has the event too.
-Both need the event's body, so both are settled here. Calls without conditions never
-come here.
+A kernel marks an answer MAYBE when the subscription has a condition. That needs the event's body,
+so it is checked here, and the kernel is told (`Engine.settle`): it decides what yields, and notes
+who was told what. Calls without conditions never come here.
+
+An engine may have an allowance: it is told the steps (where/cost.py) that the conditions of a call
+will take, before they are evaluated and before anything is logged. When it raises, the call is
+taken back as if the log had refused it. A server sets one; without one, nothing is counted.
 """
 
 from __future__ import annotations
@@ -19,8 +22,9 @@ from tideline.channel.engine import Engine
 from tideline.kernels import answers as columns
 from tideline.kernels import layout as at
 from tideline.where import Condition, parse_text
+from tideline.where.cost import values_in
 
-__all__ = ["Answers", "holding"]
+__all__ = ["Answers", "holding", "settled"]
 
 Words = NDArray[np.int64]
 
@@ -51,6 +55,21 @@ class Answers:
             setattr(self, name, getattr(self, name)[holds])
 
 
+def settled(
+    engine: Engine, starts: Words, first: int, limit: int, result: int, offset: int = 0
+) -> Answers:
+    """The answers that hold of the rows [first, limit) of a call (the lock is held).
+
+    `result` is what the kernel returned: it says whether there are conditions to check.
+    """
+    answers = Answers(engine, starts, first, limit, offset)
+    if result & 256:
+        holds = holding(engine, answers, starts, engine.newest)
+        engine.settle(starts, first, limit, holds)
+        answers.keep(holds)
+    return answers
+
+
 def holding(
     engine: Engine, answers: Answers, starts: Words, now: int, question: Condition | None = None
 ) -> NDArray[np.bool_]:
@@ -59,11 +78,10 @@ def holding(
     `question` is the condition of a find, whose answers name no subscription.
     """
     call = engine.call
+    if engine.allowance is not None:
+        engine.allowance(_steps(engine, answers, starts, question))
     subs, events, asked = answers.sub, answers.event, answers.asked
-    pairs = int(engine.state[at.C_PAIR_COUNT])
-    pair_answers, pair_subs = call.pair_answer[:pairs], call.pair_sub[:pairs]
-    event_codes = np.union1d(events[asked], events[pair_answers])
-    rows = _rows(engine, at.EVENTS, call.event_refs, event_codes, starts)
+    rows = _rows(engine, at.EVENTS, call.event_refs, np.unique(events[asked]), starts)
     bodies = {code: msgspec.json.decode(row.text) for code, row in rows.items()}
     befores: dict[int, Any] = {}  # by event: the body before it at its place
 
@@ -77,17 +95,39 @@ def holding(
         return condition.matches(body)
 
     conditions: dict[int, Condition] = {}
-    sub_codes = pair_subs if question is not None else np.union1d(subs[asked], pair_subs)
-    for code, row in _rows(engine, at.SUBS, call.sub_refs, np.unique(sub_codes), starts).items():
-        conditions[code] = parse_text(row.text, delta=True)
+    if question is None:
+        codes = np.unique(subs[asked])
+        for code, row in _rows(engine, at.SUBS, call.sub_refs, codes, starts).items():
+            conditions[code] = parse_text(row.text, delta=True)
     holds = np.ones(len(subs), np.bool_)
     for k in np.flatnonzero(asked).tolist():
         condition = question if question is not None else conditions[int(subs[k])]
         holds[k] = meets(condition, int(events[k]))
-    for k, code in zip(pair_answers.tolist(), pair_subs.tolist(), strict=True):
-        if holds[k] and meets(conditions[code], int(events[k])):
-            holds[k] = False
     return holds
+
+
+def _steps(
+    engine: Engine, answers: Answers, starts: Words, question: Condition | None = None
+) -> int:
+    """The steps of the conditions that the answers of a call still depend on."""
+    asked = np.flatnonzero(answers.asked)
+    if not len(asked):
+        return 0
+    events, event_of = np.unique(answers.event[asked], return_inverse=True)
+    rows: Any = _rows(engine, at.EVENTS, engine.call.event_refs, events, starts)
+    sizes = np.array([len(rows[code].text) for code in events.tolist()], np.float64)
+    values = np.array([values_in(rows[code].text) for code in events.tolist()], np.float64)
+    if question is not None:
+        costs = np.array([question.cost], np.float64)
+        cost_of = np.zeros(len(asked), np.int64)
+    else:
+        subs, cost_of = np.unique(answers.sub[asked], return_inverse=True)
+        rows = _rows(engine, at.SUBS, engine.call.sub_refs, subs, starts)
+        found = [parse_text(rows[code].text, delta=True).cost for code in subs.tolist()]
+        costs = np.array(found, np.float64).reshape(-1, 3)
+    fixed, per_value, per_byte = costs[cost_of.ravel()].T
+    steps = fixed + per_value * values[event_of.ravel()] + per_byte * sizes[event_of.ravel()]
+    return int(steps.sum())
 
 
 def _rows(engine: Engine, side: int, refs: Words, codes: Any, starts: Words) -> dict[int, Row]:

@@ -14,19 +14,20 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tideline.channel.answers import Answers, holding
+from tideline.channel.answers import Answers, settled
 from tideline.channel.checks import BODY_LIMIT_BYTES, ID_LIMIT_BYTES, same_json
 from tideline.channel.codec import read_rows
+from tideline.channel.engine import Engine, Taken
 from tideline.channel.notes import ANSWERS, Mark, answers_note
 from tideline.channel.operations import Operations, read_operations
 from tideline.kernels import answers as columns
 from tideline.kernels import layout as at
 from tideline.kernels.rows import UNKNOWN
+from tideline.lsm.log import Position
 from tideline.model import Applied, Event
 
 if TYPE_CHECKING:
     from tideline.channel.channel import Channel
-    from tideline.channel.engine import Engine
     from tideline.channel.subscription import Subscription
     from tideline.index.memory import Memory
 
@@ -52,13 +53,15 @@ def apply(channel: Channel, table: pa.Table, once: tuple[str, int] | None = None
     landed = 0
     if once is not None:
         with channel._engine.lock:
+            if channel._engine.unfinished is not None:
+                channel._engine.mend()
             found = channel._engine.writers.landed(*once)
         if found is None:
             return Applied(answers_table([], [], [], [], []), rejected_table({}), repeated=True)
         landed = found
     operations = read_operations(
         table, channel.space, channel._new_ids, id_limit=ID_LIMIT_BYTES,
-        body_limit=BODY_LIMIT_BYTES,
+        body_limit=BODY_LIMIT_BYTES, ahead=channel._ahead(),
     )  # fmt: skip
     rows, starts, used = operations.encode()
     n = len(operations.kinds)
@@ -96,15 +99,23 @@ def _run(
     parts: list[pa.Table] = []
     deliveries: list[tuple[Subscription, Event]] = []
     mark = None if once is None else Mark(*once, first, len(operations.kinds))
+    log = engine.store.log
     done = 0
+    frames = log.frames
+    logged = (0, 0)  # rows, and deliveries, that the log has
 
-    def part(result: int) -> bytes:
-        """Take the answers of the rows done so far out of the engine's memory; returns notes."""
+    def note_logged() -> None:
+        """What was taken out before the last frame is in it."""
+        nonlocal frames, logged
+        if log.frames != frames:
+            frames, logged = log.frames, (done, len(deliveries))
+
+    def part(result: int) -> Taken:
+        """Take the answers of the rows done so far out of the engine's memory."""
         nonlocal done
+        note_logged()
         limit = int(engine.state[at.C_ROW])
-        answers = Answers(engine, starts, done, limit, first)
-        if result & 256:
-            answers.keep(holding(engine, answers, starts, engine.newest))
+        answers = settled(engine, starts, done, limit, result, first)
         parts.append(_table(channel, answers, starts))
         for row in (np.flatnonzero(call.duplicates[done:limit]) + done).tolist():
             reason = _repeated(channel, rows, starts, row)
@@ -113,24 +124,38 @@ def _run(
         done = limit
         if channel._handles:
             deliveries.extend(_deliveries(channel, answers, starts))
+        notes = b""
         if engine.journal_us and len(answers.row):
-            return answers_note(_noted(parts[-1], operations))
-        return b""
+            notes = answers_note(_noted(parts[-1], operations))
+        return Taken(len(answers.row), notes)
 
-    with engine.lock:
-        channel._check_open()
+    def run() -> Position | None:
         call.use_rows(rows)
         call.room_for(count)
         try:
             position = engine.write(len(rows), count, part, mark)
+            note_logged()
+        except BaseException:
+            note_logged()
+            raise
         finally:
             call.use_rows(engine.own_rows)
-        engine.answers += sum(table.num_rows for table in parts)
-        for handle, event in deliveries:
-            handle._deliver([event])
-        if channel._handles:
-            _end_cancelled(channel, operations, rows, starts, first)
+            if channel._handles:
+                engine.owe(tell)
         channel._clocked = abs(channel.clock.now() - engine.newest) < 60_000_000
+        return position
+
+    def tell(_: Words) -> None:
+        """Hand out what was logged, though the rest may have failed."""
+        for handle, event in deliveries[: logged[1]]:
+            handle._deliver([event], event.seq)
+        _end_cancelled(channel, operations, rows, starts[: logged[0]], first)
+
+    with engine.lock:
+        if engine.unfinished is not None:
+            engine.mend()
+        channel._check_open()
+        position = engine.sheltered(run)
     if position is not None and engine.store.sync:
         engine.store.log.sync(position)
     return parts
@@ -237,7 +262,7 @@ def _repeated(channel: Channel, rows: Words, starts: Words, row: int) -> str | N
         return f"no such subscription: {given.id!r}"
     side = at.SUBS if given.user else at.EVENTS
     stored = channel._record(side, ref)
-    same = stored[4:-1] == given[4:-1] and stored.flags & at.R_UNSEEN == given.flags & at.R_UNSEEN
+    same = stored[4:9] == given[4:9] and stored.flags & at.R_UNSEEN == given.flags & at.R_UNSEEN
     if same and same_json(stored.text, given.text):
         return None
     what = "a subscription" if side == at.SUBS else "an event"
@@ -252,9 +277,11 @@ def _end_cancelled(
     for row in np.flatnonzero(kinds == at.CANCEL).tolist():
         start = int(starts[row])
         if rows[start] & 0xFF == at.CANCEL:
-            handle = channel._handles.pop(int(rows[start + at.R_AT]))
+            seq = int(rows[start + at.R_AT])
+            handle = channel._handles.get(seq)
             if handle is not None:
                 handle._end("cancelled")
+                channel._handles.pop(seq)
 
 
 def _deliveries(

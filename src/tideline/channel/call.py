@@ -1,7 +1,9 @@
 """What one call of a kernel reads and fills: rows, answers, scratch.
 
 The kernels find everything through `state`, words C_* of kernels/layout.py. Buffers grow when a
-kernel says that something did not fit, and stay: the next call is likely to be as large.
+kernel says that something did not fit, and stay: the next call is likely to be as large. A buffer
+and its address are replaced in one step, without a call in between: an exception that is thrown in
+never leaves an address of memory that is gone.
 
 For one thread at a time: whoever holds the lock of the engine.
 """
@@ -11,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tideline.kernels import export
+from tideline.kernels import export, told
 from tideline.kernels import layout as at
 
 __all__ = ["Call"]
@@ -30,28 +32,27 @@ class Call:
         self._per_row: Words = np.zeros((4, 0), np.int64)
         self._answers(1 << 12)
         self._refs(1 << 12)
-        self._pairs(1 << 8)
         self._scratch(1 << 14)
         self._extra(1 << 12)
+        self._told(1 << 12)
         self._packed(1 << 12)
         self.room_for(16)
         self.use_rows(self.rows)
 
     def use_rows(self, rows: Words) -> None:
         """Read rows from here."""
-        self.rows = rows
-        self.state[at.C_ROWS] = rows.ctypes.data
+        state, address, room = self.state, rows.ctypes.data, len(rows)
+        self.rows, state[at.C_ROWS], state[at.C_ROWS_ROOM] = rows, address, room
 
     def room_for(self, count: int) -> None:
         """Make the per-row results large enough."""
         if count <= len(self._per_row[0]):
             return
-        self._per_row = np.zeros((4, count), np.int64)
-        self.own, self.duplicates, self.row_counts, self.row_codes = self._per_row
-        self.state[at.C_OWN] = self.own.ctypes.data
-        self.state[at.C_DUPLICATES] = self.duplicates.ctypes.data
-        self.state[at.C_ROW_COUNTS] = self.row_counts.ctypes.data
-        self.state[at.C_ROW_CODES] = self.row_codes.ctypes.data
+        fresh: Words = np.zeros((4, count), np.int64)
+        rows, addresses = [*fresh], [row.ctypes.data for row in fresh]
+        words = [at.C_OWN, at.C_DUPLICATES, at.C_ROW_COUNTS, at.C_ROW_CODES]
+        self._per_row, self.state[words] = fresh, addresses
+        self.own, self.duplicates, self.row_counts, self.row_codes = rows
 
     def grow_output(self) -> None:
         """Something did not fit: double whichever buffer is nearly full."""
@@ -59,8 +60,9 @@ class Call:
         # Which one it was is not said: the row was rolled back. Doubling all is bounded anyway.
         self._answers(2 * int(state[at.C_ANSWER_CAP]))
         self._refs(2 * int(state[at.C_REFS_CAP]))
-        self._pairs(2 * int(state[at.C_PAIR_CAP]))
         self._extra(2 * int(state[at.C_EXTRA_CAP]))
+        least = int(state[at.C_TOLD_USED]) + 4 * int(state[at.C_TOLD_WANTED])
+        self._told(2 * max(int(state[at.C_TOLD_CAP]), least))
 
     def grow_scratch(self) -> None:
         """A walk over a subtree did not fit."""
@@ -71,33 +73,25 @@ class Call:
         before: NDArray[np.int32] | None = getattr(self, "codes", None)
         if before is not None:
             fresh[: len(before)] = before
-        self.codes = fresh
-        self.state[at.C_ANSWERS] = fresh.ctypes.data
-        self.state[at.C_ANSWER_CAP] = cap
+        state, address = self.state, fresh.ctypes.data
+        self.codes, state[at.C_ANSWERS], state[at.C_ANSWER_CAP] = fresh, address, cap
 
     def _refs(self, cap: int) -> None:
-        self.sub_refs = _grown(getattr(self, "sub_refs", None), cap)
-        self.event_refs = _grown(getattr(self, "event_refs", None), cap)
-        self.state[at.C_SUB_REFS] = self.sub_refs.ctypes.data
-        self.state[at.C_EVENT_REFS] = self.event_refs.ctypes.data
-        self.state[at.C_REFS_CAP] = cap
-
-    def _pairs(self, cap: int) -> None:
-        self.pair_answer = _grown(getattr(self, "pair_answer", None), cap)
-        self.pair_sub = _grown(getattr(self, "pair_sub", None), cap)
-        self.state[at.C_PAIR_ANSWER] = self.pair_answer.ctypes.data
-        self.state[at.C_PAIR_SUB] = self.pair_sub.ctypes.data
-        self.state[at.C_PAIR_CAP] = cap
+        subs = _grown(getattr(self, "sub_refs", None), cap)
+        events = _grown(getattr(self, "event_refs", None), cap)
+        values = subs.ctypes.data, events.ctypes.data, cap
+        words = [at.C_SUB_REFS, at.C_EVENT_REFS, at.C_REFS_CAP]
+        self.sub_refs, self.event_refs, self.state[words] = subs, events, values
 
     def _scratch(self, count: int) -> None:
-        self.scratch: Words = np.zeros(count, np.int64)
-        self.state[at.C_SCRATCH] = self.scratch.ctypes.data
-        self.state[at.C_SCRATCH_WORDS] = count
+        fresh: Words = np.zeros(count, np.int64)
+        state, address = self.state, fresh.ctypes.data
+        self.scratch, state[at.C_SCRATCH], state[at.C_SCRATCH_WORDS] = fresh, address, count
 
     def _packed(self, cap: int) -> None:
-        self.packed: Words = np.empty(cap, np.int64)
-        self.state[at.C_PACKED] = self.packed.ctypes.data
-        self.state[at.C_PACKED_CAP] = cap
+        fresh: Words = np.empty(cap, np.int64)
+        state, address = self.state, fresh.ctypes.data
+        self.packed, state[at.C_PACKED], state[at.C_PACKED_CAP] = fresh, address, cap
 
     def answers(self, address: int, side: int) -> Words:
         """The records that answer the row of a `run_one`, as rows."""
@@ -107,9 +101,20 @@ class Call:
         return self.packed[:used].copy()
 
     def _extra(self, cap: int) -> None:
-        self.extra = _grown(getattr(self, "extra", None), cap)
-        self.state[at.C_EXTRA] = self.extra.ctypes.data
-        self.state[at.C_EXTRA_CAP] = cap
+        fresh = _grown(getattr(self, "extra", None), cap)
+        state, address = self.state, fresh.ctypes.data
+        self.extra, state[at.C_EXTRA], state[at.C_EXTRA_CAP] = fresh, address, cap
+
+    def _told(self, cap: int) -> None:
+        fresh = _grown(getattr(self, "told", None), cap)
+        state, address = self.state, fresh.ctypes.data
+        self.told, state[at.C_TOLD], state[at.C_TOLD_CAP] = fresh, address, cap
+
+    def told_row(self, address: int, answered: int) -> bytes:
+        """The marks of the answers as a row of the log."""
+        out = np.empty(at.R_BODY + int(self.state[at.C_TOLD_USED]), np.int64)
+        told.told_row(address, out, answered)
+        return out.tobytes()
 
 
 def _grown(old: Words | None, cap: int) -> Words:

@@ -2,7 +2,9 @@
 
 Each verb checks its arguments, writes one row, runs it under the engine's lock, logs
 it, and only then tells anyone. Past answers and live delivery are decided under the
-same lock, so nothing falls between them and nothing comes twice.
+same lock, so nothing falls between them and nothing comes twice. Whoever takes the lock
+first looks whether an interrupted call left something (`Engine.mend`): before a row is
+written over the one it left.
 
 Layout `poll` stores no subscriptions: see channel/poll.py.
 """
@@ -13,6 +15,7 @@ import hashlib
 import secrets
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -20,7 +23,8 @@ import numpy as np
 import pyarrow as pa
 
 from tideline.channel import batch
-from tideline.channel.answers import Answers, holding
+from tideline.channel.ahead import Ahead, ahead_s, ahead_us
+from tideline.channel.answers import Answers, holding, settled
 from tideline.channel.checks import (
     AHEAD_US,
     BODY_LIMIT_BYTES,
@@ -35,7 +39,7 @@ from tideline.channel.checks import (
     window,
 )
 from tideline.channel.codec import Row, Words, read_rows, read_subscribers, write_row
-from tideline.channel.engine import Engine
+from tideline.channel.engine import Engine, Given
 from tideline.channel.found import Found, in_order
 from tideline.channel.journal import journal, text_of
 from tideline.channel.notes import check_once, listed_note
@@ -44,12 +48,12 @@ from tideline.channel.prolong import prolong
 from tideline.channel.resume import missed, read_token
 from tideline.channel.scan import scan
 from tideline.channel.subscription import Handles, Subscription
-from tideline.clock import FOREVER, Clock, span_us, to_us
+from tideline.clock import FOREVER, Clock, from_us, span_us, to_us
 from tideline.errors import Closed, Conflict, InvalidRequest, NotFound
 from tideline.kernels import export
 from tideline.kernels import layout as words_at
 from tideline.kernels import rows as kernel
-from tideline.model import Applied, ChannelStats, Event, Subscriber, SubscriptionInfo, Told
+from tideline.model import Applied, ChannelStats, Event, SubscriptionInfo, Told
 from tideline.space import Space
 from tideline.space.place import Place
 from tideline.where import Condition, parse, parse_text
@@ -78,8 +82,8 @@ class Channel:
         self._prefix = self._nonce.encode() + b"-%x"
         self._made = 0
         self._buffer = engine.own_view  # single calls write their row here
-        self._noted: Words | None = None  # answers that were packed early, for their note
-        self._clocked = False  # whether the last write was at the clock's time
+        # Whether the last write was at the clock's time.
+        self._clocked = bool(engine.facts.get("clocked"))
         self._closed = ""  # why, once it is
 
     @property
@@ -90,6 +94,46 @@ class Channel:
         """
         seeds = ",".join(str(seed) for seed in self._engine.facts["seeds"])
         return hashlib.sha256(seeds.encode()).hexdigest()[:32]
+
+    @property
+    def max_ahead_s(self) -> float:
+        """How far ahead of the clock a row of a batch may be; `inf` when there is no limit.
+
+        >>> import tideline
+        >>> with tideline.open(":memory:") as db:
+        ...     db.channel("news").max_ahead_s, db.channel("news", max_ahead_s=5).max_ahead_s
+        (60.0, 5.0)
+        """
+        return ahead_s(self._engine.facts)
+
+    @property
+    def newest(self) -> datetime | None:
+        """The channel's time: the newest that a write has brought; None before the first.
+
+        What ends before it has expired. Asking (`find`, `subscribe`) goes by the clock, where that
+        is later.
+
+        >>> import tideline
+        >>> from tideline.testing import ManualClock
+        >>> with tideline.open(":memory:", clock=ManualClock(100)) as db:
+        ...     told = db.channel("news").publish("a", {"n": 1})
+        ...     db.channel("news").newest.isoformat()
+        '1970-01-01T00:01:40+00:00'
+        """
+        return from_us(self._engine.newest)
+
+    def _allow_ahead(self, max_ahead_s: float) -> None:
+        """Change `max_ahead_s`, for good."""
+        engine = self._engine
+        with engine.lock:
+            self._check_open()
+            if max_ahead_s == ahead_s(engine.facts):
+                return
+        engine.allow_ahead(ahead_us(max_ahead_s))
+
+    def _ahead(self) -> Ahead | None:
+        """The limit for the rows of a batch that comes now."""
+        return Ahead.of(self.max_ahead_s, self.clock.now())
 
     # ---- publish ---------------------------------------------------------------------------
 
@@ -126,6 +170,8 @@ class Channel:
             place = tuple(place)  # as it will be when it is read again
         engine = self._engine
         with engine.lock:
+            if engine.unfinished is not None:
+                engine.mend()
             if self._closed:
                 self._check_open()
             # Read under the lock, so that times rise in the order of arrival: an event that comes
@@ -154,60 +200,53 @@ class Channel:
                 self._buffer, words_at.PUBLISH, 0, 0, now, at_us, until_us, encoded,
                 ident, b"", text,
             )  # fmt: skip
-            note = self._noting(words_at.SUBS, ident, now) if engine.journal_us else None
-            result, position = engine.write_one(words, note)
+            effect = None
+            made: list[Event] = []
+            if self._handles:
+                facts = (ident.decode(), place, at_us, until_us, text)
+                effect = partial(self._deliver, made, facts)
+            position, packed = engine.write_one(
+                words, self._noting(words_at.SUBS, ident, now) if engine.journal_us
+                else self._take_subs, b"", effect,
+            )  # fmt: skip
             self._clocked = True
             if position is None:
                 told = self._repeated_event(encoded, text, at, ttl_s, until)
                 engine.store.log.sync_all()  # the first try may not be on disk yet
                 return told
             seq = engine.facts_now[words_at.C_NEXT_SEQ] - 1
-            event = Event(ident.decode(), place, at_us, until_us, seq, text)
-            load = self._tell(result, event) if result >> 16 else None
+            event = made[0] if made else Event(ident.decode(), place, at_us, until_us, seq, text)
+            load = partial(read_subscribers, packed) if len(packed) else None
         if engine.store.sync:
             engine.store.log.sync(position)
         return Told(event, load, earlier)
 
-    def _tell(self, result: int, event: Event) -> Callable[[], list[Subscriber]] | None:
-        """Deliver a published event to open handles; returns how to list whom it answered."""
-        if result & 256 or self._noted is not None:
-            packed = self._packed(result, words_at.SUBS)
-            if not len(packed):
-                return None
-        else:  # the short way of `_packed`: every publish comes by
-            engine = self._engine
-            engine.answers += result >> 16
-            packed = engine.call.answers(engine.address, words_at.SUBS)
-        if self._handles:
-            self._deliver(packed, event)
-        return lambda: read_subscribers(packed)
+    def _take_subs(self, result: int) -> Given:
+        """The subscriptions that the event just run answers."""
+        return self._take(result, words_at.SUBS)
 
-    def _packed(self, result: int, side: int) -> Words:
-        """The records that answer the row just run, as rows; empty when no condition holds."""
+    def _take_events(self, result: int) -> Given:
+        """The events that the subscription just run finds."""
+        return self._take(result, words_at.EVENTS)
+
+    def _take(self, result: int, side: int) -> Given:
         engine = self._engine
-        if self._noted is not None:
-            packed, self._noted = self._noted, None
-            return packed
         if not result & 256:
-            engine.answers += result >> 16
-            return engine.call.answers(engine.address, side)
-        answers = Answers(engine, _ONE, 0, 1)
+            return Given(engine.call.answers(engine.address, side), result >> 16, b"")
+        answers = settled(engine, _ONE, 0, 1, result)
         codes, refs = (
             (answers.sub, engine.call.sub_refs)
             if side == words_at.SUBS
             else (answers.event, engine.call.event_refs)
         )
-        codes = codes[holding(engine, answers, _ONE, engine.newest)]
-        engine.answers += len(codes)
-        return engine.pack(side, refs[codes]) if len(codes) else _NONE
+        packed = engine.pack(side, refs[codes]) if len(codes) else _NONE
+        return Given(packed, len(codes), b"")
 
-    def _noting(self, side: int, ident: bytes, now: int) -> Callable[[int], bytes]:
-        """What notes the answers of a single call, for the journal."""
+    def _noting(self, side: int, ident: bytes, now: int) -> Callable[[int], Given]:
+        """`_take` for a channel that keeps a journal: with the note of the answers."""
 
-        def note(result: int) -> bytes:
-            self._noted = None
-            packed = self._packed(result, side) if result >> 16 else _NONE
-            self._noted = packed
+        def take(result: int) -> Given:
+            packed, count, _ = self._take(result, side)
             own = ident.decode()
             rows = sorted(read_rows(packed), key=lambda row: row.seq)
             if side == words_at.SUBS:
@@ -215,17 +254,26 @@ class Channel:
             else:
                 user = read_rows(self._engine.own_rows[: self._engine.own_rows[0] >> 32])[0].user
                 found = [(own, row.id, user, "past") for row in rows]
-            return listed_note(now, found) if found else b""
+            return Given(packed, count, listed_note(now, found) if found else b"")
 
-        return note
+        return take
 
-    def _deliver(self, packed: Words, event: Event) -> None:
+    def _deliver(
+        self, made: list[Event], facts: tuple[str, Any, int, int, bytes], packed: Words
+    ) -> None:
+        """Hand the event just logged to whoever holds a subscription that it answers."""
+        if not len(packed):
+            return
+        seq = self._engine.facts_now[words_at.C_NEXT_SEQ] - 1
+        ident, place, at_us, until_us, text = facts
+        event = Event(ident, place, at_us, until_us, seq, text)
+        made.append(event)
         words = memoryview(packed)  # type: ignore[arg-type]
         at_word = 0
         while at_word < len(words):
             handle = self._handles.get(words[at_word + 1])
             if handle is not None:
-                handle._deliver([event])
+                handle._deliver([event], seq)
             at_word += words[at_word] >> 32
 
     def _repeated_event(
@@ -282,14 +330,18 @@ class Channel:
             engine.watch_deltas()
         flags = (words_at.R_COND if condition else 0) | (words_at.R_UNSEEN if unseen else 0)
         with engine.lock:
+            if engine.unfinished is not None:
+                engine.mend()
             now = self.clock.now()  # under the lock, as in `publish`
             since_us, until_us = window(now, since_s, since, until_s, until)
             words = write_row(
                 self._rows(), words_at.SUBSCRIBE, flags, 0, now, since_us, until_us, encoded,
                 ident, owner, condition.text,
             )  # fmt: skip
-            note = self._noting(words_at.EVENTS, ident, now) if engine.journal_us else None
-            result, position = engine.write_one(words, note)
+            position, packed = engine.write_one(
+                words, self._noting(words_at.EVENTS, ident, now) if engine.journal_us
+                else self._take_events,
+            )  # fmt: skip
             self._clocked = True
             if position is None:
                 handle = self._repeated_subscription(
@@ -300,17 +352,12 @@ class Channel:
             seq = engine.facts_now[words_at.C_NEXT_SEQ] - 1
             handle = Subscription(
                 self, ident.decode(), user, place, since_us, until_us, where or None, unseen, seq,
-                self._past(result) if result >> 16 else None,
+                partial(Found, packed, self.space) if len(packed) else None,
             )  # fmt: skip
             self._handles.add(handle)
         if engine.store.sync:
             engine.store.log.sync(position)
         return handle
-
-    def _past(self, result: int) -> Callable[[], Sequence[Event]] | None:
-        """The events a window has just found, decoded when somebody looks."""
-        packed = self._packed(result, words_at.EVENTS)
-        return (lambda: Found(packed, self.space, FOREVER)) if len(packed) else None
 
     def _repeated_subscription(
         self, place: Place, owner: bytes, condition: Condition, unseen: bool,
@@ -332,11 +379,25 @@ class Channel:
             raise Conflict("a subscription with this id exists with other content", id=row.id)
         handle = self._handle(row, None)
         handle.duplicate = True
-        old = self._handles.get(row.seq)
-        self._handles.add(handle)
-        if old is not None:  # the retry takes over; the old one keeps what nobody took yet
-            old._end("replaced")
+        old = self._replace(handle)
+        if old is not None:
+            old._tell_end()
         return handle
+
+    def _replace(self, handle: Subscription) -> Subscription | None:
+        """Feed a handle instead of the one there was, which ends and keeps what nobody took yet.
+
+        Its follower is still to be told, without the lock.
+        """
+        old = self._handles.get(handle.seq)
+
+        def replace(_: Words) -> None:
+            self._handles.add(handle)
+            if old is not None:
+                old._close("replaced")
+
+        self._engine.run_whole(replace)
+        return old
 
     def cancel(self, id: str) -> None:
         """End a subscription; `NotFound` if there is none (any more)."""
@@ -345,19 +406,31 @@ class Channel:
         if self._poller is not None:
             self._poller.cancel(id)
             return
-        with engine.lock:
-            words = write_row(
-                self._rows(), words_at.CANCEL, 0, 0, self.clock.now(), 0, 0, Place(b""), ident,
-                b"", b"",
-            )  # fmt: skip
-            _, position = engine.write_one(words)
-            if position is None:
-                raise NotFound("no such subscription", id=id)
+        ended: list[Subscription] = []
+
+        def end(_: Words) -> None:
             seq = self._buffer_word(words_at.R_AT)
             engine.lineage.forget(seq)
-            handle = self._handles.pop(seq)
-        if handle is not None:
-            handle._end("cancelled")
+            handle = self._handles.get(seq)
+            if handle is not None:
+                ended.append(handle)
+                handle._close("cancelled")
+                self._handles.pop(seq)
+
+        try:
+            with engine.lock:
+                if engine.unfinished is not None:
+                    engine.mend()
+                words = write_row(
+                    self._rows(), words_at.CANCEL, 0, 0, self.clock.now(), 0, 0, Place(b""), ident,
+                    b"", b"",
+                )  # fmt: skip
+                position, _ = engine.write_one(words, None, b"", end)
+                if position is None:
+                    raise NotFound("no such subscription", id=id)
+        finally:
+            for handle in ended:
+                handle._tell_end()
         if engine.store.sync:
             engine.store.log.sync(position)
 
@@ -390,6 +463,8 @@ class Channel:
             raise NotFound("layout 'poll' stores no subscriptions", id=id)
         engine = self._engine
         with engine.lock:
+            if engine.unfinished is not None:
+                engine.mend()
             self._check_open()
             clock_now = self.clock.now()
             if until is not None:
@@ -397,7 +472,9 @@ class Channel:
             else:
                 assert until_s is not None
                 until_us = clock_now + span_us(until_s, "until_s")
-            info, position = prolong(self, ident, engine.now(clock_now), until_us)
+            info, position = engine.sheltered(
+                partial(prolong, self, ident, engine.now(clock_now), until_us)
+            )
             self._clocked = True
         if engine.store.sync and position is not None:
             engine.store.log.sync(position)
@@ -433,6 +510,8 @@ class Channel:
         now = self.clock.now()
         since_us, until_us = window(now, since_s, since, until_s, until, earliest=True)
         with self._engine.lock:
+            if self._engine.unfinished is not None:
+                self._engine.mend()
             self._check_open()
             found = self._find(
                 encoded, since_us, until_us, self._engine.now(now), condition=condition
@@ -443,16 +522,17 @@ class Channel:
 
     def _find(
         self, place: Place, since_us: int, until_us: int, now: int, *, flags: int = 0,
-        condition: Condition | None = None, after: int = -1, before: int = FOREVER,
-        user: str = "", seq: int = 0,
+        condition: Condition | None = None, after: int = -1, root: int = 0,
     ) -> Sequence[Event]:  # fmt: skip
-        """Ask without storing (the lock is held) for what arrived in (after, before), in order."""
+        """Ask without storing (the lock is held) for what arrived after `after`, in order.
+
+        With R_UNSEEN among the `flags`: only what the subscription `root` was answered with.
+        """
         engine = self._engine
         if condition:
             flags |= words_at.R_COND
         words = write_row(
-            self._rows(), words_at.FIND, flags, seq, now, since_us, until_us, place, b"",
-            user.encode(), b"",
+            self._rows(), words_at.FIND, flags, root, now, since_us, until_us, place, b"", b"", b"",
         )  # fmt: skip
         engine.state[words_at.C_AFTER] = after
         result = engine.ask(words)
@@ -465,7 +545,7 @@ class Channel:
             holds = holding(engine, answers, _ONE, now, condition or parse(None))
             codes = answers.event[holds]
         packed = engine.pack(words_at.EVENTS, engine.call.event_refs[codes])
-        return Found(packed, self.space, before)
+        return Found(packed, self.space)
 
     def subscriptions(
         self, user: str | None = None, *, limit: int | None = None, after: str | None = None
@@ -490,6 +570,8 @@ class Channel:
         start = read_cursor(after)
         engine = self._engine
         with engine.lock:
+            if engine.unfinished is not None:
+                engine.mend()
             self._check_open()
             now = engine.now(self.clock.now())
             refs = engine.list_records(words_at.SUBS, now, -FOREVER, FOREVER)
@@ -510,6 +592,8 @@ class Channel:
         if self._poller is not None:
             raise NotFound("layout 'poll' stores no subscriptions", id=id)
         with self._engine.lock:
+            if self._engine.unfinished is not None:
+                self._engine.mend()
             self._check_open()
             return self._info(self._stored(ident, self._engine.now(self.clock.now())))
 
@@ -545,15 +629,16 @@ class Channel:
             raise NotFound("layout 'poll' stores no subscriptions", id=id)
         engine = self._engine
         with engine.lock:
+            if engine.unfinished is not None:
+                engine.mend()
             self._check_open()
             now = engine.now(self.clock.now())
             row = self._stored(ident, now)
             found = missed(self, row, now, place)
-            old = self._handles.get(row.seq)
             handle = self._handle(row, lambda: found)
-            self._handles.add(handle)
+            old = self._replace(handle)
         if old is not None:
-            old._end("replaced")
+            old._tell_end()
         return handle
 
     # ---- batches ---------------------------------------------------------------------------------
@@ -564,6 +649,10 @@ class Channel:
         `once=(writer, number)` makes a retry safe: a writer's numbers rise, and a number that is
         not above its last changes nothing (`Applied.repeated`). A table that a kill cut in the
         middle is given again, the same rows in the same order: those that landed are passed over.
+
+        A kill, or an error of the disk, leaves the rows up to some row: 65,536 are one unit, fewer
+        when memory had to be sealed among them, one if the channel ever had a condition with
+        `$delta`.
 
         >>> import tideline
         >>> import pyarrow as pa
@@ -600,6 +689,8 @@ class Channel:
         """
         checked = check_once((writer, number))
         with self._engine.lock:
+            if self._engine.unfinished is not None:
+                self._engine.mend()
             self._check_open()
             return self._engine.writers.landed(*checked)
 
@@ -640,12 +731,16 @@ class Channel:
     def position(self) -> str:
         """Where the journal ends now: what is written later comes after it."""
         with self._engine.lock:
+            if self._engine.unfinished is not None:
+                self._engine.mend()
             self._check_open()
             return text_of(self._engine.store.log.end)
 
     def earliest(self) -> str:
         """The earliest position that the journal still reaches back to."""
         with self._engine.lock:
+            if self._engine.unfinished is not None:
+                self._engine.mend()
             self._check_open()
             return text_of(self._engine.store.log.start)
 
@@ -655,9 +750,11 @@ class Channel:
         """What the channel holds now and has done since it was made."""
         engine = self._engine
         with engine.lock:
+            if engine.unfinished is not None:
+                engine.mend()
             self._check_open()
             now = engine.now(self.clock.now())
-            self._let_go(now)
+            engine.sheltered(partial(self._let_go, now))
             counts = [export.count_live(side.memory.address, now) for side in engine.sides]
             log = engine.store.log
             return ChannelStats(
@@ -686,15 +783,23 @@ class Channel:
         if newest < horizon and self._clocked:
             engine.state[words_at.C_NEWEST] = horizon
             engine.drop_expired()
+        engine.facts["clocked"] = self._clocked
+        engine.give_back_disk()
         for side in engine.sides:
             side.memory.trim()
 
     def seal(self) -> None:
         """Seal everything in memory to disk now."""
+        self._check_open()
         self._engine.seal_all()
 
     def maintain(self) -> None:
-        """Run all pending background work to its end."""
+        """Give back what has expired, and run all pending background work to its end."""
+        with self._engine.lock:
+            if self._engine.unfinished is not None:
+                self._engine.mend()
+            self._check_open()
+            self._engine.sheltered(partial(self._let_go, self._now()))
         self._engine.maintain()
 
     # ---- inside -------------------------------------------------------------------------------
@@ -748,9 +853,20 @@ class Channel:
             return self._poller.next_at(handle)
         return handle.until_us
 
+    def _leave_to_parent(self, why: str) -> None:
+        """In a forked child: nothing here is to be used, and nobody is told anything."""
+        self._closed = why
+        self._engine.leave_to_parent()
+        handles = self._handles.leave_to_parent()
+        if self._poller is not None:
+            handles += self._poller.leave_to_parent()
+        for handle in handles:
+            handle._leave_to_parent()
+
     def _shut(self, why: str = "the database was closed") -> None:
         """The database is closing, or the channel was dropped."""
         self._closed = why
+        self._engine.facts["clocked"] = self._clocked
         self._handles.end()
         if self._poller is not None:
             self._poller.close()

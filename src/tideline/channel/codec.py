@@ -19,11 +19,20 @@ from tideline.kernels import listing
 from tideline.model import Event, Subscriber
 from tideline.space.place import Place, Space
 
-__all__ = ["Row", "read_events", "read_rows", "read_subscribers", "write_row"]
+__all__ = [
+    "Row",
+    "read_events",
+    "read_rows",
+    "read_subscribers",
+    "write_prolonged",
+    "write_row",
+]
 
 Words = NDArray[np.int64]
 _HEAD = struct.Struct("<7q")
 _SHAPE = struct.Struct("<4d")
+_WORD = struct.Struct("<q")
+_MOVED = struct.Struct("<3q")
 _NO_SHAPE = (0.0, 0.0, 0.0, 0.0)
 _LOW16 = 0xFFFF
 _PADS = [b"\0" * (-n & 7) for n in range(8)]
@@ -49,6 +58,8 @@ class Row(NamedTuple):
     id: str
     user: str
     text: bytes
+    root: int
+    """Of a subscription: the seq of its first record, the same however often it is prolonged."""
 
 
 def write_row(
@@ -77,6 +88,18 @@ def write_row(
     return size
 
 
+def write_prolonged(buffer: memoryview, words: int, root: int, asked: int) -> int:
+    """Make the row of a subscription one that prolongs; returns its words.
+
+    `root` is the seq of its first record; events from `asked` on are new to it.
+    """
+    [head] = _WORD.unpack_from(buffer, 0)
+    size = words + at.PROLONGED_WORDS
+    _WORD.pack_into(buffer, 0, head & 0xFFFF | at.R_PROLONGED << 8 | size << 32)
+    _MOVED.pack_into(buffer, words * 8, root, asked, 0)
+    return size
+
+
 def read_rows(words: Words | bytes) -> list[Row]:
     """Rows that lie end to end."""
     if isinstance(words, bytes):
@@ -98,15 +121,19 @@ def read_rows(words: Words | bytes) -> list[Row]:
         id_end = id_start + (lengths >> 16 & _LOW16)
         user_end = id_end + (lengths >> 32 & _LOW16)
         text_end = user_end + (text & _LOW32)
+        end = start + (head >> 32) * 8
+        root = seq
+        if head >> 8 & at.R_PROLONGED and head & 0xFF == at.SUBSCRIBE:
+            [root] = _WORD.unpack_from(data, end + 8 * at.R_ROOT)
         rows.append(
             Row(
                 head & 0xFF, head >> 8 & 0xFF, seq, made, first, until,
                 Place(bytes(data[position:key_end]), shape, *numbers),
                 str(data[id_start:id_end], "utf-8"), str(data[id_end:user_end], "utf-8"),
-                bytes(data[user_end:text_end]),
+                bytes(data[user_end:text_end]), root,
             )
         )  # fmt: skip
-        start += (head >> 32) * 8
+        start = end
     return rows
 
 

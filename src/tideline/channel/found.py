@@ -12,7 +12,6 @@ from functools import cached_property
 from typing import overload
 
 from tideline.channel.codec import Row, Words, read_events, read_rows
-from tideline.clock import FOREVER
 from tideline.kernels import layout as at
 from tideline.model import Event
 from tideline.space.place import Space
@@ -23,16 +22,15 @@ _PIECE = 256  # rows decoded at a time
 
 
 class Found(Sequence[Event]):
-    """Packed rows of events of a space, in order of arrival, those before `before` only."""
+    """Packed rows of events of a space, in order of arrival."""
 
-    def __init__(self, packed: Words, space: Space, before: int) -> None:
+    def __init__(self, packed: Words, space: Space) -> None:
         self._packed = packed
         self._space = space
-        self._before = before
 
     @cached_property
     def _rows(self) -> list[tuple[int, int, int]]:
-        return _places(memoryview(self._packed), -1, self._before)  # type: ignore[arg-type]
+        return _places(memoryview(self._packed), -1)  # type: ignore[arg-type]
 
     @property
     def size_bytes(self) -> int:
@@ -44,10 +42,7 @@ class Found(Sequence[Event]):
 
     def __iter__(self) -> Iterator[Event]:
         """All of them, decoded in one go."""
-        events = read_events(self._packed, self._space)
-        if self._before < FOREVER:
-            events = [event for event in events if event.seq < self._before]
-        return iter(events)
+        return iter(read_events(self._packed, self._space))
 
     @overload
     def __getitem__(self, at: int) -> Event: ...
@@ -66,20 +61,20 @@ class Found(Sequence[Event]):
 def in_order(packed: bytes, after: int) -> Iterator[Row]:
     """Packed rows in order of arrival, those after a seq, decoded as somebody takes them."""
     words = memoryview(packed).cast("q")
-    places = _places(words, after, FOREVER)
+    places = _places(words, after)
     for first in range(0, len(places), _PIECE):
         piece = places[first : first + _PIECE]
         yield from read_rows(b"".join(words[start:limit] for _, start, limit in piece))
 
 
-def _places(words: memoryview, after: int, before: int) -> list[tuple[int, int, int]]:
-    """(seq, start, limit) of packed rows whose seq lies between, by seq."""
+def _places(words: memoryview, after: int) -> list[tuple[int, int, int]]:
+    """(seq, start, limit) of packed rows after a seq, by seq."""
     rows = []
     start = 0
     while start < len(words):
         seq = words[start + at.R_SEQ]
         limit = start + (words[start] >> 32)
-        if after < seq < before:
+        if seq > after:
             rows.append((seq, start, limit))
         start = limit
     rows.sort()

@@ -54,6 +54,8 @@ def journal(
         raise InvalidRequest("limit must be a whole number from 1 on", limit=limit)
     log = engine.store.log
     with engine.lock:
+        if engine.unfinished is not None:
+            engine.mend()
         channel._check_open()
         earliest, end = log.start, log.end
     first = earliest if after is None else _parsed(after, "after")

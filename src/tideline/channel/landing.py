@@ -87,7 +87,7 @@ class Landing:
                 table = pa.Table.from_batches([run])
                 operations = read_operations(
                     table, space, lambda count: ["?"] * count, id_limit=ID_LIMIT_BYTES,
-                    body_limit=BODY_LIMIT_BYTES,
+                    body_limit=BODY_LIMIT_BYTES, ahead=self._channel._ahead(),
                 )  # fmt: skip
                 counts.rows += table.num_rows
                 rows = sorted(operations.rejected)

@@ -1,22 +1,20 @@
-"""What subscriptions whose windows were moved have behind them, so that resuming them is exact.
+"""What prolonged subscriptions were answered with out of turn, so that resuming them is exact.
 
-Of a subscription whose window never moved, one rule says which valid events it was answered with:
-all that its window, place and condition let in; each became an answer when it arrived. `prolong`
-makes exceptions to the rule, by events that happen in the future, and these are kept here:
+Of a subscription whose window never moved, one rule says which valid events it was answered with,
+and when: all that its window, place and condition let in, each when it arrived; if it is an unseen
+one, those of them that it has marks of (kernels/told.py). `prolong` makes exceptions to the rule,
+by events that happen in the future, and these are kept here:
 
     found later   it arrived with a time after the window's end, and a later end let it in:
                   it became an answer when the subscription got the record with that end
     kept          it became an answer when it arrived, and the window was then cut before its time
-    passed over   a later end let it in, but its user had had it by then (unseen)
 
 A place among the answers is a seq: of the event, or of the record that found it; that is what
-tokens are made of (resume.py). An exception is forgotten with its event, a life with its window.
+tokens are made of (resume.py). An exception is forgotten with its event, and all of them with the
+subscription. Most subscriptions have none.
 
-A life also has the earlier records of an unseen subscription: each new one counts as made later
-than its user's others, so each speaks for the events of its own time.
-
-    note in the log   [seq, before, until, [[event, place, until], ...]]   the exceptions it made
-    in the manifest   [[seq, until, [before, ...], [[event, place, until], ...]], ...]
+    note in the log   [seq, seq before, until, [[event, place, until], ...]]   those it made
+    in the manifest   [[seq, until, [[event, place, until], ...]], ...]
 
 Notes are taken in twice when recovery begins before the manifest: what is known is left alone.
 
@@ -31,56 +29,45 @@ import msgspec
 
 from tideline.channel.codec import Row
 
-__all__ = ["PASSED_OVER", "Exceptions", "Life", "Lineage", "listed"]
-
-PASSED_OVER = 0
+__all__ = ["Exceptions", "Lineage", "listed"]
 
 Exceptions = dict[int, tuple[int, int]]
 """By seq of an event: its place among the answers, and when it stops being valid."""
 
 
-class Life(NamedTuple):
-    """What one subscription has behind it."""
-
+class _Life(NamedTuple):
     until: int
-    before: list[int]
-    """The seqs of its earlier records, if it is an unseen one."""
     exceptions: Exceptions
 
 
-_NEW = Life(0, [], {})
-
-
 class Lineage:
-    """The lives of subscriptions, by the seq of the record each has now.
+    """The exceptions of subscriptions, by the seq of the record each has now.
 
     >>> lineage = Lineage([])
-    >>> lineage.note(9, 4, 100, {}); lineage.note(12, 9, 200, {7: (12, 500)})
-    >>> lineage.of(12).before, lineage.of(12).exceptions, lineage.of(4).before
-    ([4, 9], {7: (12, 500)}, [])
+    >>> lineage.note(9, 4, 100, {7: (9, 500)}); lineage.note(12, 9, 200, {})
+    >>> lineage.of(12), lineage.of(9)
+    ({7: (9, 500)}, {})
     >>> lineage.to_json(now=150)
-    [[12, 200, [4, 9], [[7, 12, 500]]]]
+    [[12, 200, [[7, 9, 500]]]]
     """
 
     def __init__(self, known: list[Any]) -> None:
-        self._lives: dict[int, Life] = {
-            seq: Life(until, before, _read(*rest)) for seq, until, before, *rest in known
-        }
+        # Before format 5 the seqs of earlier records stood before the exceptions.
+        self._lives = {seq: _Life(until, _read(rest[-1])) for seq, until, *rest in known}
+        self._many = 1024  # lives that are not looked through for expired ones
 
-    def of(self, seq: int) -> Life:
-        """The life of a subscription; an empty one if there is nothing to say."""
-        return self._lives.get(seq, _NEW)
+    def of(self, seq: int) -> Exceptions:
+        """The exceptions of a subscription; most have none."""
+        life = self._lives.get(seq)
+        return {} if life is None else life.exceptions
 
-    def note(
-        self, seq: int, before: int, until: int, made: Exceptions, records: list[int] | None = None
-    ) -> None:
-        """A subscription got a new record, and exceptions; `records` are its earlier ones."""
-        life = self._lives.pop(before, _NEW)
-        self._lives[seq] = Life(
-            until,
-            [*life.before, before] if records is None else records,
-            {**life.exceptions, **made},
-        )
+    def note(self, seq: int, before: int, until: int, made: Exceptions) -> None:
+        """A subscription got a new record, and more exceptions. Noting it again changes nothing."""
+        if seq not in self._lives:
+            exceptions = {**self.of(before), **made}
+            if exceptions:
+                self._lives[seq] = _Life(until, exceptions)
+        self._lives.pop(before, None)
 
     def forget(self, seq: int) -> None:
         """A subscription has ended."""
@@ -89,22 +76,22 @@ class Lineage:
     def read(self, row: Row) -> None:
         """Take in a note from the log."""
         seq, before, until, *made = msgspec.json.decode(row.text, type=list[Any])
-        if seq in self._lives:
-            self._lives.pop(before, None)
-        else:
-            self.note(seq, before, until, _read(*made))
+        self.note(seq, before, until, _read(made[-1] if made else []))
+
+    def let_go(self, now: int) -> None:
+        """Forget what has expired, if there is much of it."""
+        if len(self._lives) > self._many:
+            self.to_json(now)
+            self._many = max(1024, 2 * len(self._lives))
 
     def to_json(self, now: int) -> list[Any]:
         """What `Lineage` takes; what has expired is forgotten."""
         self._lives = {
-            seq: life._replace(exceptions=_valid(life.exceptions, now))
+            seq: _Life(life.until, valid)
             for seq, life in self._lives.items()
-            if life.until > now
+            if life.until > now and (valid := _valid(life.exceptions, now))
         }
-        return [
-            [seq, life.until, life.before, listed(life.exceptions)]
-            for seq, life in self._lives.items()
-        ]
+        return [[seq, life.until, listed(life.exceptions)] for seq, life in self._lives.items()]
 
 
 def listed(exceptions: Exceptions) -> list[list[int]]:
@@ -112,8 +99,9 @@ def listed(exceptions: Exceptions) -> list[list[int]]:
     return [[event, place, until] for event, (place, until) in exceptions.items()]
 
 
-def _read(found: list[list[int]] | None = None) -> Exceptions:
-    return {event: (place, until) for event, place, until in found or ()}
+def _read(found: list[Any]) -> Exceptions:
+    # Before format 5, a place of 0 told what an unseen subscription had passed over.
+    return {e[0]: (e[1], e[2]) for e in found if isinstance(e, list) and e[1]}
 
 
 def _valid(exceptions: Exceptions, now: int) -> Exceptions:

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from tideline.channel.ahead import Ahead
 from tideline.channel.checks import OUT_OF_TIME
 from tideline.clock import EARLIEST, FOREVER, LATEST
 from tideline.errors import InvalidRequest
@@ -74,9 +75,9 @@ class Operations:
 
 def read_operations(
     table: pa.Table, space: Space, new_ids: Callable[[int], list[str]], *, id_limit: int,
-    body_limit: int,
+    body_limit: int, ahead: Ahead | None = None,
 ) -> Operations:  # fmt: skip
-    """Check a table of operations."""
+    """Check a table of operations; `ahead` says how late an `at` may be."""
     if not isinstance(table, (pa.Table, pa.RecordBatch)):
         raise InvalidRequest("apply takes a pyarrow Table", type=type(table).__name__)
     if isinstance(table, pa.RecordBatch):
@@ -120,6 +121,8 @@ def read_operations(
                               ("until", until, stored)):  # fmt: skip
         if n and (times.min() < EARLIEST or times.max() >= LATEST):
             reject(rows & ((times < EARLIEST) | (times >= LATEST)), f"{name} {OUT_OF_TIME}")
+    if ahead is not None:
+        reject(ahead.beyond(now), ahead.reason)
     first = np.where(subscribe & has_since, since, now)
     until = np.where(has_until, until, FOREVER)
     reject(publish & (until <= first), "until must be after at: an event stays valid for a while")

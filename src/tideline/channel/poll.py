@@ -14,6 +14,7 @@ writes do not pay for it.
 from __future__ import annotations
 
 import heapq
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +23,7 @@ import pyarrow as pa
 from tideline.channel import batch
 from tideline.channel.checks import BODY_LIMIT_BYTES, ID_LIMIT_BYTES
 from tideline.channel.codec import read_rows
+from tideline.channel.engine import Taken
 from tideline.channel.operations import read_operations
 from tideline.channel.subscription import Subscription
 from tideline.errors import InvalidRequest, NotFound
@@ -67,12 +69,16 @@ class Poller:
         if unseen:
             raise InvalidRequest("poll stores no subscriptions: unseen needs them", unseen=unseen)
         channel = self._channel
-        with channel._engine.lock:
+        engine = channel._engine
+        with engine.lock:
+            if engine.unfinished is not None:
+                engine.mend()
             channel._check_open()
-            return self._begin(
-                encoded, place, ident.decode(), user, since_us, until_us, condition,
-                channel._engine.now(now),
+            begin = partial(
+                self._begin, encoded, place, ident.decode(), user, since_us, until_us, condition,
+                engine.now(now),
             )  # fmt: skip
+            return engine.sheltered(begin)
 
     def _begin(
         self, encoded: Place, place: Any, ident: str, user: str, since_us: int, until_us: int,
@@ -87,7 +93,7 @@ class Poller:
         )  # fmt: skip
         asking = _Asking(handle, encoded, condition)
         asking.after = int(channel._engine.state[at.C_NEXT_SEQ]) - 1
-        asking.next_us = now + self._every
+        asking.next_us = min(now + self._every, until_us)  # the last one falls on the end
         channel._engine.answers += len(past)
         if until_us > now:
             self._asking[handle.seq] = asking
@@ -96,15 +102,25 @@ class Poller:
 
     def ask(self, handle: Subscription) -> None:
         """Run the polls of a handle that are due."""
-        channel = self._channel
-        with channel._engine.lock:
+        channel, engine = self._channel, self._channel._engine
+        with engine.lock:
+            if engine.unfinished is not None:
+                engine.mend()
             if not channel._closed:
-                self._run(handle.seq, channel._now())
-                while self._times and self._stale(*self._times[0]):
-                    heapq.heappop(self._times)
+                engine.sheltered(partial(self._ask, handle.seq, channel._now()))
+
+    def _ask(self, number: int, now: int) -> None:
+        self._run(number, now)
+        while self._times and self._stale(*self._times[0]):
+            heapq.heappop(self._times)
 
     def due(self, now: int) -> list[tuple[Subscription, Event]]:
         """Run everybody's polls up to `now` (the lock is held)."""
+        if not self._times or self._times[0][0] > now:
+            return []
+        return self._channel._engine.sheltered(partial(self._run_due, now))
+
+    def _run_due(self, now: int) -> list[tuple[Subscription, Event]]:
         numbers = []
         while self._times and self._times[0][0] <= now:
             entry = heapq.heappop(self._times)
@@ -127,24 +143,22 @@ class Poller:
             return []
         while asking.next_us <= now:
             handle, time_us = asking.handle, asking.next_us
-            if time_us > handle.until_us:
-                # The last poll falls on the end of the window.
-                time_us = handle.until_us
             found_now = self._channel._find(
                 asking.place, handle.since_us, handle.until_us, time_us,
                 condition=asking.condition, after=asking.after,
             )  # fmt: skip
             events = list(found_now)
             asking.after = int(self._channel._engine.state[at.C_NEXT_SEQ]) - 1
-            asking.next_us += self._every
+            if time_us >= handle.until_us:
+                del self._asking[number]
+            asking.next_us = min(time_us + self._every, handle.until_us)
             if events:
                 self._channel._engine.answers += len(events)
                 handle._deliver(events)
                 found += [(handle, event) for event in events]
             elif self._idle(asking, now):
                 asking.next_us += (now - asking.next_us) // self._every * self._every
-            if time_us >= handle.until_us:
-                del self._asking[number]
+            if number not in self._asking:
                 return found
         heapq.heappush(self._times, (asking.next_us, number))
         return found
@@ -171,7 +185,7 @@ class Poller:
         channel, engine = self._channel, self._channel._engine
         operations = read_operations(
             table, channel.space, channel._new_ids, id_limit=ID_LIMIT_BYTES,
-            body_limit=BODY_LIMIT_BYTES,
+            body_limit=BODY_LIMIT_BYTES, ahead=channel._ahead(),
         )  # fmt: skip
         rows, starts, _ = operations.encode()
         rejected = operations.rejected
@@ -183,6 +197,8 @@ class Poller:
             words = rows[start : start + (int(rows[start]) >> 32)]
             row = read_rows(words)[0]
             with engine.lock:
+                if engine.unfinished is not None:
+                    engine.mend()
                 channel._check_open()
                 now = engine.now(row.made)
                 found += [
@@ -192,15 +208,16 @@ class Poller:
                 if row.kind == at.CANCEL:
                     rejected[number] = f"layout 'poll' stores no subscriptions: {row.id!r}"
                 elif row.kind == at.PUBLISH:
-                    self._publish_row(number, words, rejected)
+                    engine.sheltered(partial(self._publish_row, number, words, rejected))
                 elif row.flags & at.R_UNSEEN:
                     rejected[number] = "poll stores no subscriptions: unseen needs them"
                 else:
                     engine.state[at.C_NEWEST] = now
-                    handle = self._begin(
-                        row.place, channel.space.decode(*row.place), row.id, row.user, row.first,
-                        row.until, parse_text(row.text, delta=True), now,
+                    begin = partial(
+                        self._begin, row.place, channel.space.decode(*row.place), row.id, row.user,
+                        row.first, row.until, parse_text(row.text, delta=True), now,
                     )  # fmt: skip
+                    handle = engine.sheltered(begin)
                     found += [
                         (number, handle.id, event.id, handle.user, "past") for event in handle.past
                     ]
@@ -215,13 +232,20 @@ class Poller:
         own = engine.call.rows
         engine.call.use_rows(np.ascontiguousarray(words))
         try:
-            engine.write(len(words), 1, lambda _: b"")
+            engine.write(len(words), 1, lambda _: Taken(0))
             if engine.call.duplicates[0]:
                 reason = batch._repeated(channel, engine.call.rows, np.zeros(1, np.int64), 0)
                 if reason:
                     rejected[number] = reason
         finally:
             engine.call.use_rows(own)
+
+    def leave_to_parent(self) -> list[Subscription]:
+        """In a forked child: the handles that nobody feeds any more."""
+        handles = [asking.handle for asking in self._asking.values()]
+        self._asking.clear()
+        self._times.clear()
+        return handles
 
     def close(self) -> None:
         """The channel closes: nobody asks any more."""

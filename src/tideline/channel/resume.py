@@ -19,7 +19,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tideline.channel.codec import Row
-from tideline.channel.lineage import PASSED_OVER
 from tideline.clock import FOREVER
 from tideline.errors import InvalidRequest
 from tideline.kernels import layout as at
@@ -68,13 +67,13 @@ def missed(channel: Channel, row: Row, now: int, after: After) -> Sequence[Event
             channel=channel.name, after=token_text(after),
         )  # fmt: skip
     found = by_rule(channel, row, now, after[0], row.first)
-    exceptions = channel._engine.lineage.of(row.seq).exceptions
+    exceptions = channel._engine.lineage.of(row.seq)
     if not exceptions:
         return found
     wanted = {
         event: place
         for event, (place, until) in exceptions.items()
-        if place != PASSED_OVER and until > now and _place(event, place) > after
+        if until > now and _place(event, place) > after
     }
     others: list[Event] = []
     if wanted:
@@ -92,18 +91,22 @@ def _place(event: int, place: int) -> After:
 
 
 def by_rule(channel: Channel, row: Row, now: int, after: int, first: int) -> Sequence[Event]:
-    """The answers the rule gives: those that arrived after `after` and happened from `first` on."""
+    """The answers the rule gives: those that arrived after `after` and happened from `first` on.
+
+    What an unseen subscription was answered with is known; of any other it follows from its
+    window, place and condition.
+    """
+    known_from = channel._engine.marks_from
+    marked: Sequence[Event] = []
+    if row.flags & at.R_UNSEEN:
+        marked = channel._find(
+            row.place, first, row.until, now, after=max(after, known_from - 1),
+            flags=at.R_UNSEEN, root=row.root,
+        )  # fmt: skip
+        if row.root >= known_from:
+            return marked
     condition = parse_text(row.text, delta=True)
-    unseen = bool(row.flags & at.R_UNSEEN)
-    # One that was prolonged has had several records: each speaks for the events of its time.
-    seqs = [*channel._engine.lineage.of(row.seq).before, row.seq] if unseen else [row.seq]
-    parts: list[Sequence[Event]] = []
-    for seq, following in zip(seqs, [*seqs[1:], FOREVER], strict=True):
-        if after < following - 1:
-            found = channel._find(
-                row.place, first, row.until, now, after=after, before=following,
-                condition=condition, flags=at.R_UNSEEN if unseen else 0, user=row.user, seq=seq,
-            )  # fmt: skip
-            parts.append(found)
-            after = max(after, following - 1)
-    return parts[0] if len(parts) == 1 else [event for part in parts for event in part]
+    found = channel._find(row.place, first, row.until, now, after=after, condition=condition)
+    if not row.flags & at.R_UNSEEN:
+        return found
+    return [*(event for event in found if event.seq < known_from), *marked]

@@ -45,6 +45,8 @@ def scan(
     engine = channel._engine
     tables = []
     with engine.lock:
+        if engine.unfinished is not None:
+            engine.mend()
         channel._check_open()
         refs = engine.list_records(side, channel._now(), low, high)
         for first in range(0, len(refs), _SLICE):
@@ -52,6 +54,10 @@ def scan(
             table = records_table(kind, rows, channel.space)
             if encoded is not None:
                 table = table.filter(_near(channel, rows, encoded))
+            if condition and engine.allowance is not None:
+                values = pc.sum(pc.count_substring(table["body"], ",")).as_py() or 0
+                steps = condition.cost.steps(table["body"].nbytes, values)
+                engine.allowance(steps)
             tables.append(_meeting(table, condition))
     if not tables:
         return schema_of(kind, channel.space).empty_table()

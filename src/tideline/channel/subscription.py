@@ -8,16 +8,23 @@ still handed out. A handle is fed only while somebody holds it; after a restart,
 it was let go, `Channel.resume` gives it back with what it missed.
 
 Safe from any thread; several iterators share one queue, each event goes to one of them.
+
+An exception may be thrown into whoever waits (Ctrl-C above all) and into whoever delivers, so no
+lock is held here: a `threading.Condition` that is entered at the wrong moment stays locked for
+ever. Whoever waits hangs up a bell, looks whether something is there, and waits for the bell.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import threading
 import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from datetime import datetime
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from tideline.clock import from_us
@@ -26,10 +33,71 @@ from tideline.model import Event
 if TYPE_CHECKING:
     from tideline.channel.channel import Channel
 
-__all__ = ["Handles", "Subscription"]
+__all__ = ["Bell", "Handles", "Subscription"]
 
 _MAKING = threading.Lock()
+_FORKED = "forked"
 _Follower = tuple[Callable[[Sequence[Event], str], None], Callable[[str], None] | None]
+
+
+def _forked() -> None:
+    global _MAKING
+    _MAKING = threading.Lock()  # another thread of the parent may have held it
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+class Bell:
+    """What one reader waits for; it rings for good: a ring before the wait counts.
+
+    A clock takes it for the condition it waits on (`tideline.clock.Clock`).
+
+    >>> bell = Bell()
+    >>> bell.notify_all(); bell.wait(), bell.wait(0.001)
+    (True, False)
+    """
+
+    __slots__ = ("__weakref__", "_rings")
+
+    def __init__(self) -> None:
+        self._rings: SimpleQueue[None] = SimpleQueue()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it rings; False when it did not in so many seconds."""
+        try:
+            self._rings.get(timeout=timeout)
+        except Empty:
+            return False
+        return True
+
+    def notify_all(self) -> None:
+        """Ring it."""
+        self._rings.put(None)
+
+    def __enter__(self) -> Bell:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+class _LoopBell(Bell):
+    """A bell that wakes a coroutine."""
+
+    __slots__ = ("_loop", "_waiter")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._loop = asyncio.get_running_loop()
+        self._waiter: asyncio.Future[None] = self._loop.create_future()
+
+    def notify_all(self) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(_finish, self._waiter)
+
+    async def rung(self) -> None:
+        await self._waiter
 
 
 class Subscription:
@@ -37,8 +105,8 @@ class Subscription:
 
     # Slots and few, cheap assignments: making this is a good part of what `subscribe` costs.
     __slots__ = (
-        "__weakref__", "_arrived", "_channel", "_condition", "_ended", "_follower", "_load",
-        "_past", "_waiters", "duplicate", "first_seq", "id", "place", "seq", "since_us", "unseen",
+        "__weakref__", "_arrived", "_bells", "_channel", "_delivered", "_ended", "_follower",
+        "_load", "_past", "duplicate", "first_seq", "id", "place", "seq", "since_us", "unseen",
         "until_us", "user", "where",
     )  # fmt: skip
 
@@ -59,12 +127,12 @@ class Subscription:
         self._load = past
         self._past: list[Event] | None = None if past else []
         self._arrived: deque[Event] = deque()
+        self._delivered = seq  # the number of the last delivery
         # Made when somebody first waits: most subscriptions are never waited for.
-        self._condition: threading.Condition | None = None
+        self._bells: set[Bell] | None = None
         self.duplicate = False
         self._ended = ""  # why, once it has
         self._follower: _Follower | None = None
-        self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] | None = None
 
     @property
     def since(self) -> datetime | None:
@@ -94,10 +162,15 @@ class Subscription:
         """What arrived since the last take, without waiting."""
         self._channel._check_open()
         self._channel._poll(self)
-        return [self._arrived.popleft() for _ in range(len(self._arrived))]
+        fresh: deque[Event] = deque()
+        # One step, without a call: no exception comes between, and no other thread.
+        taken, self._arrived = self._arrived, fresh
+        return [*taken]
 
     def cancel(self) -> None:
         """End the subscription. Cancelling one that has ended is allowed."""
+        if self._ended == _FORKED:
+            self._channel._check_open()
         self._channel._cancel_handle(self)
 
     def __iter__(self) -> Iterator[Event]:
@@ -108,66 +181,77 @@ class Subscription:
             yield event
 
     async def __aiter__(self) -> AsyncIterator[Event]:
-        loop = asyncio.get_running_loop()
         while True:
             self._look()
-            with self._changed:
-                event = self._arrived.popleft() if self._arrived else None
-                done = event is None and self._over()
-                if event is None and not done:
-                    waiter: asyncio.Future[None] = loop.create_future()
-                    self._waiters = [*(self._waiters or ()), (loop, waiter)]
+            bell = _LoopBell()
+            with self._hung(bell):
+                event = self._first()
+                if event is None:
+                    if self._over():
+                        return
+                    self._alarm()
+                    await bell.rung()
             if event is not None:
                 yield event
-                continue
-            if done:
-                return
-            self._alarm()
-            await waiter
 
     def _next(self) -> Event | None:
         while True:
             self._look()
-            with self._changed:
-                if self._arrived:
-                    return self._arrived.popleft()
-                if self._over():
-                    return None
-                self._wait()
+            bell = Bell()
+            with self._hung(bell):
+                event = self._first()
+                if event is not None or self._over():
+                    return event
+                self._wait(bell)
+
+    def _first(self) -> Event | None:
+        try:
+            return self._arrived.popleft()
+        except IndexError:
+            return None
+
+    @contextlib.contextmanager
+    def _hung(self, bell: Bell) -> Iterator[None]:
+        """Have a bell rung at whatever happens."""
+        # Whoever waits hangs it up first and looks into the queue afterwards; whoever delivers
+        # fills the queue first and rings afterwards. So no event is slept over.
+        if self._bells is None:
+            with _MAKING:
+                if self._bells is None:
+                    self._bells = set()
+        bells = self._bells
+        bells.add(bell)
+        try:
+            yield
+        finally:
+            bells.discard(bell)
 
     # What iteration asks of where the events come from; a client's handle answers otherwise.
 
     def _look(self) -> None:
         """Fetch what does not come by itself."""
+        if self._ended == _FORKED:
+            self._channel._check_open()
         self._channel._poll(self)
 
     def _over(self) -> bool:
         """Whether nothing new can come."""
         return bool(self._ended) or self._channel._now() >= self.until_us
 
-    def _wait(self) -> None:
-        """Wait (the condition is held) for an event, the end, or the next poll."""
-        self._channel.clock.wait(self._changed, self._channel._wake_at(self))
+    def _wait(self, bell: Bell) -> None:
+        """Wait for an event, the end, or the next poll."""
+        self._channel.clock.wait(bell, self._channel._wake_at(self))  # type: ignore[arg-type]
 
     def _alarm(self) -> None:
         """Wake async readers by the clock, too: at the end of the window or the next poll."""
         threading.Thread(target=self._watch, daemon=True).start()
 
     def _watch(self) -> None:
-        with self._changed:
+        bell = Bell()
+        with self._hung(bell):
             if not self._arrived and not self._over():
-                self._wait()
-            self._wake()
-
-    @property
-    def _changed(self) -> threading.Condition:
-        # Whoever waits makes it first and looks into the queue afterwards; whoever delivers
-        # fills the queue first and looks for it afterwards. So no event is slept over.
-        if self._condition is None:
-            with _MAKING:
-                if self._condition is None:
-                    self._condition = threading.Condition(threading.Lock())
-        return self._condition
+                self._wait(bell)
+        self._notify()
 
     def follow(
         self, deliver: Callable[[Sequence[Event], str], None],
@@ -204,36 +288,55 @@ class Subscription:
         """Stop: what comes later waits for `take` again."""
         self._follower = None
 
-    def _deliver(self, events: list[Event]) -> None:
+    def _deliver(self, events: list[Event], number: int | None = None) -> None:
+        """Hand out events. A delivery that has a number is taken once: numbers rise."""
+        if number is not None and number <= self._delivered:
+            self._notify()
+            return
         follower = self._follower
         if follower is not None:
             follower[0](events, "live")
+            if number is not None:
+                self._delivered = number
             return
-        self._arrived.extend(events)
+        # One step: no exception comes between assignments without a call.
+        if number is None:
+            self._arrived += events
+        else:
+            self._arrived += events; self._delivered = number  # noqa: E702 # fmt: skip
         self._notify()
 
     def _end(self, reason: str) -> None:
-        self._ended = reason
-        self._notify()
+        self._close(reason)
         self._tell_end()
 
+    def _close(self, reason: str) -> None:
+        """Nothing comes any more; the follower is still to be told."""
+        self._ended = reason
+        self._notify()
+
+    def _leave_to_parent(self) -> None:
+        """In a forked child: what comes is the parent's."""
+        self._ended = _FORKED
+        self._arrived.clear()
+        self._follower = self._bells = None
+
     def _tell_end(self) -> None:
-        with _MAKING:  # whoever gets the follower tells it, nobody else
-            follower, self._follower = self._follower, None
-        if follower is not None and follower[1] is not None:
-            follower[1](self._ended)
+        follower: _Follower | None = None
+        try:
+            with _MAKING:  # whoever gets the follower tells it, nobody else
+                follower, self._follower = self._follower, None
+            if follower is not None and follower[1] is not None:
+                follower[1](self._ended)
+        except BaseException:
+            if follower is not None:
+                self._follower = follower  # whoever tries again tells it
+            raise
 
     def _notify(self) -> None:
-        if self._condition is not None:
-            with self._condition:
-                self._condition.notify_all()
-                self._wake()
-
-    def _wake(self) -> None:
-        waiters, self._waiters = self._waiters, None
-        for loop, waiter in waiters or ():
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(_finish, waiter)
+        if self._bells:
+            for bell in tuple(self._bells):
+                bell.notify_all()
 
     def __repr__(self) -> str:
         return f"Subscription(id={self.id!r}, user={self.user!r}, place={self.place!r})"
@@ -284,6 +387,11 @@ class Handles:
         """Stop feeding a handle, whoever still holds it; it stays stored, and may be resumed."""
         if self.get(handle.seq) is handle:
             self._held.pop(handle.seq, None)
+
+    def leave_to_parent(self) -> list[Subscription]:
+        """In a forked child: those that nobody feeds any more."""
+        held, self._held = list(self._held.values()), {}
+        return [handle for ref in held if (handle := ref()) is not None]
 
     def end(self) -> None:
         """End all of them."""

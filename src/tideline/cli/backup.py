@@ -2,13 +2,17 @@
 
 A running server owns its folder, so its backup comes over HTTP, as a tar file that is unpacked
 here. What arrives is not trusted: only plain files under names a database has are written.
+
+A backup lists its files (lsm/inventory.py). Restoring compares them while it copies, so a backup is
+whole or refused; a folder that a restore has not filled yet is not opened, so a restore is whole or
+not there.
 """
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import os
-import re
 import shutil
 import tarfile
 import urllib.error
@@ -19,14 +23,15 @@ from typing import Annotated, Any
 import typer
 
 from tideline.cli.output import line
-from tideline.cli.store import open_folder
-from tideline.errors import InvalidRequest, NotFound, Unavailable
+from tideline.cli.store import SETTINGS, open_folder
+from tideline.database import Database
+from tideline.errors import InvalidRequest, NotFound, TidelineError, Unavailable
+from tideline.lsm import inventory
+from tideline.lsm.files import sync_folder, telling
+from tideline.lsm.owner import Owner
 
 __all__ = ["register"]
 
-_NAME = re.compile(
-    r"(MANIFEST|TOKENS|(?:channels|collections)/\d{4,}/(MANIFEST|c-\d+\.arrow|log-\d+\.log))"
-)
 Target = Annotated[Path, typer.Argument(metavar="TARGET", help="A new folder for the copy.")]
 
 
@@ -65,27 +70,68 @@ def backup(
 def restore(
     source: Annotated[Path, typer.Argument(metavar="BACKUP", help="The folder of a backup.")],
     target: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new folder.")],
+    unverified: Annotated[
+        bool,
+        typer.Option(
+            "--unverified",
+            help="Take a backup without a list of its files, as the first versions made them:"
+            " what was cut off its end is not noticed.",
+        ),
+    ] = False,
 ) -> None:
-    """Make a database from a backup, and verify it.
+    """Make a database from a backup that is whole, and verify it.
 
-    Twin of copying the folder and Database.check.
+    Twin of copying the folder, opening the copy and Database.check.
     """
-    if not (source / "MANIFEST").is_file():
-        raise NotFound("no backup in this folder", folder=str(source))
-    _new(target)
+    files = inventory.load_list(source)
+    if files is None:
+        files = _files(source, unverified)
+    if not (target / inventory.RESTORING).exists():
+        _new(target)
+    made = not target.exists()
+    with telling("restore failed", target):
+        target.mkdir(parents=True, exist_ok=True)
+    owner = Owner(target)
     try:
-        shutil.copytree(source, target, ignore=shutil.ignore_patterns("LOCK"), dirs_exist_ok=True)
-        if (target / "TOKENS").exists():
-            (target / "TOKENS").chmod(0o600)
-        with open_folder(target) as database:
+        if (target / inventory.RESTORING).exists():
+            inventory.clear(target)
+            typer.echo(f"removed what an unfinished restore had left in {target}", err=True)
+        inventory.begin_restore(target, source)
+        inventory.copy_listed(source, target, files)
+        owner.leave()
+        with Database(target, restoring=True, **SETTINGS) as database:
             report = database.check()
+        inventory.end_restore(target)
     except BaseException:
-        shutil.rmtree(target, ignore_errors=True)
+        owner.leave()
+        if made:
+            shutil.rmtree(target, ignore_errors=True)
+        else:
+            with contextlib.suppress(TidelineError):
+                inventory.clear(target)
+                (target / "LOCK").unlink(missing_ok=True)
         raise
     line({
         "restored": str(target), "channels": report.channels,
         "collections": report.collections, "bytes": report.bytes_checked,
     })  # fmt: skip
+
+
+def _files(source: Path, unverified: bool) -> dict[str, inventory.Listed]:
+    """The files of a backup that does not list them."""
+    if not (source / "MANIFEST").is_file():
+        raise NotFound("no backup in this folder, or one that was not finished", folder=str(source))
+    if not unverified:
+        raise InvalidRequest(
+            "the backup has no list of its files: it is not whole, it has been opened, or an"
+            " older version made it; --unverified restores what is there",
+            folder=str(source),
+        )
+    if (source / "LOCK").exists():
+        Owner(source).leave()  # a database that is open changes while it is copied
+    names = [path.relative_to(source).as_posix() for path in source.rglob("*") if path.is_file()]
+    names.sort(key=lambda name: (name == "MANIFEST", name))
+    return {name: inventory.list_of(source / name) for name in names if inventory.is_name(name)}
 
 
 def _new(folder: Path) -> None:
@@ -98,7 +144,9 @@ def _fetch(address: str, target: Path, token: str | None, ca: Path | None) -> No
     _new(target)
     partial = target.with_name(target.name + ".partial")
     if partial.exists():
-        raise InvalidRequest("the rest of a backup that failed is in the way", folder=str(partial))
+        raise InvalidRequest(
+            "what a backup that was killed has left is in the way: remove it", folder=str(partial)
+        )
     with _ask(address, token, ca) as answer:
         _take(answer, target, partial)
 
@@ -126,12 +174,22 @@ def _ask(address: str, token: str | None, ca: Path | None) -> Any:
 def _take(answer: Any, target: Path, partial: Path) -> None:
     try:
         arriving = _Arriving(answer)
-        _unpack(arriving, partial)
-        arriving.check_end()
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if target.exists():
-            target.rmdir()
-        os.replace(partial, target)
+        with telling("backup failed", partial):
+            _unpack(arriving, partial)
+            arriving.check_end()
+            files = inventory.load_list(partial)
+            if files is None:
+                raise Unavailable(
+                    "the server sends no list of its files: it is of an older version"
+                )
+            inventory.verify_list(partial, files)
+            for folder in {path.parent for path in partial.rglob("*")}:
+                sync_folder(folder)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if target.exists():
+                target.rmdir()
+            os.replace(partial, target)
+            sync_folder(target.parent)
     except tarfile.TarError as error:
         raise Unavailable(f"the backup did not arrive whole: {error}") from None
     finally:
@@ -171,7 +229,8 @@ def _unpack(answer: Any, folder: Path) -> None:
     whole = False
     with tarfile.open(fileobj=answer, mode="r|") as archive:
         for member in archive:
-            if not member.isfile() or not _NAME.fullmatch(member.name):
+            known = member.name == inventory.LIST or inventory.is_name(member.name)
+            if not member.isfile() or not known:
                 raise Unavailable("the backup holds what is not of a database", name=member.name)
             source = archive.extractfile(member)
             assert source is not None

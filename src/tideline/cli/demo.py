@@ -1,15 +1,20 @@
-"""`tideline demo`: traffic over New York State through Spark into a server, live on a page.
+"""`tideline demo`: traffic over New York State into a server, live on a page; Spark joins in.
 
-    format `traffic` -> pipeline on Spark -> channel `roads` <- server <- page, desks, terminal
+    traffic of this process ------------------------> channel `roads` <- server <- page, desks
+    format `traffic` -> pipeline on Spark -> server ------^                        terminal
 
 Drivers, as they move, ask about the circle around them: what happened there in the last ten
 minutes that they were not told yet, and what happens until they ask again. Incidents appear
-beside the roads. Spark reads both as a stream, cleans, deduplicates and places the rows; the
-store matches them. Desks in some towns are clients of the server and hear of all around them
-over its WebSocket. Everything is real: the database has its log on, in a temporary folder.
+beside the roads. Desks in some towns are clients of the server and hear of all around them over
+its WebSocket. Everything is real: the database has its log on, in a temporary folder.
 
-The terminal shows the page's figures: a live table, or (a pipe, TERM=dumb) a plain line a second.
-Everything is one process with Spark's below it; when it ends, all of it does.
+Half of the drivers start at once, in this process (traffic.py). The other half comes through Spark
+when that is up (spark_feed.py): it cleans, deduplicates and places the rows and stores them by the
+server. Without pyspark or Java this process drives them too. Both make no more traffic than the
+machine keeps up with. The page and the terminal say what Spark does.
+
+Nothing a visitor sends ends the demo. Ctrl-C, SIGTERM and the end of its time do, within seconds
+(ending.py).
 """
 
 from __future__ import annotations
@@ -20,64 +25,108 @@ import os
 import sys
 import tempfile
 import threading
-import time
 import webbrowser
-from collections.abc import Iterator
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 from rich.live import Live
 
 import tideline
+from tideline.cli.ending import Ending
+from tideline.cli.spark_feed import SparkFeed
+from tideline.cli.story import Story
+from tideline.cli.traffic import Traffic
 from tideline.cli.warm import warm_up
-from tideline.errors import InvalidRequest, TidelineError, Unavailable
+from tideline.errors import Conflict, InvalidRequest, TidelineError, Unavailable
 from tideline.space import Circle, QuadTree
+from tideline.workload.fleet import Fleet
 from tideline.workload.newyork import BOUNDS, CITIES
-
-if TYPE_CHECKING:
-    from tideline.cli.story import Story
 
 __all__ = ["run_demo"]
 
-_EVERY_S = 0.5  # how often Spark looks for what has happened
 _ASK_S = 5.0  # every driver asks so often, and about twice as long ahead
 _JOURNAL_S = 60.0
 _SPREAD_M = 3_000.0
 _DESKS = ("New York", "Albany", "Syracuse", "Buffalo", "Binghamton")
 _DESK_M = 110_000.0
 _PORTS = 20  # tried from the first one on
+_STOP_S = 2.0  # for what is still being sent when the server stops
+_AGAIN_S = 1.0  # until a desk that was cancelled asks again
 
 
 def run_demo(
     *, seconds: float | None, drivers: int, incidents_s: float, radius_m: float, seed: int,
-    port: int, browser: bool,
+    port: int, browser: bool, with_spark: bool = True,
 ) -> None:  # fmt: skip
-    """Run until `seconds` are over or Ctrl-C, then print a summary."""
-    from tideline.workload.fleet import Fleet
-
+    """Run until `seconds` are over, Ctrl-C or SIGTERM, then print a summary."""
     if seconds is not None and not 0 < seconds < math.inf:
         raise InvalidRequest("seconds must be over 0", seconds=seconds)
-    options: dict[str, Any] = {
-        "drivers": drivers, "drivers_s": drivers / _ASK_S, "incidents_s": incidents_s,
-        "radius_m": radius_m, "ahead_s": 2 * _ASK_S, "spread_m": _SPREAD_M, "seed": seed,
-    }  # fmt: skip
-    Fleet(**options)  # refuses wrong numbers before Spark starts
+    whole = Fleet(
+        drivers=drivers, drivers_s=drivers / _ASK_S, incidents_s=incidents_s, radius_m=radius_m,
+        ahead_s=2 * _ASK_S, spread_m=_SPREAD_M, seed=seed,
+    )  # fmt: skip
+    ours, sparks = _halves(whole)
     console = Console()
-    warm_up(quiet=True)
-    with contextlib.ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="tideline-demo-"))
-        database = stack.enter_context(tideline.open(Path(folder) / "data"))
-        space = QuadTree(bounds=BOUNDS, depth=9)
-        roads = database.channel("roads", space=space, journal_s=_JOURNAL_S)
-        url = _serve(stack, database, port)
-        story = _story(stack, roads, drivers, url)
-        _stream(database, folder, options, story, console, seconds, url if browser else None)
-        summary = story.summary()
-    print(summary, flush=True)
+    with Ending() as ending, contextlib.ExitStack() as stack:
+        warm_up(quiet=True)
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tideline-demo-")))
+        ending.folder = folder
+        database = stack.enter_context(tideline.open(folder / "data"))
+        _roads(database)
+        said: list[Callable[[], str]] = [lambda: ""]
+        url = _serve(stack, database, port, lambda: said[0]())
+        traffic = Traffic(lambda: _roads(database), ours)
+        stack.callback(traffic.stop)
+        traffic.start()
+        spark = _spark(stack, url, folder, sparks, traffic)
+        ending.kill = spark.kill
+        story = _story(stack, database, drivers, url, traffic, spark, ending.stop)
+        said[0] = story.status
+        ending.running = True
+        if with_spark:
+            spark.start()
+        else:
+            spark.decline("the demo was started without it")
+        if browser:
+            _open_browser(url)
+        _show(console, story, ending.stop, seconds)
+        story.end()
+        ending.begin()
+        traffic.stop()
+        spark.stop()
+        print(story.summary(), flush=True)
 
 
-def _serve(stack: contextlib.ExitStack, database: Any, port: int) -> str:
+def _halves(whole: Fleet) -> tuple[Fleet, Fleet]:
+    """Those that start at once, and those that come through Spark."""
+    first = max(1, whole.drivers // 2)
+    parts = [
+        replace(
+            whole, drivers=drivers, drivers_s=drivers / _ASK_S, incidents_s=whole.incidents_s / 2,
+            seed=whole.seed + number,
+        )
+        for number, drivers in enumerate((first, max(1, whole.drivers - first)))
+    ]  # fmt: skip
+    return parts[0], parts[1]
+
+
+def _roads(database: Any) -> Any:
+    """The demo's channel. It is the demo's: what a visitor put in its place goes."""
+    made: dict[str, Any] = {"space": QuadTree(bounds=BOUNDS, depth=9), "journal_s": _JOURNAL_S}
+    try:
+        return database.channel("roads", **made)
+    except Conflict:
+        drop = "drop_collection" if "roads" in database.collections() else "drop_channel"
+        getattr(database, drop)("roads")
+        return database.channel("roads", **made)
+
+
+def _serve(
+    stack: contextlib.ExitStack, database: Any, port: int, status: Callable[[], str]
+) -> str:  # fmt: skip
     """The server, at the port or the next one that is free."""
     try:
         from tideline.server import running
@@ -87,7 +136,10 @@ def _serve(stack: contextlib.ExitStack, database: Any, port: int) -> str:
         ) from None
     for number in range(port, port + _PORTS) if port else [0]:
         try:
-            url = stack.enter_context(running(database, port=number))
+            url = stack.enter_context(
+                # Spark's rows come from one caller: as many as there may be.
+                running(database, port=number, status=status, stop_s=_STOP_S, rate_per_s=1e9)
+            )
         except Unavailable:
             if number in (0, port + _PORTS - 1):
                 raise
@@ -99,77 +151,63 @@ def _serve(stack: contextlib.ExitStack, database: Any, port: int) -> str:
     raise AssertionError("unreachable")
 
 
-def _story(stack: contextlib.ExitStack, roads: Any, drivers: int, url: str) -> Story:
+def _spark(
+    stack: contextlib.ExitStack, url: str, folder: Path, fleet: Fleet, traffic: Traffic
+) -> SparkFeed:
+    """Spark's process; where there is none, this process drives its half."""
+    names = ("drivers", "drivers_s", "incidents_s", "radius_m", "ahead_s", "spread_m", "seed")
+    (folder / "spark").mkdir()
+    spark = SparkFeed(
+        url, folder / "spark", {name: getattr(fleet, name) for name in names},
+        ended=lambda: traffic.add(replace(fleet, name="more-")),
+    )  # fmt: skip
+    stack.callback(spark.stop)
+    return spark
+
+
+def _story(
+    stack: contextlib.ExitStack, database: Any, drivers: int, url: str, traffic: Traffic,
+    spark: SparkFeed, stop: threading.Event,
+) -> Story:  # fmt: skip
     """Those who listen to the server: the desks, and the terminal's figures."""
     from tideline.cli.figures import Figures
-    from tideline.cli.story import Story
 
     figures = stack.enter_context(Figures(url, "roads"))
     remote = stack.enter_context(tideline.connect(url))
     for town in _DESKS:
-        around = Circle(CITIES[town][:2], radius_m=_DESK_M)
-        asked = remote.channel("roads").subscribe(around, user=f"desk {town}")
-        threading.Thread(target=_listen, args=(asked,), daemon=True).start()
-    return Story(roads, drivers, figures, url)
+        threading.Thread(target=_listen, args=(remote, town, stop), daemon=True).start()
+    return Story(database, drivers, figures, traffic, spark, url)
 
 
-def _listen(asked: Any) -> None:
-    """Read what is delivered, until the connection is closed."""
-    with contextlib.suppress(TidelineError):
-        for _ in asked:
-            pass
+def _listen(remote: Any, town: str, stop: threading.Event) -> None:
+    """A desk: reads what is delivered, and asks again when a visitor has cancelled its question."""
+    around = Circle(CITIES[town][:2], radius_m=_DESK_M)
+    while not stop.is_set():
+        with contextlib.suppress(TidelineError):
+            for _ in remote.channel("roads").subscribe(around, user=f"desk {town}"):
+                pass
+        stop.wait(_AGAIN_S)
 
 
-def _stream(
-    database: Any, folder: str, options: dict[str, Any], story: Story, console: Console,
-    seconds: float | None, page: str | None,
+def _show(
+    console: Console, story: Story, stop: threading.Event, seconds: float | None
 ) -> None:  # fmt: skip
-    """The pipeline, from the format `traffic` into the channel, until told to stop."""
-    from tideline.spark import session
-    from tideline.spark.pipeline import Pipeline
-    from tideline.spark.pipeline.run import Watch
-    from tideline.spark.traffic import TrafficSource
-
-    pipeline = Pipeline(_config(folder, options))
+    """Show the story until it is told to stop, or its time is over."""
     pretty = console.is_terminal and os.environ.get("TERM") != "dumb"
-
-    class Screen(Watch):
-        """Shows the story; stops the pipeline when its time is over."""
-
-        shown = 0.0
-        opened = page is None
-
-        def tick(self) -> None:
-            if not story.started:
-                return
-            if not self.opened:  # there is something to see from now on
-                self.opened = True
-                _open_browser(str(page))
-            if seconds is not None and story.elapsed_s >= seconds:
-                pipeline.stop()
-            if time.perf_counter() - self.shown < (0.25 if pretty else 1.0):
-                return
-            self.shown = time.perf_counter()
-            if pretty:
+    every_s = 0.25 if pretty else 1.0
+    with contextlib.ExitStack() as stack:
+        live = None
+        if pretty:
+            live = stack.enter_context(Live(console=console, auto_refresh=False, transient=True))
+        while not stop.is_set():
+            if live is not None:
                 live.update(story.table(console.width), refresh=True)
             else:
                 print(story.line(), flush=True)
-
-    with Live(console=console, auto_refresh=False, transient=True) if pretty else _Quiet() as live:
-        if pretty:
-            live.update("Spark starts, which takes some seconds ...", refresh=True)
-        else:
-            print("Spark starts, which takes some seconds ...", flush=True)
-        spark = session(app="tideline demo")
-        spark.dataSource.register(TrafficSource)
-        traffic = spark.readStream.format("traffic").options(**options).load()
-        try:
-            pipeline.run(
-                database, spark=spark, source=traffic, on_batch=story.batch, watch=Screen()
-            )
-        finally:
-            with _patience():
-                spark.stop()
+            left = math.inf if seconds is None else seconds - story.elapsed_s
+            if left <= 0:
+                return
+            stop.wait(min(every_s, left))
 
 
 def _open_browser(url: str) -> None:
@@ -180,43 +218,3 @@ def _open_browser(url: str) -> None:
         return
     with contextlib.suppress(webbrowser.Error, OSError):
         webbrowser.open(url)
-
-
-def _config(folder: str, options: dict[str, Any]) -> dict[str, Any]:
-    """The pipeline, as a TOML file would say it."""
-    return {
-        "name": "demo",
-        "source": {"format": "traffic", "options": options},
-        "parse": {"format": "columns"},
-        "clean": {
-            "id": {"required": True},
-            "at": {"required": True},
-            "lon": {"min": BOUNDS[0], "max": BOUNDS[2]},
-            "lat": {"min": BOUNDS[1], "max": BOUNDS[3]},
-        },
-        "place": {"point": ["lon", "lat"], "radius_m": "radius_m"},
-        "deduplicate": {"by": ["id"], "within_s": 30},
-        "operation": {
-            "op_column": "op", "id": "id", "at": "at", "since": "since", "until": "until",
-            "user": "user", "body_json": "body", "unseen": "unseen",
-        },
-        "store": {"channel": "roads"},
-        "run": {"checkpoint": str(Path(folder) / "checkpoint"), "every_s": _EVERY_S},
-    }  # fmt: skip
-
-
-@contextlib.contextmanager
-def _patience() -> Iterator[None]:
-    """Ctrl-C pressed again while Spark ends does not cut the summary off."""
-    with contextlib.suppress(KeyboardInterrupt):
-        yield
-
-
-class _Quiet:
-    """Stands in for the live table where there is no terminal."""
-
-    def __enter__(self) -> Any:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None

@@ -10,14 +10,16 @@ tideline warm, demo
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from tideline.cli.output import line, plain, show, space_fields
+from tideline.cli.output import line, plain, show, space_fields, time_text
 from tideline.cli.parse import parse_space
 from tideline.cli.store import existing, open_folder
+from tideline.lsm import inventory
 
 __all__ = ["register"]
 
@@ -50,14 +52,19 @@ def create(
     rows: Annotated[int | None, typer.Option(help="Rows of a grid.")] = None,
     cols: Annotated[int | None, typer.Option(help="Columns of a grid.")] = None,
     layout: Annotated[str, typer.Option(help="dual, two or poll.")] = "dual",
+    max_ahead_s: Annotated[
+        float | None,
+        typer.Option(help="How far ahead of the clock a row of a batch may be; inf: no limit."),
+    ] = None,
 ) -> None:
     """Make a channel, and the database if there is none.
 
-    Twin of Database.channel.
+    Twin of Database.channel. For a channel that is there, --max-ahead-s changes the limit; the
+    other options must be as they were.
     """
     wanted = parse_space(space, bounds, depth, rows, cols)
     with open_folder(folder, create=True) as database:
-        channel = database.channel(name, space=wanted, layout=layout)
+        channel = database.channel(name, space=wanted, layout=layout, max_ahead_s=max_ahead_s)
         line(_channel_fields(channel))
 
 
@@ -98,6 +105,12 @@ def check(folder: Folder) -> None:
 
     Twin of Database.check.
     """
+    files = inventory.load_list(folder)
+    if files is not None:  # a backup: opening it would make a database of it
+        inventory.verify_list(folder, files)
+        size = sum(each.size for each in files.values())
+        line({"backup": str(folder), "files": len(files), "bytes_checked": size})
+        return
     with open_folder(folder) as database:
         report: Any = database.check()
         fields = plain(report)
@@ -133,25 +146,30 @@ def demo(
         float | None,
         typer.Option(envvar="DEMO_S", help="Stop after so many seconds; otherwise on Ctrl-C."),
     ] = None,
-    drivers: Annotated[int, typer.Option(help="How many drivers.")] = 5_000,
+    drivers: Annotated[int, typer.Option(help="How many drivers.")] = 1_500,
     incidents_s: Annotated[float, typer.Option(help="Incidents a second.")] = 5.0,
     radius_m: Annotated[float, typer.Option(help="How far a driver looks.")] = 20_000.0,
     seed: Annotated[int, typer.Option(help="The same seed gives the same story.")] = 7,
     port: Annotated[int, typer.Option(help="Port of the page, or the next free one.")] = 8080,
     browser: Annotated[bool, typer.Option(help="Open the page where there is a screen.")] = True,
+    spark: Annotated[bool, typer.Option(help="Bring half of the drivers in by Spark.")] = True,
 ) -> None:
     """Drivers over New York State, live on a page and in the terminal.
 
-    Incidents appear near the roads, and the drivers near them are told. Spark brings both into
-    a server of its own, which stops with the demo.
+    Incidents appear near the roads, and the drivers near them are told. The traffic starts at
+    once; Spark joins when it is up, if it is installed. On a busy machine there is less traffic.
     """
     from tideline.cli.demo import run_demo
 
     run_demo(
         seconds=seconds, drivers=drivers, incidents_s=incidents_s, radius_m=radius_m, seed=seed,
-        port=port, browser=browser,
+        port=port, browser=browser, with_spark=spark,
     )  # fmt: skip
 
 
 def _channel_fields(channel: Any) -> dict[str, Any]:
-    return {"name": channel.name, **space_fields(channel.space), "layout": channel.layout}
+    limit = channel.max_ahead_s
+    return {
+        "name": channel.name, **space_fields(channel.space), "layout": channel.layout,
+        "max_ahead_s": None if limit == math.inf else limit, "newest": time_text(channel.newest),
+    }  # fmt: skip

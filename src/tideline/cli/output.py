@@ -187,7 +187,17 @@ def plain(value: Any) -> Any:
     return str(value)
 
 
+def _is_record(value: Any) -> bool:
+    return dataclasses.is_dataclass(value) and not isinstance(value, type)
+
+
 def _cell(value: Any) -> str:
+    """A value as a table shows it.
+
+    >>> from tideline.model import IndexStats
+    >>> _cell((IndexStats("user", "lazy", "ready", components=3, bytes_disk=4096),))
+    'field user, kind lazy, state ready, components 3, bytes_disk 4,096'
+    """
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -197,5 +207,9 @@ def _cell(value: Any) -> str:
     if isinstance(value, dict):
         return msgspec.json.encode(value).decode()
     if isinstance(value, (list, tuple)):
-        return ", ".join(str(part) for part in value)
+        return "\n".join(map(_cell, value)) if any(map(_is_record, value)) else ", ".join(
+            str(part) for part in value
+        )  # fmt: skip
+    if _is_record(value):
+        return ", ".join(f"{name} {_cell(part)}" for name, part in plain(value).items())
     return str(value)

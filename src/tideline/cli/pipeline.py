@@ -46,7 +46,9 @@ def run(
     Twin of tideline.spark.Pipeline.run.
     """
     from tideline.cli.output import line
+    from tideline.spark.session import check_pyspark
 
+    check_pyspark()
     with _each_on_its_line():
         pipeline = _pipeline(file)
         from tideline.spark.pipeline.progress import summary_text, watch_for_terminal
@@ -70,6 +72,9 @@ def check(
 
     Twin of tideline.spark.Pipeline.explain.
     """
+    from tideline.spark.session import check_pyspark
+
+    check_pyspark()
     from tideline.spark.pipeline.there import surroundings
 
     with _each_on_its_line():

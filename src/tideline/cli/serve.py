@@ -40,6 +40,12 @@ def serve(
     rate: Annotated[float, typer.Option(help="Operations a second of one caller.")] = 20_000,
     connections: Annotated[int, typer.Option(help="Open connections.")] = 2_000,
     subscriptions: Annotated[int, typer.Option(help="Live subscriptions of a user.")] = 10_000,
+    conditions: Annotated[
+        int, typer.Option(help="Weight of a user's standing conditions; a plain clause is 1.")
+    ] = 30_000,
+    match_steps: Annotated[
+        int, typer.Option(help="Steps of matching in one call, about a nanosecond each.")
+    ] = 4_000_000_000,
     body_mb: Annotated[float, typer.Option(help="Largest request.")] = 1,
     batch_mb: Annotated[float, typer.Option(help="Largest batch.")] = 64,
     head_timeout: Annotated[
@@ -62,7 +68,8 @@ def serve(
         raise InvalidRequest("--log must be debug, info or warning", log=log)
     for name, given in [
         ("--rate", rate), ("--connections", connections), ("--subscriptions", subscriptions),
-        ("--head-timeout", head_timeout),
+        ("--head-timeout", head_timeout), ("--conditions", conditions),
+        ("--match-steps", match_steps),
     ]:  # fmt: skip
         if not 0 < given < math.inf:
             raise InvalidRequest(f"{name} must be a positive number", given=given)
@@ -76,6 +83,8 @@ def serve(
         rate_per_s=rate,
         connections=connections,
         subscriptions_per_user=subscriptions,
+        conditions_per_user=conditions,
+        match_steps=match_steps,
         body_bytes=_bytes(body_mb, "--body-mb"),
         batch_bytes=_bytes(batch_mb, "--batch-mb"),
         head_timeout_s=head_timeout,

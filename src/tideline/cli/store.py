@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import tideline
+from tideline.database import check_no_address
 from tideline.errors import NotFound, Unavailable
 
 __all__ = ["SETTINGS", "existing", "open_channel", "open_folder"]
@@ -35,6 +36,7 @@ _SERVED = (
 @contextmanager
 def open_folder(folder: Path, *, create: bool = False) -> Iterator[tideline.Database]:
     """The database in a folder, closed at the end of the command."""
+    check_no_address(folder)
     if not create and not (folder / "MANIFEST").is_file():
         raise NotFound(
             "no database in this folder; `tideline channel create` or `tideline collection create` "

@@ -1,91 +1,85 @@
 """What the demo tells its terminal: a table that stays in place, a line a second, a summary.
 
-The figures above the line are the page's, from the same feed (figures.py). Those below it are the
-pipeline's: what a batch took, and how old rows were when they were stored.
+The figures are the page's, from the same feed (figures.py), and Spark's, from its process
+(spark_feed.py). Bodies are whatever visitors publish: `describe` makes a short plain text of any.
 """
 
 from __future__ import annotations
 
-import json
-import threading
 import time
-from collections import deque
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from rich.console import Group
 from rich.table import Table
+from rich.text import Text
 
 if TYPE_CHECKING:
     from tideline.cli.figures import Figures
-    from tideline.model import Applied
-    from tideline.spark.pipeline import Batch
+    from tideline.cli.spark_feed import SparkFeed
+    from tideline.cli.traffic import Traffic
 
-__all__ = ["Story"]
+__all__ = ["Story", "describe"]
 
 _SETTLE_S = 5.0
+_LAST_S = 5.0
+_SLOW = 0.9  # a pace below this is said
 
 
 class Story:
-    """What has happened so far. Batches come from one thread, looks from another."""
+    """What has happened so far. Any thread may look."""
 
-    def __init__(self, roads: Any, drivers: int, figures: Figures, url: str) -> None:
-        self._roads = roads
-        self._figures = figures
-        self._url = url
+    def __init__(
+        self, database: Any, drivers: int, figures: Figures, traffic: Traffic, spark: SparkFeed,
+        url: str,
+    ) -> None:  # fmt: skip
+        self._database = database
         self._drivers = drivers
-        self._lock = threading.Lock()
-        self._position = roads.position()
-        self._begun = 0.0
-        self._batches: deque[tuple[float, Batch]] = deque(maxlen=4_000)
-        self.operations = self.answers = self.past = self.live = 0
-        self.started = False
-        # when, incident, the first driver told, how many were
-        self._recent: deque[tuple[str, dict[str, Any], str, int]] = deque(maxlen=8)
+        self._figures = figures
+        self._traffic = traffic
+        self._spark = spark
+        self._url = url
+        self._begun = time.perf_counter()
+        self._ended: float | None = None
 
     @property
     def elapsed_s(self) -> float:
-        return time.perf_counter() - self._begun if self.started else 0.0
+        ended = time.perf_counter() if self._ended is None else self._ended
+        return ended - self._begun
 
-    def batch(self, batch: Batch, applied: Applied) -> None:
-        """A batch is in the store."""
-        kinds = applied.answers["kind"].to_pylist()
-        told: dict[str, list[str]] = {}
-        for event, user, kind in zip(
-            applied.answers["event"].to_pylist(), applied.answers["user"].to_pylist(), kinds,
-            strict=True,
-        ):  # fmt: skip
-            if kind == "live":
-                told.setdefault(event, []).append(user)
-        events, position = self._roads.journal("events", after=self._position)
-        with self._lock:
-            if not self.started:
-                self.started, self._begun = True, time.perf_counter()
-            self._position = position
-            self._batches.append((time.perf_counter(), batch))
-            self.operations += batch.stored
-            self.answers += len(kinds)
-            self.live += kinds.count("live")
-            self.past += kinds.count("past")
-            for event in events.slice(max(0, len(events) - 8)).to_pylist():
-                users = told.get(event["id"], [])
-                body = json.loads(event["body"])
-                when = f"{event['at']:%H:%M:%S}"
-                self._recent.append((when, body, users[0] if users else "", len(users)))
+    def end(self) -> None:
+        """The demo stops: its time is over."""
+        self._ended = time.perf_counter()
 
-    def _last(self, seconds: float) -> list[Batch]:
-        horizon = time.perf_counter() - seconds
-        with self._lock:
-            return [batch for when, batch in self._batches if when >= horizon]
+    def status(self) -> str:
+        """What Spark does, for the page and the terminal."""
+        spark = self._spark
+        if spark.state == "starting":
+            text = "Spark: starting…"
+        elif spark.state == "feeding":
+            rows = sum(batch["stored"] for batch in spark.last(_LAST_S)) / _LAST_S
+            text = f"Spark: feeding {rows:,.0f} rows/s" if rows >= 1 else "Spark: feeding"
+        else:
+            text = f"Spark: off, {clean(spark.why, 200)}"
+        pace = self._traffic.pace
+        return text if pace >= _SLOW else f"{text} · traffic at {pace:.0%}: this machine is busy"
 
     def _facts(self) -> dict[str, str]:
-        last = self._last(5.0)
-        stats = self._roads.stats()
+        last = self._spark.last(_LAST_S)
+        memory, disk = self._sizes()
         return {
-            "happened to stored p50 / p99": _latency(last),
-            "a batch: Spark / store": _parts(last),
-            "memory": _size(stats.bytes_memory),
-            "disk": _size(stats.bytes_disk + stats.bytes_log),
+            "Spark, happened to stored": _latency(last),
+            "Spark / store, a batch": _parts(last),
+            "memory": memory,
+            "disk": disk,
         }
+
+    def _sizes(self) -> tuple[str, str]:
+        """Of all channels there are: visitors may have made others."""
+        stats = list(self._database.stats().values())
+        memory = sum(each.bytes_memory for each in stats)
+        disk = sum(each.bytes_disk + getattr(each, "bytes_log", 0) for each in stats)
+        return _size(memory), _size(disk)
 
     def table(self, width: int) -> Group:
         """All of it, for a terminal."""
@@ -96,87 +90,122 @@ class Story:
         for column in (1, 3):
             numbers.columns[column].justify = "right"
             numbers.columns[column].min_width = 10
-        recent = Table(title="last incidents", title_justify="left", expand=False)
+        recent = Table(title="last events", title_justify="left", expand=False)
         # Fixed widths: the table must neither jump about nor lose its right edge.
-        widths = {"when": 8, "what": 11, "where": 0, "who was told": 26}
+        widths = {"when": 8, "what": 14, "where": 0, "who was told": 14}
         widths["where"] = min(46, max(10, width - sum(widths.values()) - 3 * len(widths) - 1))
         for name, chars in widths.items():
             recent.add_column(name, no_wrap=True, width=chars)
-        with self._lock:
-            rows = list(self._recent)
-        for when, body, user, told in reversed(rows):
-            who = f"{user} and {told - 1:,} more" if told > 1 else user or "nobody near"
-            recent.add_row(when, body["kind"], f"{body['road']} near {body['near']}", who)
+        for happened in self._figures.recent():
+            what, where = describe(happened.body)
+            row = happened.when, what, where, _told(happened.told)
+            recent.add_row(*(Text(text) for text in row))  # no markup: it is a visitor's text
+        head = (
+            f"New York State, {self.elapsed_s:.0f} s, {self._drivers:,} drivers; map: {self._url}"
+        )
         return Group(
-            f"New York State, {self.elapsed_s:.0f} s, {self._drivers:,} drivers; map: {self._url}",
-            numbers, recent, "Ctrl-C ends the demo.",
-        )  # fmt: skip
+            Text(head), Text(self.status()), numbers, recent, Text("Ctrl-C ends the demo.")
+        )
 
     def line(self) -> str:
         """The same in a line."""
-        facts = {**self._figures.facts(), **self._facts()}
+        facts = self._figures.facts()
         last = ""
-        with self._lock:
-            if self._recent:
-                _, body, _, told = self._recent[-1]
-                last = f" | {body['kind']} near {body['near']}: " + (
-                    f"{told:,} told" if told else "nobody near"
-                )
+        for happened in self._figures.recent()[:1]:
+            what, where = describe(happened.body)
+            last = f" | {what}{where and ', '}{where}: {_told(happened.told)}"
         return (
             f"{self.elapsed_s:5.1f} s | {facts['events/s']} events/s,"
             f" {facts['subscriptions/s']} subscriptions/s, {facts['answers/s']} answers/s"
             f" | {facts['valid events']} valid, {facts['open subscriptions']} open"
-            f" | latency {facts['latency p50 / p99']}"
-            f" | happened to stored {facts['happened to stored p50 / p99']}{last}"
+            f" | latency {facts['latency p50 / p99']} | {self.status()}{last}"
         )
 
     def summary(self) -> str:
         """What it came to."""
-        with self._lock:
-            batches = [batch for _, batch in self._batches]
-            # The first batches catch up with what happened while Spark started.
-            settled = [b for when, b in self._batches if when >= self._begun + _SETTLE_S]
-        counts = {
-            name: sum(batch.counts[name] for batch in batches)
-            for name in ("read", "stored", "duplicate", "late", "dead")
-        }
+        spark, figures = self._spark, self._figures
+        batches = [batch for _, batch in spark.batches]
+        horizon = spark.batches[0][0] + _SETTLE_S if batches else 0.0
+        # The first batches compile and load: they say nothing about the others.
+        settled = [batch for when, batch in list(spark.batches) if when >= horizon]
         took = max(self.elapsed_s, 0.001)
-        stats = self._roads.stats()
-        return "\n".join(
-            (
-                "",
-                f"{took:.1f} s, {self._drivers:,} drivers, {len(batches):,} batches through Spark",
-                "  rows: " + ", ".join(f"{count:,} {name}" for name, count in counts.items()),
-                f"  {self.operations / took:,.0f} operations/s",
-                f"  {self.answers:,} answers: {self.past:,} had happened already,"
-                f" {self.live:,} told live ({self.answers / took:,.0f} answers/s)",
-                f"  happened to stored p50 / p99 {_latency(settled or batches)}"
-                + (f", after the first {_SETTLE_S:.0f} s" if settled else ""),
-                f"  a batch: Spark / store       {_parts(settled or batches)}",
-                f"  at the end: {stats.events:,} valid incidents, {stats.subscriptions:,} open"
-                " subscriptions",
-                f"  the server: {self._figures.summary()}",
-                f"  memory {_size(stats.bytes_memory)} of the channel,"
-                f" disk {_size(stats.bytes_disk + stats.bytes_log)}",
-            )
+        counted = ", ".join(
+            f"{figures.count(name):,} {name}" for name in ("subscriptions", "events", "answers")
         )
+        facts = figures.facts()
+        memory, disk = self._sizes()
+        lines = [
+            "",
+            f"{took:.1f} s, {self._drivers:,} drivers",
+            f"  the server: {counted} ({figures.count('answers') / took:,.0f} answers/s)",
+            f"  to a socket p50 / p99 {figures.latency()}",
+            f"  at the end: {facts['valid events']} valid events,"
+            f" {facts['open subscriptions']} open subscriptions",
+        ]
+        if batches:
+            rows = ", ".join(f"{count:,} {name}" for name, count in spark.counts.items())
+            lines += [
+                f"  Spark: {len(batches):,} batches; rows: {rows}",
+                f"    happened to stored p50 / p99 {_latency(settled or batches)}",
+                f"    a batch: Spark / store {_parts(settled or batches)}",
+            ]
+        elif spark.why:
+            lines.append(f"  Spark: off, {clean(spark.why, 200)}")
+        else:
+            lines.append("  Spark: it had not started when the demo ended")
+        return "\n".join((*lines, f"  memory {memory}, disk {disk}"))
 
 
-def _latency(batches: list[Batch]) -> str:
+def describe(body: Any) -> tuple[str, str]:
+    """What happened, and where, of any JSON that a visitor may publish; short plain texts.
+
+    >>> describe({"kind": "fire", "road": "I-90", "near": "Utica"})
+    ('fire', 'I-90 near Utica')
+    >>> describe({"kind": "snow"}), describe([1, None]), describe(None)
+    (('snow', ''), ('[1,null]', ''), ('null', ''))
+    """
+    if not isinstance(body, dict):
+        return _short(body), ""
+    what = _short(body["kind"]) if "kind" in body else _short(body)
+    parts = [_short(body.get("road", "")), _short(body.get("near", ""))]
+    return what, " near ".join(part for part in parts if part)
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode(errors="replace")
+    return clean(text, 60)
+
+
+def clean(text: str, most: int) -> str:
+    """A text for a terminal: one line, no control characters, not too long.
+
+    >>> clean("a\\x1b[31m\\nb" + "c" * 9, 8)
+    'a [31m …'
+    """
+    printable = "".join(letter if letter.isprintable() else " " for letter in text[: 4 * most])
+    words = " ".join(printable.split())
+    return words if len(words) <= most else words[: most - 1] + "…"
+
+
+def _told(count: int) -> str:
+    return f"{count:,} told" if count else "nobody near"
+
+
+def _latency(batches: list[dict[str, Any]]) -> str:
     """Median of the batches' medians, and the largest of their p99."""
-    known = [batch.latency_s for batch in batches if batch.latency_s is not None]
+    known = [batch["latency_s"] for batch in batches if batch["latency_s"] is not None]
     if not known:
         return "-"
     middle = sorted(median for median, _, _ in known)[len(known) // 2]
     return f"{middle * 1000:,.0f} / {max(late for _, late, _ in known) * 1000:,.0f} ms"
 
 
-def _parts(batches: list[Batch]) -> str:
+def _parts(batches: list[dict[str, Any]]) -> str:
     """Where the time of a batch goes."""
     if not batches:
         return "-"
-    spark = sorted(batch.spark_s for batch in batches)[len(batches) // 2]
-    store = sorted(batch.store_s for batch in batches)[len(batches) // 2]
+    spark = sorted(batch["spark_s"] for batch in batches)[len(batches) // 2]
+    store = sorted(batch["store_s"] for batch in batches)[len(batches) // 2]
     return f"{spark * 1000:,.0f} / {store * 1000:,.1f} ms"
 
 

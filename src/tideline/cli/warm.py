@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import sys
+import time
 
 __all__ = ["warm_up"]
 
 
 def warm_up(*, quiet: bool = False) -> None:
-    """Compile (or load) every kernel, of channels and of documents, with a line of progress each.
+    """Compile every kernel that is not there, of channels and of documents, with a line each.
 
-    `quiet`: say nothing when they only have to be loaded, and see to those of channels alone.
+    `quiet`: those of channels alone, all of them, so that no call waits for one later; nothing is
+    said when they are there.
     """
-    from tideline.kernels.warm import GROUPS, compile_all, ready
+    from tideline.kernels.warm import GROUPS, compile_groups, ready
 
-    if quiet and ready():
-        compile_all(lambda number, total, name: None)
-        return
-    groups = GROUPS[:1] if quiet else GROUPS
-    if not all(map(ready, groups)):
+    started = time.perf_counter()
+    groups = ("publish", "channels") if quiet else GROUPS
+    missing = [group for group in groups if not ready(group)]
+    if missing:
         print("tideline: compiling kernels, once on this machine", file=sys.stderr, flush=True)
-    seconds = sum(compile_all(_to_stderr, group) for group in groups)
-    print(f"tideline: kernels ready in {seconds:.1f} s", file=sys.stderr, flush=True)
-
-
-def _to_stderr(number: int, total: int, name: str) -> None:
-    print(f"tideline: [{number:2}/{total}] {name}", file=sys.stderr, flush=True)
+        compile_groups(*missing, lines=not quiet)
+    if missing or not quiet:
+        seconds = time.perf_counter() - started
+        print(f"tideline: kernels ready in {seconds:.1f} s", file=sys.stderr, flush=True)

@@ -13,6 +13,7 @@ Safe from any thread.
 from __future__ import annotations
 
 import itertools
+import math
 import secrets
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -63,6 +64,8 @@ class Facts(msgspec.Struct):
     layout: str
     stats: dict[str, int]
     journal_s: float = 0.0
+    max_ahead_s: float | None = None
+    """None: no limit, or a server that does not tell."""
     identity: str = ""
     position: str | None = None
     earliest: str | None = None
@@ -77,6 +80,8 @@ class RemoteChannel:
         self.layout = facts.layout
         self.identity = facts.identity
         """What tells this channel from every other, of the same name too."""
+        self.max_ahead_s = math.inf if facts.max_ahead_s is None else facts.max_ahead_s
+        """How far ahead of the server's clock a row of a batch may be, as it was when asked."""
         self._http = http
         self._live = live
         self._path = ("v1", "channels", self.name)

@@ -8,9 +8,11 @@ Everything that is asked of it is asked of the server; it keeps no data. Safe fr
 
 from __future__ import annotations
 
+import math
 from types import TracebackType
 from typing import NoReturn
 
+from tideline.channel.ahead import check_max_ahead_s
 from tideline.client.channel import Facts, RemoteChannel
 from tideline.client.http import Http, trusting
 from tideline.client.live import Live
@@ -40,7 +42,7 @@ class Remote:
 
     def channel(
         self, name: str, *, space: Space | None = None, layout: str | None = None,
-        poll_s: float = 1.0, journal_s: float | None = None,
+        poll_s: float = 1.0, journal_s: float | None = None, max_ahead_s: float | None = None,
     ) -> RemoteChannel:  # fmt: skip
         """Open a channel, or create it: `Database.channel`.
 
@@ -54,7 +56,7 @@ class Remote:
         try:
             facts: Facts = self._http.json("GET", "v1", "channels", name, type=Facts)
         except NotFound:
-            return self._put(name, space, layout, poll_s, journal_s)
+            return self._put(name, space, layout, poll_s, journal_s, max_ahead_s)
         channel = RemoteChannel(self._http, self._live, facts)
         if space is not None and channel.space != space:
             raise Conflict(
@@ -64,8 +66,10 @@ class Remote:
             raise Conflict(
                 "the channel has another layout", name=name, stored=channel.layout, given=layout
             )
-        if journal_s is not None and journal_s != facts.journal_s:
-            return self._put(name, space, layout, poll_s, journal_s)
+        if (journal_s is not None and journal_s != facts.journal_s) or (
+            max_ahead_s is not None and max_ahead_s != channel.max_ahead_s
+        ):
+            return self._put(name, space, layout, poll_s, journal_s, max_ahead_s)
         return channel
 
     def channels(self) -> list[str]:
@@ -117,7 +121,7 @@ class Remote:
 
     def _put(
         self, name: str, space: Space | None, layout: str | None, poll_s: float,
-        journal_s: float | None,
+        journal_s: float | None, max_ahead_s: float | None,
     ) -> RemoteChannel:  # fmt: skip
         body: dict[str, object] = {}
         if space is not None:
@@ -127,6 +131,9 @@ class Remote:
         if journal_s is not None:
             span_us(journal_s, "journal_s")
             body["journal_s"] = journal_s
+        if max_ahead_s is not None:
+            check_max_ahead_s(max_ahead_s)
+            body["max_ahead_s"] = None if max_ahead_s == math.inf else max_ahead_s
         if poll_s != 1.0:
             body["poll_s"] = poll_s
         facts = self._http.json("PUT", "v1", "channels", name, body=body, type=Facts)

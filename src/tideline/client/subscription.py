@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tideline.channel.subscription import Subscription
+from tideline.channel.subscription import Bell, Subscription
 from tideline.clock import FOREVER
 from tideline.errors import TidelineError
 from tideline.model import Event
@@ -96,8 +96,8 @@ class RemoteSubscription(Subscription):
             raise self._error
         return bool(self._ended)
 
-    def _wait(self) -> None:
-        self._changed.wait()
+    def _wait(self, bell: Bell) -> None:
+        bell.wait()
 
     def _alarm(self) -> None:
         """The end comes from the server, no clock is watched."""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tideline.documents.policies import policy_of
+from tideline.documents.policies import SETTINGS, policy_of
 from tideline.documents.types import Found
 from tideline.errors import InvalidRequest
 from tideline.where.build import path_of
@@ -22,18 +22,10 @@ from tideline.where.keys import decode
 from tideline.where.order import sort_keys
 from tideline.where.values import compare
 
-__all__ = ["KINDS", "POLICIES", "at_most", "batch", "between", "count", "flag", "index", "indexes",
+__all__ = ["KINDS", "at_most", "batch", "between", "count", "flag", "index", "indexes",
            "listed", "name_of_field", "policy", "scalar", "slices", "sort"]  # fmt: skip
 
 KINDS = ("eager", "lazy", "composite", "embedded")
-POLICIES: dict[str, dict[str, int]] = {
-    "none": {},
-    "constant": {"k": 4},
-    "prefix": {"max_bytes": 1 << 30, "max_count": 5},
-    "correlated-prefix": {"max_bytes": 1 << 30, "max_count": 5},
-    "leveled": {"first_bytes": 128 << 20, "ratio": 10, "max_count": 4},
-}
-"""The policies, with their settings and what these are when nobody says otherwise."""
 
 _FIELDS_LIMIT = 32
 _COUNT_LIMIT = 1 << 40  # more documents than there can be
@@ -158,17 +150,17 @@ def policy(given: Any) -> dict[str, Any]:
     """A policy by its name, or with its settings: {"name": "prefix", "max_count": 5}."""
     wanted = {"name": given} if isinstance(given, str) else given
     name = wanted.get("name") if isinstance(wanted, Mapping) else None
-    if not isinstance(name, str) or name not in POLICIES:
+    if not isinstance(name, str) or name not in SETTINGS:
         raise InvalidRequest(
-            f"policy must be one of {', '.join(POLICIES)}, or like "
+            f"policy must be one of {', '.join(SETTINGS)}, or like "
             "{'name': 'prefix', 'max_count': 5}", policy=given,
         )  # fmt: skip
-    settings: dict[str, Any] = {"name": name, **POLICIES[name]}
+    settings: dict[str, Any] = {"name": name, **SETTINGS[name]}
     for setting, value in wanted.items():
         if setting not in settings:
             raise InvalidRequest(
                 "the policy has no such setting",
-                policy=name, setting=setting, allowed=sorted(POLICIES[name]),
+                policy=name, setting=setting, allowed=sorted(SETTINGS[name]),
             )  # fmt: skip
         settings[setting] = value
     policy_of(settings, None)  # names the least that a number may be

@@ -62,6 +62,7 @@ class Collection:
         engine.workload = lambda: self._observed().facts()
         self._finder = Finder(engine, self._workload)
         self._build: Build | None = None
+        self._closed = "the database was closed"  # what is said once it is
 
     # ---- writing ------------------------------------------------------------------------------
 
@@ -84,7 +85,8 @@ class Collection:
         """Store many: dicts, JSON texts, or a table. Each is stored whole or not at all.
 
         A table has JSON in its one column `document`, or a column a field. Bad rows come back
-        with the reason; the others are stored, in order: of two with one key, the later stays.
+        with the reason; the others are stored, in order: of two with one key, the later stays. A
+        kill leaves those up to a multiple of 16,384, or fewer when they have more than 32 MiB.
 
         >>> import tideline
         >>> db = tideline.open(":memory:")
@@ -392,8 +394,14 @@ class Collection:
         self._get = self._gone
         self._engine.close()
 
+    def _leave_to_parent(self, why: str) -> None:
+        """In a forked child: nothing here is to be used."""
+        self._closed = why
+        self._get = self._gone
+        self._engine.leave_to_parent(why)
+
     def _gone(self, key: bytes) -> bytes | None:
-        raise Closed("the database was closed", collection=self.name)
+        raise Closed(self._closed, collection=self.name)
 
     def _fields(self) -> tuple[str, ...]:
         """What a write has to bring entries of: indexes that are being built as well."""

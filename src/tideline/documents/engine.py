@@ -48,6 +48,7 @@ from tideline.index.texts import Texts
 from tideline.kernels.documents.layout import HIGH_OPEN, LOW_OPEN, X_SEQ_HIGH
 from tideline.kernels.layout import SEGMENT
 from tideline.lsm.backup import begin_copy
+from tideline.lsm.inventory import Listed
 from tideline.lsm.store import Store
 from tideline.lsm.tree import Tree
 
@@ -84,7 +85,7 @@ class Engine:
         self.frozen: list[Generation] = []  # oldest first
         self._spare: list[Records] = []
         self._recent = Recent(min(_RECENT_BYTES, budget.size_bytes // 64))
-        self._closed = False
+        self._closed, self._why = False, "the database was closed"
         self.sources = Sources(self.seed)
         self._policy = self.facts.get("policy", "prefix")
         kind = SortedKind(
@@ -109,7 +110,7 @@ class Engine:
             self.refresh()
             self._recover()
             budget.members.append(self)
-            if self.store.is_new:
+            if self.store.is_new or self.store.is_outdated:
                 self.store.commit(self.lock, self.snapshot)
             self.building_jobs.resume()
             self.upkeep.tidy()
@@ -192,7 +193,7 @@ class Engine:
 
     def _write_part(self, rows: Rows) -> Any:
         if self._closed:
-            raise Closed("the database was closed")
+            raise Closed(self._why)
         if self.active.is_full:
             self.upkeep.freeze()
         rows = completed(rows, self.active.fields, self.filter, self.extract)
@@ -376,6 +377,7 @@ class Engine:
 
     def drain(self) -> None:
         """Run all pending background work to its end."""
+        self.require_open()
         self.upkeep.drain()
 
     def check(self) -> None:
@@ -385,12 +387,12 @@ class Engine:
             self.require_open()
             self.store.check()
 
-    def backup(self, target: Path) -> None:
-        """Copy everything as it is now into a new folder, while writers go on."""
+    def backup(self, target: Path) -> dict[str, Listed]:
+        """Copy everything as it is now into a new folder, while writers go on; its files."""
         with self.writing, self.lock:
             self.require_open()
             finish = begin_copy(self.store, target, *self.snapshot())
-        finish()
+        return finish()
 
     def add_index(self, field: str, kind: str, progress: Any = None) -> None:
         """Index a field of what is there and of what will come, in the background.
@@ -405,6 +407,14 @@ class Engine:
     def drop_index(self, field: str) -> None:
         """Forget an index and delete its files."""
         self.building_jobs.drop(field)
+
+    def leave_to_parent(self, why: str) -> None:
+        """In a forked child: everything here belongs to the parent, locks and threads too."""
+        self._closed, self._why = True, why
+        self.lock, self.writing = threading.Lock(), threading.Lock()  # may be locked for ever
+        self._recent.clear()
+        self.upkeep.leave_to_parent()
+        self.store.log.leave_to_parent()
 
     def close(self) -> None:
         """Finish background work, save the manifest, let go of the files."""
@@ -433,4 +443,4 @@ class Engine:
     def require_open(self) -> None:
         """`Closed` when it was closed."""
         if self._closed:
-            raise Closed("the database was closed")
+            raise Closed(self._why)

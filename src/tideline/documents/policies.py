@@ -18,16 +18,18 @@ from tideline.errors import InvalidRequest
 from tideline.lsm.component import ComponentInfo
 from tideline.lsm.policy import Constant, Correlated, Leveled, NoMerge, Policy, Prefix
 
-__all__ = ["POLICIES", "policy_of"]
+__all__ = ["POLICIES", "SETTINGS", "policy_of"]
 
-POLICIES = ("none", "constant", "prefix", "correlated-prefix", "leveled")
-_DEFAULTS: dict[str, dict[str, int]] = {
+SETTINGS: dict[str, dict[str, int]] = {
     "none": {},
     "constant": {"k": 4},
-    "prefix": {"max_bytes": 1 << 30, "max_count": 8},
-    "correlated-prefix": {"max_bytes": 1 << 30, "max_count": 8},
+    "prefix": {"max_bytes": 1 << 30, "max_count": 5},
+    "correlated-prefix": {"max_bytes": 1 << 30, "max_count": 5},
     "leveled": {"first_bytes": 128 << 20, "ratio": 10, "max_count": 4},
 }
+"""The policies, with their settings and what these are when nobody says otherwise."""
+
+POLICIES = tuple(SETTINGS)
 
 
 def policy_of(
@@ -37,15 +39,17 @@ def policy_of(
 
     >>> policy_of({"name": "prefix", "max_count": 3}, None).max_count
     3
+    >>> policy_of("prefix", None).max_count
+    5
     """
     settings = {"name": given} if isinstance(given, str) else dict(given)
     name = settings.pop("name", None)
     if name not in POLICIES:
         raise InvalidRequest("no such policy", policy=name, policies=POLICIES)
-    unknown = settings.keys() - _DEFAULTS[name].keys()
+    unknown = settings.keys() - SETTINGS[name].keys()
     if unknown:
         raise InvalidRequest("no such setting of a policy", policy=name, setting=min(unknown))
-    settings = {**_DEFAULTS[name], **settings}
+    settings = {**SETTINGS[name], **settings}
     if name == "correlated-prefix" and primary is not None:
         return Correlated(primary, "seq")
     kinds: dict[str, Callable[..., Policy]] = {

@@ -139,7 +139,7 @@ class Upkeep:
     @property
     def stopping(self) -> bool:
         """Whether the collection is being closed."""
-        return self._stopping.is_set()
+        return self._stopping.is_set() or self._merger.is_ending
 
     def submit(self, job: Callable[[], None]) -> None:
         """Run a job in the thread that merges."""
@@ -222,6 +222,11 @@ class Upkeep:
         """Finish seals, let merges end where they are."""
         self._stopping.set()
         self._sealer.drain()
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: the threads are the parent's."""
+        self._sealer.leave_to_parent()
+        self._merger.leave_to_parent()
 
     def close(self) -> None:
         """End the threads."""

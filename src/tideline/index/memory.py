@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tideline.kernels import heap, tables
+from tideline.kernels import heap, tables, told
 from tideline.kernels import layout as at
 from tideline.lsm.pages import ask_for_huge_pages, fetch, reserve, zeros
 
@@ -41,19 +41,18 @@ class WindowFacts(NamedTuple):
     state: int
     width: int
     limit: int
-    drop: int
     event_until_high: int
     segments: int
     subs: int
     events: int
-    ghosts: int
+    told: int
     first_log: int
     slots: int
 
 
 _FACTS = itemgetter(
-    at.W_STATE, at.W_WIDTH, at.W_LIMIT, at.W_DROP, at.W_EVENT_UNTIL_HIGH, at.W_SEGMENTS, at.W_SUBS,
-    at.W_EVENTS, at.W_GHOSTS, at.W_LOG, at.W_SLOT_COUNT,
+    at.W_STATE, at.W_WIDTH, at.W_LIMIT, at.W_EVENT_UNTIL_HIGH, at.W_SEGMENTS, at.W_SUBS,
+    at.W_EVENTS, at.W_TOLD, at.W_LOG, at.W_SLOT_COUNT,
 )  # fmt: skip
 
 
@@ -84,7 +83,8 @@ class Memory:
         self._budget = budget
         budget.members.append(self)
         self.limit = budget.segments
-        # Ghosts left by a seal must find room even when there is none: that is the headroom.
+        # Marks left when conditions were checked must find room even when there is none, because
+        # answers point into memory then: that is the headroom.
         self._headroom = self.limit // 4 + at.SPARE
         size = (self.limit + self._headroom) * segment_bytes
         self._map = reserve(size)
@@ -101,6 +101,7 @@ class Memory:
         self._ids: Words = np.zeros(2 * 1024, np.int64)
         self._first_gen = 1  # windows made before this have left nothing in the tables
         self._tombs: Words = np.zeros(4 * 64, np.int64)
+        self._told: Words = np.zeros(0, np.int64)  # made when somebody first asks: kernels/told.py
         self._cold = 0  # free segments whose pages were given back (bottom of the stack)
         self._fetched = 0  # segments below this have their pages, or will have soon
         self._spares: dict[int, Words] = {}  # tables made before they are needed, by their words
@@ -153,7 +154,7 @@ class Memory:
     @property
     def size_bytes(self) -> int:
         """Bytes in use: segments of windows and the tables."""
-        tables = self._dir.nbytes + self._ids.nbytes + self._tombs.nbytes
+        tables = self._dir.nbytes + self._ids.nbytes + self._tombs.nbytes + self._told.nbytes
         tables += int(self.state[at.E_ACTIVE_COUNT]) * at.FILTER_WORDS * 8
         return self.segments_used * at.SEGMENT * 8 + tables
 
@@ -168,8 +169,8 @@ class Memory:
         """Whether a row may not find room in the heap, if it takes so many segments more."""
         return self.segments_free < at.SPARE + more
 
-    def grow_tables(self, now: int) -> bool:
-        """Rebuild whichever table is too full. False when none was."""
+    def grow_tables(self, now: int, marks: int = 0) -> bool:
+        """Rebuild whichever table is too full, with so many marks to come. False when none was."""
         state = self.state
         full = False
         old = state[at.E_NEXT_GEN] - self._first_gen > _GENERATIONS
@@ -181,6 +182,10 @@ class Memory:
             full = True
         if (state[at.E_TOMBS_USED] + 8) * 5 >= state[at.E_TOMBS_CAP] * 4:
             self._rebuild_tombs(now)
+            full = True
+        cap = int(state[at.E_TOLD_CAP])
+        if cap and (int(state[at.E_TOLD_USED]) + marks) * 5 >= cap * 3:
+            self.index_told(marks)
             full = True
         if old:
             self._first_gen = int(state[at.E_NEXT_GEN])
@@ -198,21 +203,14 @@ class Memory:
         """Drop a window whole; its memory is free after `release`."""
         heap.drop_window(self.address, number)
 
-    def linger(self, number: int, until: int) -> None:
-        """Keep an expired window until then."""
-        heap.linger(self.address, number, until)
-
     def release(self) -> None:
         """Free the memory of dropped windows: no answer points there any more."""
         if self.state[at.E_LIMBO_COUNT]:
             heap.release(self.address)
 
-    def expired(self, now: int, at_once: bool = False) -> list[WindowFacts]:
-        """Windows in which nothing is valid any more; those that linger too if `at_once`."""
-        return [
-            w for w in self.windows()
-            if (w.limit if at_once else w.drop) <= now and w.state == at.OPEN
-        ]  # fmt: skip
+    def expired(self, now: int) -> list[WindowFacts]:
+        """Windows in which nothing is valid any more."""
+        return [w for w in self.windows() if w.limit <= now and w.state == at.OPEN]
 
     def trim(self, keep: int | None = None) -> None:
         """Give free pages back to the operating system and shrink what is mostly empty.
@@ -255,6 +253,20 @@ class Memory:
         table = self._tombs.reshape(-1, 4)
         used = table[(table[:, 0] != 0) & (table[:, 1] != at.FOREVER)]
         return dict(zip((used[:, 0] - 1).tolist(), used[:, 1].tolist(), strict=True))
+
+    def index_told(self, more: int = 0) -> None:
+        """Make the table of marks anew, with room for `more`."""
+        marks = sum(window.told for window in self.windows())
+        cap = max(1024, 1 << ((marks + more) * 5 // 2 + 16).bit_length())
+        self._told = self._told_table(cap)
+        self.state[at.E_TOLD], self.state[at.E_TOLD_CAP] = self._told.ctypes.data, cap
+        told.index_told(self.address)
+
+    def _told_table(self, cap: int) -> Words:
+        if cap == len(self._told):
+            self._told[:] = 0
+            return self._told
+        return zeros(cap)
 
     def share(self) -> None:
         """Take as limit what the other members of the budget leave."""

@@ -1,9 +1,9 @@
 """Sealed components of an index of places: one row per place, both lists side by side.
 
     place: large_binary            sorted by its bytes: a subtree is one range of rows
-    subs: large_list<struct<       subscriptions, ghosts and tombs (flags tell)
+    subs: large_list<struct<       subscriptions and tombs (flags tell)
         id, user, where: large_string
-        since, until, seq, made, keep, ended, flags, user_hash: int64
+        since, until, seq, made, root, ended, flags, user_hash: int64
         [shape: fixed_size_list<double>[5]]       kind, a, b, c, d; only in spaces with shapes
         id_hash, by_id: int64>>                   the hashes in order, and whose they are
     events: large_list<struct<
@@ -37,7 +37,7 @@ from tideline.lsm.filter import MinMax
 __all__ = ["PostingsKind", "Sealed", "SealedReader"]
 
 Words = NDArray[np.int64]
-_SUB_NUMBERS = ("since", "until", "seq", "made", "keep", "ended", "flags", "user_hash", "id_hash")
+_SUB_NUMBERS = ("since", "until", "seq", "made", "root", "ended", "flags", "user_hash", "id_hash")
 _EVENT_NUMBERS = ("at", "until", "seq", "made", "id_hash")
 _SHAPE = pa.list_(pa.field("item", pa.float64(), nullable=False), 5)
 
@@ -73,6 +73,8 @@ class SealedReader:
         self.events: pa.LargeListArray = batch["events"].chunk(0)
         self.row = np.zeros(at.D_WORDS, np.int64)
         row, subs, events = self.row, self.subs.values, self.events.values
+        # Before format 5 there were no roots, but ghosts, which are no subscriptions.
+        has_roots = subs.type.get_field_index("root") >= 0
         filters = component.info.filters
         row[at.D_PLACES] = len(self.places)
         row[at.D_KEY_OFFSETS] = _address(self.places, 1)
@@ -84,14 +86,14 @@ class SealedReader:
         row[at.D_AT_HIGH] = _bound(filters, "at", False)
         row[at.D_EVENT_UNTIL_HIGH] = _bound(filters, "event_until", False)
         row[at.D_SEQ_HIGH] = _bound(filters, "seq", False)
-        row[at.D_KEEP_HIGH] = _bound(filters, "keep", False)
         row[at.D_SUB_LISTS] = _address(self.subs, 1)
         row[at.D_SUBS] = len(subs)
         row[at.D_EVENT_LISTS] = _address(self.events, 1)
         row[at.D_EVENTS] = len(events)
         for place, name in (
             (at.D_SUB_SINCE, "since"), (at.D_SUB_UNTIL, "until"), (at.D_SUB_SEQ, "seq"),
-            (at.D_SUB_MADE, "made"), (at.D_SUB_USER_HASH, "user_hash"), (at.D_SUB_KEEP, "keep"),
+            (at.D_SUB_MADE, "made"), (at.D_SUB_USER_HASH, "user_hash"),
+            (at.D_SUB_ROOT, "root" if has_roots else "seq"),
             (at.D_SUB_FLAGS, "flags"), (at.D_SUB_ENDED, "ended"),
             (at.D_SUB_ID_HASH, "id_hash"), (at.D_SUB_BY_ID, "by_id"),
             (at.D_SUB_ID_OFFSETS, "id"), (at.D_SUB_USER_OFFSETS, "user"),
@@ -116,6 +118,8 @@ class SealedReader:
 
     def sub(self, name: str) -> Words:
         """A number column of the subscriptions, in place."""
+        if name == "root" and self.subs.values.type.get_field_index(name) < 0:
+            name = "seq"
         return np.asarray(self.subs.values.field(name).to_numpy(zero_copy_only=True))
 
     def event(self, name: str) -> Words:
@@ -248,8 +252,7 @@ class PostingsKind:
     ) -> tuple[NDArray[np.bool_], dict[str, Words] | None]:
         """Which subscriptions of a component stay, and columns that change on the way."""
         flags, seq = reader.sub("flags"), reader.sub("seq")
-        keep = np.where((flags & at.F_GHOST) != 0, reader.sub("keep"), reader.sub("until"))
-        mask = keep > now
+        mask = (reader.sub("until") > now) & ((flags & at.F_GHOST) == 0)
         if not tombs:
             return mask, None
         buried = np.isin(seq, np.fromiter(tombs, np.int64, len(tombs)))
@@ -281,8 +284,10 @@ class PostingsKind:
                     column[np.asarray(values.field("by_id"))] = np.asarray(values.field(name))
                 elif changed and name in changed:
                     column = changed[name]
+                elif side == "subs":
+                    column = reader.sub(name)
                 else:
-                    column = np.asarray(values.field(name))
+                    column = reader.event(name)
                 columns[name].append(column[mask])
             chosen = pa.array(mask)
             for name in texts:
@@ -304,13 +309,11 @@ class PostingsKind:
 
     def _build(self, places: pa.Array, subs: _Side, events: _Side, bucket: list[int]) -> Sealed:
         numbers = subs.numbers
-        ghost = (numbers["flags"] & at.F_GHOST) != 0
-        ends = np.where(ghost, numbers["keep"], numbers["until"])
-        asked = (numbers["flags"] & (at.F_GHOST | at.F_TOMB)) == 0
+        ends = numbers["until"]
+        asked = (numbers["flags"] & at.F_TOMB) == 0
         filters = {
             "since": _range(numbers["since"][asked]),
             "sub_until": _range(numbers["until"][asked]),
-            "keep": _range(numbers["keep"][ghost]),
             "at": _range(events.numbers["at"]),
             "event_until": _range(events.numbers["until"]),
             "until": _range(np.concatenate((ends, events.numbers["until"]))),

@@ -131,9 +131,6 @@ def pack_subscriptions(
             hashed = h[ref + USER]
             used = add_short(data, used, heap, ident, start)
         offsets[k + 1] = used
-        if start == limit:  # a ghost whose condition was asked: it has no texts and no answers
-            users[k] = 0
-            continue
         i = (hashed ^ (hashed >> 32)) & mask
         while table[2 * i] != 0 and table[2 * i] != hashed:
             i = (i + 1) & mask

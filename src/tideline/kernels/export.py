@@ -22,9 +22,6 @@ from tideline.kernels.layout import (
     C_ANSWERS,
     C_EVENT_REFS,
     C_EVENTS,
-    C_EXTRA,
-    C_EXTRA_CAP,
-    C_EXTRA_USED,
     C_PACKED,
     C_PACKED_CAP,
     C_PACKED_USED,
@@ -51,6 +48,7 @@ from tideline.kernels.layout import (
     D_SUB_ID_OFFSETS,
     D_SUB_IDS,
     D_SUB_MADE,
+    D_SUB_ROOT,
     D_SUB_SEQ,
     D_SUB_SHAPE,
     D_SUB_SINCE,
@@ -67,33 +65,35 @@ from tideline.kernels.layout import (
     EVENTS,
     F_CANCELLED,
     F_COND,
-    F_GHOST,
     F_SHAPE,
     F_TOMB,
     F_UNSEEN,
     F_VOID,
     FOREVER,
-    GHOST,
-    GHOSTS,
-    KEEP,
     LOW16,
     LOW40,
     LOW48,
     MADE,
     MAYBE,
     ON_DISK,
+    PROLONGED_WORDS,
     PUBLISH,
+    R_ASKED,
     R_AT,
     R_BODY,
     R_COND,
     R_LENGTHS,
     R_NOW,
+    R_PROLONGED,
+    R_ROOT,
     R_SEQ,
+    R_TARGET,
     R_TEXT,
     R_UNSEEN,
     R_UNTIL,
     REF_COMPONENT,
     REF_INDEX,
+    ROOT,
     SEQ,
     SHAPE_WORDS,
     SINCE,
@@ -143,6 +143,7 @@ def record_row(e, h, side, ref, out, out_bytes, out_address, p, room):
             users = octets(d[D_SUB_USERS], FOREVER)
             text_offsets = words(d[D_SUB_WHERE_OFFSETS], n + 1)
             texts = octets(d[D_SUB_WHERES], FOREVER)
+            root = words(d[D_SUB_ROOT], n)[x]
             user_start = user_offsets[x]
             user_length = user_offsets[x + 1] - user_start
         else:
@@ -160,6 +161,7 @@ def record_row(e, h, side, ref, out, out_bytes, out_address, p, room):
             user_length = 0
             text_offsets = words(d[D_EVENT_BODY_OFFSETS], n + 1)
             texts = octets(d[D_EVENT_BODIES], FOREVER)
+            root = seq
         id_start = offsets[x]
         id_length = offsets[x + 1] - id_start
         text_start = text_offsets[x]
@@ -170,6 +172,7 @@ def record_row(e, h, side, ref, out, out_bytes, out_address, p, room):
         seq = h[ref + SEQ]
         made = h[ref + MADE]
         flags = h[ref + (SUB_BLOB if side == SUBS else EVENT_BLOB)]
+        root = h[ref + ROOT] if side == SUBS else seq
         b = flags & LOW48
         shape = heap_shape(e, h, flags)
         slot = h[b + 1]
@@ -188,7 +191,8 @@ def record_row(e, h, side, ref, out, out_bytes, out_address, p, room):
     padded = (key_length + 7) & ~7
     total = padded + id_length + user_length + text_length
     body = R_BODY + (4 if shape[0] != 0 else 0)
-    size = body + ((total + 7) >> 3)
+    used = body + ((total + 7) >> 3)
+    size = used + (PROLONGED_WORDS if root != seq else 0)
     if p + size > room:
         return -1
     kind = PUBLISH
@@ -198,6 +202,11 @@ def record_row(e, h, side, ref, out, out_bytes, out_address, p, room):
             kind |= R_COND << 8
         if flags & F_UNSEEN:
             kind |= R_UNSEEN << 8
+        if root != seq:
+            kind |= R_PROLONGED << 8
+            out[p + size + R_ROOT] = root
+            out[p + size + R_ASKED] = 0
+            out[p + size + R_TARGET] = 0
     out[p] = kind | (size << 32)
     out[p + R_SEQ] = seq
     out[p + R_NOW] = made
@@ -212,7 +221,7 @@ def record_row(e, h, side, ref, out, out_bytes, out_address, p, room):
         f[2] = shape[3]
         f[3] = shape[4]
     if total > 0:
-        out[p + size - 1] = 0
+        out[p + used - 1] = 0
     if key_length > 0:
         out[p + body + (padded >> 3) - 1] = 0
     at = (p + body) * 8
@@ -224,24 +233,6 @@ def record_row(e, h, side, ref, out, out_bytes, out_address, p, room):
     at += user_length
     copy(out_bytes, at, texts, text_start, text_length)
     return size
-
-
-@jit
-def log_ghost(c, e, h, ref, keep):
-    """Write a subscription as a ghost's row, for the log. False when there is no room."""
-    p = c[C_EXTRA_USED]
-    room = c[C_EXTRA_CAP]
-    out = words(c[C_EXTRA], room)
-    size = record_row(e, h, SUBS, ref, out, octets(c[C_EXTRA], room * 8), c[C_EXTRA], p, room - 2)
-    if size < 0:
-        return False
-    out[p] = GHOST | (out[p] & 0xFF00) | ((size + 2) << 32)
-    out[p + size] = keep
-    out[p + size + 1] = FOREVER
-    if ref < ON_DISK and h[ref + SUB_BLOB] & F_CANCELLED:
-        out[p + size + 1] = h[ref + STAMP]
-    c[C_EXTRA_USED] = p + size + 2
-    return True
 
 
 @jit
@@ -401,7 +392,7 @@ def list_slots(address, number, slots, key_lengths):
     slot = windows_of(e)[number * W_WORDS + W_SLOTS]
     found = 0
     while slot > 0:
-        if h[slot + SUBS] > 0 or h[slot + EVENTS] > 0 or h[slot + GHOSTS] > 0:
+        if h[slot + SUBS] > 0 or h[slot + EVENTS] > 0:
             slots[found] = slot
             key_lengths[found] = slot_key_length(h, slot)
             found += 1
@@ -419,12 +410,6 @@ def copy_keys(address, slots, offsets, data):
 
 
 @jit
-def sealed_flags(h, o, ghost):
-    flags = h[o + SUB_BLOB] & ~LOW48
-    return flags | F_GHOST if ghost else flags
-
-
-@jit
 def measure(address, slots, sub_lists, event_lists):
     """List lengths per slot (as running offsets) and the bytes of the five texts."""
     e = engine(address)
@@ -439,19 +424,18 @@ def measure(address, slots, sub_lists, event_lists):
     sub_lists[0] = 0
     event_lists[0] = 0
     for i in range(slots.shape[0]):
-        for side in (SUBS, GHOSTS):
-            chunk = h[slots[i] + side]
-            while chunk > 0:
-                for j in range(chunk_used(h, chunk)):
-                    o = chunk + CHUNK + j * SUB_WORDS
-                    if h[o + SUB_BLOB] & F_VOID:
-                        continue
-                    lengths = h[h[o + SUB_BLOB] & LOW48]
-                    sub_ids += lengths & LOW16
-                    users += (lengths >> 16) & LOW16
-                    wheres += lengths >> 32
-                    subs += 1
-                chunk = h[chunk] & LOW40
+        chunk = h[slots[i] + SUBS]
+        while chunk > 0:
+            for j in range(chunk_used(h, chunk)):
+                o = chunk + CHUNK + j * SUB_WORDS
+                if h[o + SUB_BLOB] & F_VOID:
+                    continue
+                lengths = h[h[o + SUB_BLOB] & LOW48]
+                sub_ids += lengths & LOW16
+                users += (lengths >> 16) & LOW16
+                wheres += lengths >> 32
+                subs += 1
+            chunk = h[chunk] & LOW40
         chunk = h[slots[i] + EVENTS]
         while chunk > 0:
             for j in range(chunk_used(h, chunk)):
@@ -475,50 +459,49 @@ def put_text(target, offsets, k, source, start, length):
 
 @jit
 def fill_subs(address, slots, numbers, shapes, ids, id_at, users, user_at, wheres, where_at):
-    """Subscriptions and ghosts of slots into columns.
+    """Subscriptions of slots into columns.
 
-    `numbers` rows: since, until, seq, made, keep, ended, flags, user hash, id hash.
+    `numbers` rows: since, until, seq, made, root, ended, flags, user hash, id hash.
     """
     e = engine(address)
     h = heap_of(e)
     heap = heap_bytes(e)
     k = 0
     for i in range(slots.shape[0]):
-        for side in (SUBS, GHOSTS):
-            chunk = h[slots[i] + side]
-            while chunk > 0:
-                for j in range(chunk_used(h, chunk)):
-                    o = chunk + CHUNK + j * SUB_WORDS
-                    if h[o + SUB_BLOB] & F_VOID:
-                        continue
-                    blob = h[o + SUB_BLOB]
-                    b = blob & LOW48
-                    numbers[0, k] = h[o + SINCE]
-                    numbers[1, k] = h[o + UNTIL]
-                    numbers[2, k] = h[o + SEQ]
-                    numbers[3, k] = h[o + MADE]
-                    numbers[4, k] = h[o + KEEP]
-                    ended = blob & (F_CANCELLED | F_TOMB) != 0
-                    numbers[5, k] = h[o + STAMP] if ended else FOREVER
-                    numbers[6, k] = sealed_flags(h, o, side == GHOSTS)
-                    numbers[7, k] = h[o + USER]
-                    if shapes.shape[0] > 0:
-                        s = heap_shape(e, h, blob)
-                        shapes[k, 0] = s[0]
-                        shapes[k, 1] = s[1]
-                        shapes[k, 2] = s[2]
-                        shapes[k, 3] = s[3]
-                        shapes[k, 4] = s[4]
-                    start = (b + BLOB_TEXT + (SHAPE_WORDS if blob & F_SHAPE else 0)) * 8
-                    length = h[b] & LOW16
-                    numbers[8, k] = id_hash_of(e, SUBS, heap, start, start + length)
-                    put_text(ids, id_at, k, heap, start, length)
-                    start += length
-                    length = (h[b] >> 16) & LOW16
-                    put_text(users, user_at, k, heap, start, length)
-                    put_text(wheres, where_at, k, heap, start + length, h[b] >> 32)
-                    k += 1
-                chunk = h[chunk] & LOW40
+        chunk = h[slots[i] + SUBS]
+        while chunk > 0:
+            for j in range(chunk_used(h, chunk)):
+                o = chunk + CHUNK + j * SUB_WORDS
+                if h[o + SUB_BLOB] & F_VOID:
+                    continue
+                blob = h[o + SUB_BLOB]
+                b = blob & LOW48
+                numbers[0, k] = h[o + SINCE]
+                numbers[1, k] = h[o + UNTIL]
+                numbers[2, k] = h[o + SEQ]
+                numbers[3, k] = h[o + MADE]
+                numbers[4, k] = h[o + ROOT]
+                ended = blob & (F_CANCELLED | F_TOMB) != 0
+                numbers[5, k] = h[o + STAMP] if ended else FOREVER
+                numbers[6, k] = blob & ~LOW48
+                numbers[7, k] = h[o + USER]
+                if shapes.shape[0] > 0:
+                    s = heap_shape(e, h, blob)
+                    shapes[k, 0] = s[0]
+                    shapes[k, 1] = s[1]
+                    shapes[k, 2] = s[2]
+                    shapes[k, 3] = s[3]
+                    shapes[k, 4] = s[4]
+                start = (b + BLOB_TEXT + (SHAPE_WORDS if blob & F_SHAPE else 0)) * 8
+                length = h[b] & LOW16
+                numbers[8, k] = id_hash_of(e, SUBS, heap, start, start + length)
+                put_text(ids, id_at, k, heap, start, length)
+                start += length
+                length = (h[b] >> 16) & LOW16
+                put_text(users, user_at, k, heap, start, length)
+                put_text(wheres, where_at, k, heap, start + length, h[b] >> 32)
+                k += 1
+            chunk = h[chunk] & LOW40
 
 
 @jit

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 
-from numba import njit
+from tideline.kernels import jit
 
 __all__ = [
     "cell_number",
@@ -40,7 +40,7 @@ _RADIANS = math.pi / 180.0
 _DEGREES = 180.0 / math.pi
 
 
-@njit(cache=True, nogil=True)
+@jit
 def haversine_m(lon1: float, lat1: float, lon2: float, lat2: float) -> float:
     """Metres between two points along the great circle."""
     high = math.sin((lat2 - lat1) * _RADIANS * 0.5)
@@ -49,14 +49,14 @@ def haversine_m(lon1: float, lat1: float, lon2: float, lat2: float) -> float:
     return 2.0 * EARTH_RADIUS_M * math.asin(math.sqrt(min(1.0, h)))
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _turn(lon: float, target: float) -> float:
     """Degrees of longitude between two meridians, the short way: 0..180."""
     gap = abs(target - lon)
     return 360.0 - gap if gap > 180.0 else gap
 
 
-@njit(cache=True, nogil=True)
+@jit
 def circle_meets_box(
     lon: float, lat: float, radius_m: float, w: float, s: float, e: float, n: float
 ) -> bool:
@@ -80,7 +80,7 @@ def circle_meets_box(
     return s <= top <= n and haversine_m(lon, lat, side, top) <= radius_m
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _within(lon1: float, lat1: float, lon2: float, lat2: float, metres: float) -> bool:
     """Whether two points are at most so far apart.
 
@@ -92,14 +92,14 @@ def _within(lon1: float, lat1: float, lon2: float, lat2: float, metres: float) -
     return haversine_m(lon1, lat1, lon2, lat2) <= metres
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _boxes_meet(
     w1: float, s1: float, e1: float, n1: float, w2: float, s2: float, e2: float, n2: float
 ) -> bool:
     return w1 <= e2 and w2 <= e1 and s1 <= n2 and s2 <= n1
 
 
-@njit(cache=True, nogil=True)
+@jit
 def shapes_meet(
     kind1: int,
     a1: float,
@@ -144,7 +144,7 @@ def shapes_meet(
     return _boxes_meet(a1, b1, c1, d1, a2, b2, c2, d2)
 
 
-@njit(cache=True, nogil=True)
+@jit
 def circle_bounds(lon: float, lat: float, radius_m: float) -> tuple[float, float, float, float]:
     """West, south, east, north around a circle, a trifle too large.
 
@@ -169,7 +169,7 @@ def circle_bounds(lon: float, lat: float, radius_m: float) -> tuple[float, float
     return west, south, east, north
 
 
-@njit(cache=True, nogil=True)
+@jit
 def edge(low: float, high: float, count: int, i: int) -> float:
     """Where cell `i` of `count` equal cells between low and high begins."""
     if i >= count:
@@ -177,7 +177,7 @@ def edge(low: float, high: float, count: int, i: int) -> float:
     return low + (high - low) * i / count
 
 
-@njit(cache=True, nogil=True)
+@jit
 def cell_number(x: float, low: float, high: float, count: int) -> int:
     """The cell `[edge(i), edge(i + 1))` that holds x; what lies beyond joins the outer ones."""
     if x <= low:
@@ -192,7 +192,7 @@ def cell_number(x: float, low: float, high: float, count: int) -> int:
     return i
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _touched(lo: float, hi: float, low: float, high: float, count: int) -> tuple[int, int]:
     """First and last of the cells whose closed extent touches [lo, hi]."""
     first = cell_number(lo, low, high, count)
@@ -201,7 +201,7 @@ def _touched(lo: float, hi: float, low: float, high: float, count: int) -> tuple
     return first, cell_number(hi, low, high, count)
 
 
-@njit(cache=True, nogil=True)
+@jit
 def circle_cover(
     lon: float,
     lat: float,
@@ -232,7 +232,7 @@ def circle_cover(
     return col, line, level
 
 
-@njit(cache=True, nogil=True)
+@jit
 def point_keys(
     lon,
     lat,

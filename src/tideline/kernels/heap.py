@@ -55,7 +55,6 @@ from tideline.kernels.layout import (
     FILTER_WORDS,
     FOREVER,
     FREE,
-    GHOSTS,
     LOW48,
     OPEN,
     SEGMENT,
@@ -65,15 +64,14 @@ from tideline.kernels.layout import (
     SLOT_SIBLING,
     SPARE,
     SUBS,
+    TOLD_SIDE,
     W_AT_HIGH,
     W_AT_LOW,
-    W_DROP,
     W_EVENT_UNTIL_HIGH,
     W_EVENTS,
     W_FILTER,
     W_FIRST,
     W_GEN,
-    W_GHOSTS,
     W_LIMIT,
     W_LOG,
     W_POS,
@@ -178,8 +176,8 @@ def note_expiry(e):
     first = FOREVER
     for i in range(e[E_ACTIVE_COUNT]):
         w = active[i] * W_WORDS
-        if ws[w + W_STATE] == OPEN and ws[w + W_DROP] < first:
-            first = ws[w + W_DROP]
+        if ws[w + W_STATE] == OPEN and ws[w + W_LIMIT] < first:
+            first = ws[w + W_LIMIT]
     e[E_NEXT_EXPIRY] = first
 
 
@@ -187,26 +185,33 @@ def note_expiry(e):
 def pick_window(e, side, until, now):
     """The open window (index of its first word) for a record that ends at `until`.
 
-    Ghosts are small and never scanned for live answers: few wide windows serve them best.
+    Marks have windows of their own, with nothing else in them: a mark is small and never scanned
+    for answers, so few wide windows serve them best. Their width has its lowest bit set.
     """
     ws = windows_of(e)
     active = active_of(e)
+    told = side == TOLD_SIDE
     if until >= FOREVER:
         width = 0
         limit = FOREVER
     else:
         # A quarter of the time left, rounded up to a power of two: a record stays in memory
         # at most that long after its end.
-        quarter = (until - now) >> (0 if side == GHOSTS else 2)
+        quarter = (until - now) >> (0 if told else 2)
         width = LEAST_WIDTH
         while width < quarter:
             width <<= 1
+        # Every window takes a segment at least: where there are few, fewer and wider windows do.
         if e[E_ACTIVE_COUNT] > WINDOWS - 56:
             width <<= 6
+        elif 4 * e[E_ACTIVE_COUNT] > e[E_LIMIT] and not told:
+            width <<= 2
         limit = ((until - 1) | (width - 1)) + 1
         if limit >= FOREVER:
             limit = FOREVER - 1
-    if side != GHOSTS:
+    if told:
+        width |= 1
+    else:
         numbers, count = searched(e, side)
         if count > 0:  # most records go where the last one went
             w = numbers[count - 1]
@@ -218,7 +223,7 @@ def pick_window(e, side, until, now):
         if ws[w + W_STATE] == OPEN and ws[w + W_LIMIT] == limit and ws[w + W_WIDTH] == width:
             return w
         # When the table is nearly full any open window that ends late enough will do.
-        if ws[w + W_STATE] == OPEN and ws[w + W_LIMIT] >= limit:
+        if ws[w + W_STATE] == OPEN and ws[w + W_LIMIT] >= limit and ws[w + W_WIDTH] & 1 == told:
             best = w
     if e[E_ACTIVE_COUNT] >= WINDOWS - 8 and best >= 0:
         return best
@@ -233,7 +238,6 @@ def pick_window(e, side, until, now):
     e[E_NEXT_GEN] += 1
     ws[w + W_WIDTH] = width
     ws[w + W_LIMIT] = limit
-    ws[w + W_DROP] = limit
     ws[w + W_FILTER] = e[E_FILTERS] + number * FILTER_WORDS * 8
     bits = words(ws[w + W_FILTER], FILTER_WORDS)
     for i in range(FILTER_WORDS):
@@ -255,30 +259,10 @@ def pick_window(e, side, until, now):
 
 
 @jit
-def ghost_end(keep, now):
-    """Until when a ghost counts that is needed until `keep`: as long as its window is there."""
-    if keep >= FOREVER:
-        return FOREVER
-    width = LEAST_WIDTH
-    while width < keep - now:
-        width <<= 1
-    return min(((keep - 1) | (width - 1)) + 1, FOREVER - 1)
-
-
-@jit
 def set_state(address, number, state):
     """Freeze or thaw a window. A frozen one is not dropped: it is being sealed."""
     e = engine(address)
     windows_of(e)[number * W_WORDS + W_STATE] = state
-    note_expiry(e)
-
-
-@jit
-def linger(address, number, until):
-    """Keep a window whose records have all expired a while longer."""
-    e = engine(address)
-    windows_of(e)[number * W_WORDS + W_DROP] = until
-    search_no_more(e, number * W_WORDS)
     note_expiry(e)
 
 
@@ -443,7 +427,6 @@ def make_slot(e, h, w, h1, h2, key, start, length, parent):
     slot = allocate(e, h, w, SLOT_KEY + ((length + 7) >> 3))
     h[slot] = 0
     h[slot + 1] = 0
-    h[slot + 2] = 0
     h[slot + SLOT_NEXT] = ws[w + W_SLOTS] | (length << 48)
     h[slot + SLOT_CHILD] = 0
     h[slot + SLOT_SIBLING] = 0
@@ -590,10 +573,7 @@ def chunk_used(h, chunk):
 def append_record(e, h, w, at, side, size):
     """Room for one more record at the end of a list of an entry; returns where it goes."""
     entry = words(e[E_DIR], e[E_DIR_CAP] * DIR_ENTRY)
-    if side == GHOSTS:
-        chunk = h[entry_slot(e, at) + side]
-    else:  # the directory knows the heads too: the slot need not be touched
-        chunk = entry[at + 3 + side]
+    chunk = entry[at + 3 + side]  # the directory knows the heads too: the slot need not be touched
     if chunk > 0:
         used = chunk_used(h, chunk)
         cap = h[chunk] >> 52
@@ -606,8 +586,7 @@ def append_record(e, h, w, at, side, size):
     fresh = allocate(e, h, w, CHUNK + cap * size)
     h[fresh] = chunk | (1 << 40) | (cap << 52)
     h[entry_slot(e, at) + side] = fresh
-    if side != GHOSTS:
-        entry[at + 3 + side] = fresh
+    entry[at + 3 + side] = fresh
     return fresh + CHUNK
 
 
@@ -652,16 +631,6 @@ def note_event(e, w, at, until):
         ws[w + W_AT_HIGH] = at
     if until > ws[w + W_EVENT_UNTIL_HIGH]:
         ws[w + W_EVENT_UNTIL_HIGH] = until
-
-
-@jit
-def note_ghost(e, w):
-    windows_of(e)[w + W_GHOSTS] += 1
-
-
-@jit
-def window_key(h, slot):
-    return (slot + SLOT_KEY) * 8, slot_key_length(h, slot)
 
 
 @jit

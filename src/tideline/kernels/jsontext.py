@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 
-from tideline.kernels import jit
+from tideline.kernels import allocating, jit
 
 __all__ = ["DEPTH_LIMIT", "check_rows", "valid_json"]
 
@@ -328,7 +328,7 @@ def _valid(i: int, limit: int, stack: Octets) -> bool:
             depth -= 1
 
 
-@njit(cache=True, nogil=True)
+@allocating
 def valid_json(data: Octets, start: int, limit: int) -> bool:
     """Whether `data[start:limit]` (contiguous bytes) is one JSON text.
 
@@ -340,7 +340,7 @@ def valid_json(data: Octets, start: int, limit: int) -> bool:
     return _valid(base + start, base + limit, np.empty(DEPTH_LIMIT, np.uint8))
 
 
-@njit(cache=True, nogil=True)
+@allocating
 def check_rows(data: Octets, offsets: Any, wanted: Any, ok: Any) -> int:
     """Check many texts: row r is `data[offsets[r]:offsets[r + 1]]`, as in an Arrow column.
 

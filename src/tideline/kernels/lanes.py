@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
+
+from tideline.kernels import jit, jit_with
 
 __all__ = [
     "LANES", "apart", "differences", "get8", "get16", "get32", "get64", "high_product", "hot",
@@ -24,10 +25,8 @@ __all__ = [
 
 LANES = 32
 
-# numba hands `forceinline` down to whatever a function calls, so both say it.
-_options = {"cache": True, "nogil": True, "error_model": "numpy", "_nrt": False}
-hot = numba.njit(**_options, forceinline=True)  # vanishes at the call
-apart = numba.njit(**_options, forceinline=False)  # a call of its own: keeps hot loops small
+hot = jit_with(forceinline=True)  # vanishes at the call
+apart = jit  # a call of its own if it is large: keeps hot loops small
 
 _BYTE, _WORD, _WIDE = ir.IntType(8), ir.IntType(64), ir.IntType(128)
 _VECTOR = ir.VectorType(_BYTE, LANES)

@@ -7,22 +7,21 @@ components (layout `dual` has one, `two` has two: one a side).
     heap     segments of SEGMENT words, each owned by one window and chained
     window   W_* words: one expiry bucket; holds slots, chunks, records, blobs
     entry    of the directory: 0, 1 hashes | 2 slot, window | 3, 4 heads of both lists
-    slot     a place inside a window: three list heads, a chain, the key
-             0 subscriptions | 1 events | 2 ghosts | 3 next slot + key length << 48
-             4 first child   | 5 next sibling | 6.. key bytes
-    chunk    0 next chunk + used << 40 + capacity << 52 | 1.. records
-    record   subscription or ghost (8 words)      event (6 words)
+    slot     a place inside a window: two list heads, a chain, the key
+             0 subscriptions | 1 events | 2 next slot + key length << 48
+             3 first child   | 4 next sibling | 5.. key bytes
+    chunk    0 next chunk + used << 40 + capacity << 52 | 1.. records, or marks (told.py)
+    record   subscription (8 words)               event (6 words)
              0 since | 1 until | 2 seq            0 at | 1 until | 2 seq
              3 made  | 4 user hash                3 made
              5 blob + flags                       4 blob + flags
-             6 keep  | 7 stamp, or ended          5 stamp
+             6 root  | 7 stamp, or ended          5 stamp
     blob     0 id length + user length << 16 + text length << 32 | 1 slot
              [2..6 shape: kind, a, b, c, d] then id, user, text bytes
 
-`made` is the channel's time when the record arrived; `keep` the latest end of an
-event the subscription was answered with, or until when a ghost counts; `ended` the
-seq of its cancel; `stamp`
-the code the record got in the answers of the running call (epoch << 32 + code).
+`made` is the channel's time when the record arrived; `root` the seq of the first record of a
+subscription, which stays when it is prolonged; `ended` the seq of its cancel; `stamp` the code
+the record got in the answers of the running call (epoch << 32 + code).
 
 A *row* is one operation as bytes: what a call hands to a kernel, what the log
 holds, what recovery replays and what comes back out (docs/internals/log.md):
@@ -33,8 +32,10 @@ holds, what recovery replays and what comes back out (docs/internals/log.md):
     6 text length + shape kind << 32
     [7..10 shape a, b, c, d when the kind is not 0] then the key, filled up to whole
     words with zeros, then id, user and text bytes, filled up likewise
-    a ghost's row ends with two more words: keep and ended
+    a subscription that is prolonged (R_PROLONGED) ends with three more words: its root, the
+    time from which on events are new to it, and the seq of the record that it replaces
     a tomb's row: 1 seq of the subscription | 3 seq of its end | 4 until, and the key alone
+    a told row: 3 answers given so far | 4 the latest end | 7.. runs of marks (told.py)
     a note's row stands in the log only and stores nothing (channel/notes.py)
 """
 
@@ -80,8 +81,13 @@ FOREVER = 1 << 62
     E_SEARCHED_SUBS,  # how many there are of each
     E_SEARCHED_EVENTS,
     E_FILTERS,  # address of the filters of all windows
-) = range(36)
-E_WORDS = 40
+    E_TOLD,  # address of the table of marks; see told.py
+    E_TOLD_CAP,  # 0 while nobody has asked what is unseen
+    E_TOLD_USED,
+    E_TOLD_COMPONENTS,  # address: four words for each sealed component of marks
+    E_TOLD_COMPONENT_COUNT,
+) = range(41)
+E_WORDS = 44
 
 DIR_ENTRY = 5  # words: two hashes, slot + window, heads of both lists
 SEGMENT = 32_768  # words: 256 KiB
@@ -103,7 +109,7 @@ FREE, OPEN, FROZEN = 0, 1, 2
     W_SEGMENTS,
     W_SUBS,
     W_EVENTS,
-    W_GHOSTS,
+    W_TOLD,  # marks in here
     W_SINCE_LOW,
     W_UNTIL_HIGH,
     W_AT_LOW,
@@ -112,14 +118,14 @@ FREE, OPEN, FROZEN = 0, 1, 2
     W_LOG,
     W_SLOTS,
     W_SLOT_COUNT,
-    W_DROP,  # when it may be dropped: at its limit, or later if it lingers
+    W_TOLD_HEAD,  # the first chunk of marks
     W_FILTER,  # address of its filter of places
 ) = range(21)
 W_WORDS = 21
 
 # ---- slot, chunk, record -------------------------------------------------------
-SUBS, EVENTS, GHOSTS = 0, 1, 2
-SLOT_NEXT, SLOT_CHILD, SLOT_SIBLING, SLOT_KEY = 3, 4, 5, 6
+SUBS, EVENTS, TOLD_SIDE = 0, 1, 2
+SLOT_NEXT, SLOT_CHILD, SLOT_SIBLING, SLOT_KEY = 2, 3, 4, 5
 LOW48 = (1 << 48) - 1
 LOW32 = (1 << 32) - 1
 LOW16 = (1 << 16) - 1
@@ -127,7 +133,7 @@ LOW40 = (1 << 40) - 1
 CHUNK = 1
 CHUNK_MOST = 128
 
-SINCE, UNTIL, SEQ, MADE, USER, SUB_BLOB, KEEP, STAMP = range(8)
+SINCE, UNTIL, SEQ, MADE, USER, SUB_BLOB, ROOT, STAMP = range(8)
 AT = 0
 EVENT_BLOB, EVENT_STAMP = 4, 5
 SUB_WORDS, EVENT_WORDS = 8, 6
@@ -137,18 +143,17 @@ F_UNSEEN = 1 << 49
 F_CANCELLED = 1 << 50
 F_SHAPE = 1 << 51
 F_TOMB = 1 << 52
-F_UNKNOWN_KEEP = 1 << 53  # recovered: what it was answered with is not known
 F_VOID = 1 << 54  # taken back: its log write failed
-F_GHOST = 1 << 55  # sealed ghost: counts only for unseen
-F_GHOSTED = 1 << 56  # in memory: it may have ghosts, see tombs.cancel
+F_GHOST = 1 << 55  # in components of format 4 and before: no subscription
 
 BLOB_TEXT = 2
 SHAPE_WORDS = 5
 
 # ---- row -----------------------------------------------------------------------
-VOID, PUBLISH, SUBSCRIBE, CANCEL, FIND, GHOST, NOTE, TOMB = range(8)
+VOID, PUBLISH, SUBSCRIBE, CANCEL, FIND, GHOST, NOTE, TOMB, TOLD = range(9)  # GHOST: old logs
 R_HEAD, R_SEQ, R_NOW, R_AT, R_UNTIL, R_LENGTHS, R_TEXT, R_BODY = range(8)
-R_COND, R_UNSEEN, R_SAME = 1, 2, 4  # row flags
+R_COND, R_UNSEEN, R_SAME, R_PROLONGED = 1, 2, 4, 8  # row flags
+R_ROOT, R_ASKED, R_TARGET, PROLONGED_WORDS = -3, -2, -1, 3  # from the end of a prolonged row
 N_MARK, N_ANSWERS, N_LISTED = 1, 2, 4  # flags of a note: what it says, see channel/notes.py
 
 # ---- call state: what one call reads and gives back -----------------------------
@@ -172,10 +177,6 @@ N_MARK, N_ANSWERS, N_LISTED = 1, 2, 4  # flags of a note: what it says, see chan
     C_REFS_CAP,
     C_SUB_REF_COUNT,
     C_EVENT_REF_COUNT,
-    C_PAIR_ANSWER,  # pairs to check in Python: this answer falls if
-    C_PAIR_SUB,  # this earlier subscription of the same user has the event
-    C_PAIR_CAP,
-    C_PAIR_COUNT,
     C_SCRATCH,
     C_SCRATCH_WORDS,
     C_DUPLICATES,  # address: per row, the record that has the id already
@@ -183,19 +184,39 @@ N_MARK, N_ANSWERS, N_LISTED = 1, 2, 4  # flags of a note: what it says, see chan
     C_ROW,  # number of the row at C_POS
     C_AFTER,  # find: only events with a larger seq
     C_LATE,
-    C_EXTRA,  # address: rows of ghosts that the log must have too
+    C_EXTRA,  # address: rows of tombs that the log must have too
     C_EXTRA_CAP,
     C_EXTRA_USED,
     C_MAYBES,  # 256 when an answer of this call needs its condition checked
     C_PACKED,  # address: where the records that answer one row go
     C_PACKED_CAP,
     C_PACKED_USED,  # words, or -1 when they do not fit
-) = range(37)
-C_WORDS = 40
+    C_REMEMBER,  # 1 when it is to be remembered who was told what
+    C_TOLD,  # address: runs of marks that the log must have too
+    C_TOLD_CAP,
+    C_TOLD_USED,
+    C_TOLD_RUN,  # where the last run begins, or -1
+    C_TOLD_UNTIL,  # the latest end of an event among them
+    C_TOLD_WANTED,  # marks for which room is needed
+    C_ANSWERED,  # answers given so far, in all calls
+    C_FRAME_WORDS,  # words of the frame that `run_one` completed
+    C_ROWS_ROOM,  # words there are behind C_ROWS
+    C_NEWEST_LOGGED,  # C_NEWEST as the log has it: what is dropped by it need not come back
+) = range(44)
+C_WORDS = 48
 
-DONE, NEED_MEMORY, NEED_OUTPUT, NEED_DROP, NEED_SCRATCH, NEED_READER = range(6)
+(
+    DONE,
+    NEED_MEMORY,
+    NEED_OUTPUT,
+    NEED_SCRATCH,
+    NEED_READER,
+    NEED_VERDICT,  # conditions must be checked before it can go on
+    NEED_TOLD,  # the table of marks must be made
+) = range(7)
 
 STORED, FRAMED = 512, 1024  # added to the result of a single row: see rows.run_one
+EXPIRED = 2048  # added to a result when a window may be dropped
 
 MAYBE = 1 << 30  # set in an answer's code: the condition is still to be checked
 
@@ -250,7 +271,8 @@ REF_COMPONENT = (1 << 20) - 1
     D_EVENT_BODY_OFFSETS,
     D_EVENT_BODIES,
     D_SEQ_HIGH,
-    D_SUB_KEEP,
-    D_KEEP_HIGH,  # no ghost counts after this
-) = range(44)
-D_WORDS = 44
+    D_SUB_ROOT,
+) = range(43)
+D_WORDS = 43
+T_MARKS, T_COUNT, T_UNTIL_HIGH = range(3)  # a sealed component of marks
+T_WORDS = 3

@@ -15,19 +15,9 @@ per answer.
 from __future__ import annotations
 
 from tideline.kernels import inline, jit
-from tideline.kernels.disk import component, place_of, place_ranges
+from tideline.kernels.disk import component, place_ranges
 from tideline.kernels.geo import shapes_meet
-from tideline.kernels.heap import (
-    active_of,
-    chunk_used,
-    fetch_chunk,
-    find_slot,
-    gather_slots,
-    heads,
-    heap_bytes,
-    slot_key_length,
-    windows_of,
-)
+from tideline.kernels.heap import active_of, chunk_used, fetch_chunk, find_slot, heads
 from tideline.kernels.layout import (
     AT,
     BLOB_TEXT,
@@ -39,10 +29,6 @@ from tideline.kernels.layout import (
     C_EVENT_REFS,
     C_EVENTS,
     C_MAYBES,
-    C_PAIR_ANSWER,
-    C_PAIR_CAP,
-    C_PAIR_COUNT,
-    C_PAIR_SUB,
     C_REFS_CAP,
     C_SCRATCH,
     C_SCRATCH_WORDS,
@@ -54,28 +40,20 @@ from tideline.kernels.layout import (
     D_AT_LOW,
     D_EVENT_AT,
     D_EVENT_LISTS,
-    D_EVENT_MADE,
     D_EVENT_SEQ,
     D_EVENT_SHAPE,
     D_EVENT_UNTIL,
     D_EVENT_UNTIL_HIGH,
     D_EVENTS,
-    D_KEEP_HIGH,
-    D_KEY_BYTES,
     D_KEY_OFFSETS,
-    D_KEYS,
     D_PLACES,
     D_SINCE_LOW,
-    D_SUB_ENDED,
     D_SUB_FLAGS,
-    D_SUB_KEEP,
     D_SUB_LISTS,
-    D_SUB_MADE,
     D_SUB_SEQ,
     D_SUB_SHAPE,
     D_SUB_SINCE,
     D_SUB_UNTIL,
-    D_SUB_USER_HASH,
     D_SUBS,
     D_UNTIL_HIGH,
     DONE,
@@ -83,10 +61,7 @@ from tideline.kernels.layout import (
     E_COMPONENT_COUNT,
     E_HEAP,
     E_HEAP_WORDS,
-    E_MODE,
     E_REUSED,
-    E_SEED1,
-    E_SEED2,
     E_WORDS,
     EVENT_BLOB,
     EVENT_STAMP,
@@ -100,37 +75,26 @@ from tideline.kernels.layout import (
     F_UNSEEN,
     F_VOID,
     FOREVER,
-    GHOSTS,
-    IN_ROW,
-    KEEP,
     LOW32,
     LOW40,
     LOW48,
-    MADE,
     MAYBE,
     NEED_OUTPUT,
     NEED_SCRATCH,
     ON_DISK,
     R_BODY,
     R_TEXT,
-    REF_COMPONENT,
-    REF_INDEX,
     SEQ,
     SINCE,
-    SLOT_KEY,
     STAMP,
     SUB_BLOB,
     SUB_WORDS,
     SUBS,
     UNTIL,
-    USER,
-    W_GHOSTS,
-    W_SUBS,
     W_WORDS,
 )
 from tideline.kernels.tables import find_tomb
-from tideline.kernels.text import nodes
-from tideline.kernels.views import doubles, halves, octets, words
+from tideline.kernels.views import doubles, halves, words
 
 TREE = 256  # words of scratch for the nodes of one key
 SKIPPED = F_CANCELLED | F_TOMB | F_VOID | F_GHOST  # records that no event answers
@@ -247,7 +211,7 @@ def meet(s, t):
 
 
 @jit
-def answer_subscriptions(c, e, h, key, start, tree, count, at, until, now, shape):
+def answer_subscriptions(c, e, h, key, start, tree, count, at, now, shape):
     """Emit every subscription an arriving event answers. Returns (status, unseen)."""
     unseen = False
     lists, room = slots_scratch(c)
@@ -279,9 +243,6 @@ def answer_subscriptions(c, e, h, key, start, tree, count, at, until, now, shape
                                 unseen = True
                         answers[k] = code
                         k += 1
-                        # An unseen one may yet yield: `note_kept` sees to those that stay.
-                        if until > h[o + KEEP] and blob & F_UNSEEN == 0:
-                            h[o + KEEP] = until
                 o += SUB_WORDS
             chunk = h[chunk] & LOW40
     ranges, _ = slots_scratch(c)
@@ -325,11 +286,10 @@ def answer_subscriptions(c, e, h, key, start, tree, count, at, until, now, shape
 def answer_events(
     c, e, h, key, start, tree, count, since, until, now, after, shape, same_place, maybe
 ):
-    """Emit every valid event a window finds. Returns (status, latest end).
+    """Emit every valid event a window finds. Returns a status.
 
     `maybe` is MAYBE when the question has a condition, else 0.
     """
-    keep = -FOREVER
     lists, room = slots_scratch(c)
     exact = shape[0] != 0
     answers = halves(c[C_ANSWERS], c[C_ANSWER_CAP])
@@ -340,7 +300,7 @@ def answer_events(
     else:
         found = heads(e, h, EVENTS, tree, count, since, until, now, lists, room)
     if found < 0:
-        return NEED_SCRATCH, keep
+        return NEED_SCRATCH
     for j in range(found):
         chunk = lists[j]
         while chunk > 0:
@@ -356,11 +316,9 @@ def answer_events(
                     if blob & F_VOID == 0 and shape_fits(exact, same_place, shape, e, h, blob):
                         code = event_code(c, h, o)
                         if code < 0 or k >= cap:
-                            return NEED_OUTPUT, keep
+                            return NEED_OUTPUT
                         answers[k] = code | maybe
                         k += 1
-                        if h[o + UNTIL] > keep:
-                            keep = h[o + UNTIL]
                 o += EVENT_WORDS
             chunk = h[chunk] & LOW40
     ranges, _ = slots_scratch(c)
@@ -394,15 +352,13 @@ def answer_events(
                         continue
                     code = new_code(c, EVENTS, ON_DISK + (n << 40) + x)
                     if code < 0 or k >= cap:
-                        return NEED_OUTPUT, keep
+                        return NEED_OUTPUT
                     answers[k] = code | maybe
                     k += 1
-                    if untils[x] > keep:
-                        keep = untils[x]
     c[C_ANSWER_COUNT] = k
     if maybe and k > 0:
         c[C_MAYBES] = 256
-    return DONE, keep
+    return DONE
 
 
 @jit
@@ -423,294 +379,3 @@ def shape_fits(exact, same_place, shape, e, h, blob):
     if same_place:
         return same_shape(shape, heap_shape(e, h, blob))
     return not exact or meet(shape, heap_shape(e, h, blob))
-
-
-# ---- unseen: what the same user was told before -------------------------------------------
-
-
-@jit
-def gather_user(c, e, h, key, start, tree, count, user, before, now):
-    """References to a user's earlier subscriptions (and ghosts) whose places meet a place.
-
-    They go to the references scratch; returns how many, or -1 when there is no room. Ghosts count
-    until their `keep`, sealed subscriptions until their `until`: then their ghosts are asked, and
-    tombs are kept no longer (tombs.py). Those in memory count as long as they are there.
-    """
-    ws = windows_of(e)
-    active = active_of(e)
-    slots, room = slots_scratch(c)
-    refs, most = refs_scratch(c)
-    total = 0
-    for i in range(e[E_ACTIVE_COUNT]):
-        w = active[i] * W_WORDS
-        if ws[w + W_SUBS] + ws[w + W_GHOSTS] == 0:
-            continue
-        found = gather_slots(e, h, w, tree, count, slots, room)
-        if found < 0:
-            return -1
-        for j in range(found):
-            for side in (SUBS, GHOSTS):
-                chunk = h[slots[j] + side]
-                while chunk > 0:
-                    o = chunk + CHUNK
-                    for _ in range(chunk_used(h, chunk)):
-                        if (
-                            h[o + USER] == user
-                            and h[o + SEQ] < before
-                            and h[o + SUB_BLOB] & (F_TOMB | F_VOID) == 0
-                            and (side == SUBS or h[o + KEEP] > now)
-                        ):
-                            if total >= most:
-                                return -1
-                            refs[total] = o
-                            total += 1
-                        o += SUB_WORDS
-                    chunk = h[chunk] & LOW40
-    ranges, _ = slots_scratch(c)
-    for n in range(e[E_COMPONENT_COUNT]):
-        d = component(e, n)
-        if d[D_UNTIL_HIGH] <= now and d[D_KEEP_HIGH] <= now:
-            continue
-        found = place_ranges(e, d, key, start, tree, count, ranges)
-        lists = words(d[D_SUB_LISTS], d[D_PLACES] + 1)
-        untils = words(d[D_SUB_UNTIL], d[D_SUBS])
-        keeps = words(d[D_SUB_KEEP], d[D_SUBS])
-        users = words(d[D_SUB_USER_HASH], d[D_SUBS])
-        seqs = words(d[D_SUB_SEQ], d[D_SUBS])
-        flags = words(d[D_SUB_FLAGS], d[D_SUBS])
-        for j in range(found):
-            for x in range(lists[ranges[2 * j]], lists[ranges[2 * j + 1]]):
-                if users[x] == user and seqs[x] < before and flags[x] & F_TOMB == 0:
-                    if (keeps[x] if flags[x] & F_GHOST else untils[x]) <= now:
-                        continue
-                    if total >= most:
-                        return -1
-                    refs[total] = ON_DISK + (n << 40) + x
-                    total += 1
-    return total
-
-
-@jit
-def had(e, h, ref, at, until, seq, made, shape):
-    """Whether an earlier subscription got an event: 0 no, 1 yes, 2 if its condition holds."""
-    if ref >= ON_DISK:
-        d = component(e, (ref >> 40) & REF_COMPONENT)
-        x = ref & REF_INDEX
-        count = d[D_SUBS]
-        s_since = words(d[D_SUB_SINCE], count)[x]
-        s_until = words(d[D_SUB_UNTIL], count)[x]
-        s_seq = words(d[D_SUB_SEQ], count)[x]
-        s_made = words(d[D_SUB_MADE], count)[x]
-        flags = words(d[D_SUB_FLAGS], count)[x]
-        ended = find_tomb(e, s_seq)
-        if flags & F_CANCELLED:
-            ended = words(d[D_SUB_ENDED], count)[x]
-        other = disk_shape(d[D_SUB_SHAPE], count, x)
-    else:
-        s_since = h[ref + SINCE]
-        s_until = h[ref + UNTIL]
-        s_seq = h[ref + SEQ]
-        s_made = h[ref + MADE]
-        flags = h[ref + SUB_BLOB]
-        ended = h[ref + STAMP] if flags & F_CANCELLED else find_tomb(e, s_seq)
-        other = heap_shape(e, h, flags)
-    if not (s_since <= at and at < s_until):
-        return 0
-    if seq < s_seq:
-        if until <= s_made:
-            return 0
-    elif seq > ended or made >= s_until:
-        return 0
-    if shape[0] != 0 and not meet(shape, other):
-        return 0
-    return 2 if flags & F_COND else 1
-
-
-@jit
-def add_pair(c, answer, e, h, ref):
-    """Ask Python to check the condition of an earlier subscription. False when there is no room."""
-    k = c[C_PAIR_COUNT]
-    code = (
-        sub_code(c, h, ref)
-        if ref < IN_ROW and h[ref + SUB_BLOB] & F_CANCELLED == 0
-        else (new_code(c, SUBS, ref))
-    )
-    if code < 0 or k >= c[C_PAIR_CAP]:
-        return False
-    words(c[C_PAIR_ANSWER], c[C_PAIR_CAP])[k] = answer
-    words(c[C_PAIR_SUB], c[C_PAIR_CAP])[k] = code
-    c[C_PAIR_COUNT] = k + 1
-    c[C_MAYBES] = 256
-    return True
-
-
-@jit
-def leave_out_seen(c, es, hs, ee, he, first, user, before, now):
-    """Take the answers [first, count) back that `user` was told before. Returns a status."""
-    answers = c[C_ANSWER_COUNT]
-    codes = halves(c[C_ANSWERS], c[C_ANSWER_CAP])
-    event_refs = words(c[C_EVENT_REFS], c[C_REFS_CAP])
-    refs, _ = refs_scratch(c)
-    tree = words(c[C_SCRATCH] + TREE * 8, TREE)
-    kept = first
-    total = -1
-    for k in range(first, answers):
-        ref = event_refs[codes[k] & ~MAYBE]
-        if ref >= ON_DISK:
-            d = component(ee, (ref >> 40) & REF_COMPONENT)
-            x = ref & REF_INDEX
-            count = d[D_EVENTS]
-            at = words(d[D_EVENT_AT], count)[x]
-            until = words(d[D_EVENT_UNTIL], count)[x]
-            seq = words(d[D_EVENT_SEQ], count)[x]
-            made = words(d[D_EVENT_MADE], count)[x]
-            shape = disk_shape(d[D_EVENT_SHAPE], count, x)
-            place = place_of(d, EVENTS, x)
-            offsets = words(d[D_KEY_OFFSETS], d[D_PLACES] + 1)
-            key = octets(d[D_KEYS], d[D_KEY_BYTES])
-            start = offsets[place]
-            limit = offsets[place + 1]
-        else:
-            at = he[ref + AT]
-            until = he[ref + UNTIL]
-            seq = he[ref + SEQ]
-            made = he[ref + MADE]
-            blob = he[ref + EVENT_BLOB]
-            shape = heap_shape(ee, he, blob)
-            slot = he[(blob & LOW48) + 1]
-            key = heap_bytes(ee)
-            start = (slot + SLOT_KEY) * 8
-            limit = start + slot_key_length(he, slot)
-        if total < 0 or es[E_MODE] != 0:  # in a flat space every answer is at one place
-            count = nodes(key, start, limit, es[E_MODE], es[E_SEED1], es[E_SEED2], tree)
-            total = gather_user(c, es, hs, key, start, tree, count, user, before, now)
-            if total < 0:
-                return NEED_SCRATCH
-        seen = False
-        pairs = c[C_PAIR_COUNT]
-        for t in range(total):
-            told = had(es, hs, refs[t], at, until, seq, made, shape)
-            if told == 1:
-                seen = True
-                break
-            if told == 2 and not add_pair(c, kept, es, hs, refs[t]):
-                return NEED_OUTPUT
-        if seen:
-            c[C_PAIR_COUNT] = pairs
-        else:
-            codes[kept] = codes[k]
-            kept += 1
-    c[C_ANSWER_COUNT] = kept
-    return DONE
-
-
-@jit
-def sub_facts(c, e, h, code):
-    """(user hash, seq, flags) of a subscription that is an answer of this call."""
-    ref = words(c[C_SUB_REFS], c[C_REFS_CAP])[code]
-    if ref >= ON_DISK:
-        d = component(e, (ref >> 40) & REF_COMPONENT)
-        x = ref & REF_INDEX
-        return (
-            words(d[D_SUB_USER_HASH], d[D_SUBS])[x],
-            words(d[D_SUB_SEQ], d[D_SUBS])[x],
-            words(d[D_SUB_FLAGS], d[D_SUBS])[x],
-        )
-    return h[ref + USER], h[ref + SEQ], h[ref + SUB_BLOB]
-
-
-@jit
-def yield_to_earlier(c, e, h, first):
-    """One event, several subscriptions of a user: an unseen one yields to an earlier. Status."""
-    answers = c[C_ANSWER_COUNT]
-    subs = halves(c[C_ANSWERS], c[C_ANSWER_CAP])
-    sub_refs = words(c[C_SUB_REFS], c[C_REFS_CAP])
-    scratch, most = refs_scratch(c)
-    n = answers - first
-    size = 4
-    while size < 2 * n:
-        size *= 2
-    if 5 * n + 2 * size > most:
-        return NEED_SCRATCH
-    # [0, 4n) user, seq, flags, record of each; [4n, 5n) those with a condition;
-    # then a table: user -> the first of their subscriptions that has none
-    asked = 4 * n
-    asking = 0
-    table = 5 * n
-    for i in range(table, table + 2 * size):
-        scratch[i] = 0
-    for k in range(n):
-        code = subs[first + k] & ~MAYBE
-        user, seq, flags = sub_facts(c, e, h, code)
-        scratch[4 * k] = user
-        scratch[4 * k + 1] = seq
-        scratch[4 * k + 2] = flags
-        scratch[4 * k + 3] = sub_refs[code]
-        if flags & F_COND:
-            scratch[asked + asking] = k
-            asking += 1
-        else:
-            at = find_user(scratch, table, size, user)
-            if scratch[at] == 0 or seq < scratch[at + 1]:
-                scratch[at] = user
-                scratch[at + 1] = seq
-    kept = first
-    for k in range(n):
-        gone = False
-        pairs = c[C_PAIR_COUNT]
-        user = scratch[4 * k]
-        seq = scratch[4 * k + 1]
-        if scratch[4 * k + 2] & F_UNSEEN:
-            at = find_user(scratch, table, size, user)
-            gone = scratch[at] != 0 and scratch[at + 1] < seq
-            if not gone:
-                for i in range(asking):
-                    j = scratch[asked + i]
-                    if scratch[4 * j] == user and scratch[4 * j + 1] < seq:
-                        if not add_pair(c, kept, e, h, scratch[4 * j + 3]):
-                            return NEED_OUTPUT
-        if gone:
-            c[C_PAIR_COUNT] = pairs
-        else:
-            subs[kept] = subs[first + k]
-            kept += 1
-    c[C_ANSWER_COUNT] = kept
-    return DONE
-
-
-@jit
-def note_kept(c, h, first, until):
-    """Unseen subscriptions that did not yield have been answered with an event until then."""
-    subs = halves(c[C_ANSWERS], c[C_ANSWER_CAP])
-    refs = words(c[C_SUB_REFS], c[C_REFS_CAP])
-    for k in range(first, c[C_ANSWER_COUNT]):
-        o = refs[subs[k] & ~MAYBE]
-        if o < IN_ROW and until > h[o + KEEP]:
-            h[o + KEEP] = until
-
-
-@jit
-def latest_kept(c, h, e, first):
-    """The latest end of the events among the answers [first, count)."""
-    codes = halves(c[C_ANSWERS], c[C_ANSWER_CAP])
-    refs = words(c[C_EVENT_REFS], c[C_REFS_CAP])
-    keep = -FOREVER
-    for k in range(first, c[C_ANSWER_COUNT]):
-        ref = refs[codes[k] & ~MAYBE]
-        if ref >= ON_DISK:
-            d = component(e, (ref >> 40) & REF_COMPONENT)
-            until = words(d[D_EVENT_UNTIL], d[D_EVENTS])[ref & REF_INDEX]
-        else:
-            until = h[ref + UNTIL]
-        if until > keep:
-            keep = until
-    return keep
-
-
-@jit
-def find_user(scratch, table, size, user):
-    """Where a user stands in the table, or would."""
-    i = (user ^ (user >> 29)) & (size - 1)
-    while scratch[table + 2 * i] != 0 and scratch[table + 2 * i] != user:
-        i = (i + 1) & (size - 1)
-    return table + 2 * i

@@ -14,28 +14,16 @@ from __future__ import annotations
 
 from tideline.kernels import jit
 from tideline.kernels.geo import cell_number, circle_bounds, edge
-from tideline.kernels.heap import active_of, chunk_used, engine, heap_of, next_slot, windows_of
 from tideline.kernels.layout import (
     CANCEL,
-    CHUNK,
-    E_ACTIVE_COUNT,
-    F_TOMB,
-    F_UNKNOWN_KEEP,
-    F_VOID,
     LOW16,
-    LOW40,
     PUBLISH,
     R_BODY,
     R_LENGTHS,
     R_NOW,
     R_TEXT,
-    SUB_BLOB,
-    SUB_WORDS,
-    SUBS,
     SUBSCRIBE,
     VOID,
-    W_SLOTS,
-    W_WORDS,
 )
 
 FLAT, CELLS, TOPICS = 0, 1, 2  # tideline.space.place; tests hold them equal
@@ -285,26 +273,3 @@ def sort_run(rows, octet, starts, order, spare, first, limit):
         for k in range(first, limit):
             order[k] = spare[k]
         width *= 2
-
-
-@jit
-def forget_kept(address):
-    """Let no subscription of an engine know what it was answered with: it is found out later.
-
-    For an engine that has been given rows to store without looking for answers.
-    """
-    e = engine(address)
-    h = heap_of(e)
-    active = active_of(e)
-    for i in range(e[E_ACTIVE_COUNT]):
-        slot = windows_of(e)[active[i] * W_WORDS + W_SLOTS]
-        while slot > 0:
-            chunk = h[slot + SUBS]
-            while chunk > 0:
-                o = chunk + CHUNK
-                for _ in range(chunk_used(h, chunk)):
-                    if h[o + SUB_BLOB] & (F_TOMB | F_VOID) == 0:
-                        h[o + SUB_BLOB] |= F_UNKNOWN_KEEP
-                    o += SUB_WORDS
-                chunk = h[chunk] & LOW40
-            slot = next_slot(h, slot)

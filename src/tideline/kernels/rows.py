@@ -1,8 +1,11 @@
 """Run rows: match, store, number. The one entry for single calls, batches and recovery.
 
 `run_rows` does rows in order until the end or until it needs something only Python
-can give (memory, a larger table or buffer, an expired window dropped): it then says
+can give (memory, a larger table or buffer): it then says
 what in C_STATUS, with the row at C_POS not begun, and is called again.
+
+Whoever is told something leaves a mark (told.py): right away, or, when conditions have still to be
+checked, in `told.settle`.
 
 A row that cannot be stored (id taken, cancel of something unknown) is turned VOID
 in place: the log keeps its bytes but recovery skips it. C_DUPLICATES tells why.
@@ -12,138 +15,108 @@ from __future__ import annotations
 
 from tideline.kernels import jit
 from tideline.kernels.ahead import AHEAD, NEAR, RING, look_ahead, look_closer
-from tideline.kernels.disk import component, place_of
-from tideline.kernels.export import log_ghost, pack_answers
+from tideline.kernels.export import pack_answers
 from tideline.kernels.frames import put_header
-from tideline.kernels.heap import (
-    allocate,
-    append_record,
-    engine,
-    entry_slot,
-    ghost_end,
-    has_room,
-    heap_of,
-    note_ghost,
-    pick_window,
-    reach_entry,
-)
+from tideline.kernels.heap import engine, has_room, heap_of
 from tideline.kernels.layout import (
-    BLOB_TEXT,
     C_AFTER,
-    C_ANSWER_CAP,
     C_ANSWER_COUNT,
-    C_ANSWERS,
+    C_ANSWERED,
     C_DUPLICATES,
     C_EPOCH,
     C_EVENT_REF_COUNT,
     C_EVENT_REFS,
     C_EVENTS,
     C_EXTRA_USED,
+    C_FRAME_WORDS,
     C_LATE,
     C_MAYBES,
     C_NEWEST,
+    C_NEWEST_LOGGED,
     C_NEXT_SEQ,
     C_OWN,
-    C_PAIR_COUNT,
     C_POS,
     C_REFS_CAP,
+    C_REMEMBER,
     C_ROW,
     C_ROW_CODES,
     C_ROW_COUNTS,
     C_ROWS,
+    C_ROWS_ROOM,
     C_ROWS_WORDS,
     C_SCRATCH,
     C_STATUS,
     C_SUB_REF_COUNT,
     C_SUB_REFS,
     C_SUBS,
+    C_TOLD_RUN,
+    C_TOLD_UNTIL,
+    C_TOLD_USED,
+    C_TOLD_WANTED,
     C_WORDS,
     CANCEL,
-    D_KEY_BYTES,
-    D_KEY_OFFSETS,
-    D_KEYS,
-    D_PLACES,
-    D_SUB_FLAGS,
-    D_SUB_MADE,
-    D_SUB_SEQ,
-    D_SUB_SHAPE,
-    D_SUB_SINCE,
-    D_SUB_UNTIL,
-    D_SUB_USER_HASH,
-    D_SUB_WHERE_OFFSETS,
-    D_SUB_WHERES,
-    D_SUBS,
     DONE,
     E_MODE,
     E_NEXT_EXPIRY,
     E_REUSED,
     E_SEED1,
     E_SEED2,
+    E_TOLD_CAP,
     EVENT_BLOB,
     EVENT_STAMP,
     EVENTS,
+    EXPIRED,
     F_CANCELLED,
-    F_SHAPE,
-    F_UNKNOWN_KEEP,
     F_VOID,
     FIND,
     FOREVER,
     FRAMED,
     GHOST,
-    GHOSTS,
     IN_ROW,
-    KEEP,
     LOW16,
-    MADE,
     MAYBE,
     N_MARK,
-    NEED_DROP,
     NEED_MEMORY,
     NEED_OUTPUT,
     NEED_READER,
+    NEED_TOLD,
+    NEED_VERDICT,
     NOTE,
     ON_DISK,
     PUBLISH,
+    R_ASKED,
     R_AT,
+    R_BODY,
     R_COND,
     R_LENGTHS,
     R_NOW,
+    R_PROLONGED,
+    R_ROOT,
     R_SAME,
     R_SEQ,
+    R_TARGET,
     R_UNSEEN,
     R_UNTIL,
-    REF_COMPONENT,
-    REF_INDEX,
-    SEQ,
-    SHAPE_WORDS,
-    SINCE,
     STAMP,
     STORED,
     SUB_BLOB,
-    SUB_WORDS,
     SUBS,
     SUBSCRIBE,
+    TOLD,
     TOMB,
     UNTIL,
-    USER,
     VOID,
 )
 from tideline.kernels.match import (
     TREE,
     answer_events,
     answer_subscriptions,
-    disk_shape,
     forget_codes,
-    latest_kept,
-    leave_out_seen,
     new_code,
-    note_kept,
     row_shape,
-    yield_to_earlier,
 )
 from tideline.kernels.store import (
     find_id,
-    has_ghost,
     id_hash_of,
     row_parts,
     store_event,
@@ -151,9 +124,21 @@ from tideline.kernels.store import (
     user_hash_of,
 )
 from tideline.kernels.tables import take_tomb_back
-from tideline.kernels.text import copy, nodes
+from tideline.kernels.text import nodes
+from tideline.kernels.told import (
+    leave_in_answered,
+    leave_out_told,
+    put_told_row,
+    replay_told,
+    room_for,
+    root_of,
+    take_told_back,
+    tell_published,
+    tell_subscribed,
+    yield_to_earlier,
+)
 from tideline.kernels.tombs import cancel, is_cancelled, replay_tomb
-from tideline.kernels.views import doubles, halves, octets, words
+from tideline.kernels.views import octets, words
 
 UNKNOWN = -1  # C_DUPLICATES: a cancel that names nothing
 
@@ -162,8 +147,8 @@ UNKNOWN = -1  # C_DUPLICATES: a cancel that names nothing
 def run_rows(address, rows_words, fresh):
     """Run rows, from the first (`fresh`) or from C_POS on. See the module's docstring.
 
-    Returns the status, 256 if an answer needs its condition checked, and the number of
-    answers from bit 16 on.
+    Returns the status, 256 if an answer needs its condition checked, EXPIRED if a window may be
+    dropped, and the number of answers from bit 16 on.
     """
     c = words(address, C_WORDS)
     if fresh:
@@ -201,42 +186,52 @@ def run_rows(address, rows_words, fresh):
         duplicates[c[C_ROW]] = 0
         if kind != VOID:
             ref = 0
+            prolongs = kind == SUBSCRIBE and (row[p] >> 8) & R_PROLONGED != 0
+            if kind != PUBLISH and (row[p] >> 8) & R_UNSEEN:
+                if ee[E_TOLD_CAP] == 0:
+                    c[C_STATUS] = NEED_TOLD
+                    break
+                if c[C_MAYBES]:
+                    c[C_STATUS] = NEED_VERDICT
+                    break
             if kind != FIND:
                 given = row[p + R_NOW]
                 now = max(given, c[C_NEWEST])
                 ref = holder(es, hs, ee, he, kind, row, octet, p, now)
                 # A row that does not land does not move the channel's time either.
-                if (ref == 0) == (kind == CANCEL):
+                if (ref == 0) == (kind == CANCEL or prolongs):
                     duplicates[c[C_ROW]] = ref if ref else UNKNOWN
                     make_void(row, p)
                     p += row[p] >> 32
                     c[C_ROW] += 1
                     continue
-                c[C_NEWEST] = now
-                if now >= es[E_NEXT_EXPIRY] or now >= ee[E_NEXT_EXPIRY]:
-                    c[C_STATUS] = NEED_DROP
-                    break
                 if not has_room(es) or not has_room(ee):
                     c[C_STATUS] = NEED_MEMORY
                     break
+                c[C_NEWEST] = now
             answers = c[C_ANSWER_COUNT]
             subs = c[C_SUB_REF_COUNT]
             events = c[C_EVENT_REF_COUNT]
-            pairs = c[C_PAIR_COUNT]
+            maybes = c[C_MAYBES]
+            c[C_MAYBES] = 0
+            c[C_TOLD_WANTED] = 0
             if kind == PUBLISH:
                 status = run_publish(c, es, hs, ee, he, row, octet, p, now, tree)
             elif kind == SUBSCRIBE:
-                status = run_subscribe(c, es, hs, ee, he, row, octet, p, now, tree)
+                status = run_subscribe(c, es, hs, ee, he, row, octet, p, ref, now, tree)
             elif kind == CANCEL:
                 status = run_cancel(c, es, hs, row, p, ref, now, tree)
             else:
                 status = run_find(c, es, hs, ee, he, row, octet, p, tree)
             if status != DONE:
                 forget_codes(c, answers, subs, events)
-                c[C_PAIR_COUNT] = pairs
+                c[C_MAYBES] = maybes
                 c[C_STATUS] = status
                 break
+            c[C_MAYBES] |= maybes
             counts[c[C_ROW]] = c[C_ANSWER_COUNT] - answers
+            if prolongs:
+                duplicates[c[C_ROW]] = ref  # what it replaced, to be taken back
             if kind != FIND:
                 if given < now:
                     c[C_LATE] += 1
@@ -244,15 +239,19 @@ def run_rows(address, rows_words, fresh):
         p += row[p] >> 32
         c[C_ROW] += 1
     c[C_POS] = p
-    return c[C_STATUS] | c[C_MAYBES] | (c[C_ANSWER_COUNT] << 16)
+    result = c[C_STATUS] | c[C_MAYBES] | (c[C_ANSWER_COUNT] << 16)
+    if c[C_NEWEST] >= es[E_NEXT_EXPIRY] or c[C_NEWEST] >= ee[E_NEXT_EXPIRY]:
+        result |= EXPIRED
+    return result
 
 
 @jit
 def run_one(address, rows_words, fresh):
     """`run_rows` for one row: answers packed unless a condition is to be checked, and framed.
 
-    The two words before the row are the header of its frame in the log. Adds STORED when there
-    is something to log, and FRAMED when the frame is complete as it stands.
+    The two words before the row are the header of its frame in the log; the marks of its answers
+    come behind it. Adds STORED when there is something to log, and FRAMED when the frame is
+    complete as it stands, with C_FRAME_WORDS words.
     """
     result = run_rows(address, rows_words, fresh)
     if result & 0xFF == DONE:
@@ -262,8 +261,13 @@ def run_one(address, rows_words, fresh):
             pack_answers(address, SUBS if kind == PUBLISH else EVENTS)
         if kind != VOID:
             result |= STORED
-            if c[C_EXTRA_USED] == 0:
-                put_header(c[C_ROWS] - 16, rows_words)
+            told = R_BODY + c[C_TOLD_USED] if result >> 16 > 0 and c[C_REMEMBER] else 0
+            if c[C_EXTRA_USED] == 0 and (result & 256) == 0 and rows_words + told <= c[C_ROWS_ROOM]:
+                if told:
+                    out = words(c[C_ROWS], c[C_ROWS_ROOM])
+                    put_told_row(c, out, rows_words, c[C_ANSWERED] + (result >> 16))
+                put_header(c[C_ROWS] - 16, rows_words + told)
+                c[C_FRAME_WORDS] = rows_words + told
                 result |= FRAMED
     return result
 
@@ -275,12 +279,26 @@ def begin(c, rows_words):
     c[C_POS] = 0
     c[C_ROW] = 0
     clear(c)
+    logged(c)
 
 
 @jit
-def begin_part(address):
+def begin_part(address, is_logged):
     """Go on in the middle of a call; what was answered so far has been taken away."""
-    clear(words(address, C_WORDS))
+    c = words(address, C_WORDS)
+    clear(c)
+    if is_logged:
+        logged(c)
+
+
+@jit
+def logged(c):
+    """What the log had to have beside the rows, it has."""
+    c[C_EXTRA_USED] = 0
+    c[C_TOLD_USED] = 0
+    c[C_TOLD_RUN] = -1
+    c[C_TOLD_UNTIL] = -FOREVER
+    c[C_NEWEST_LOGGED] = c[C_NEWEST]
 
 
 @jit
@@ -288,8 +306,6 @@ def clear(c):
     c[C_ANSWER_COUNT] = 0
     c[C_SUB_REF_COUNT] = 0
     c[C_EVENT_REF_COUNT] = 0
-    c[C_PAIR_COUNT] = 0
-    c[C_EXTRA_USED] = 0
     c[C_MAYBES] = 0
     engine(c[C_SUBS])[E_REUSED] = 0
     engine(c[C_EVENTS])[E_REUSED] = 0
@@ -335,18 +351,21 @@ def run_publish(c, es, hs, ee, he, row, octet, p, now, tree):
     until = row[p + R_UNTIL]
     first = c[C_ANSWER_COUNT]
     status, unseen = answer_subscriptions(
-        c, es, hs, octet, key, tree, count, row[p + R_AT], until, now, shape
+        c, es, hs, octet, key, tree, count, row[p + R_AT], now, shape
     )
     if status != DONE:
         return status
-    status = keep_sealed(c, es, hs, first, until, now)
-    if status != DONE:
-        return status
-    if unseen:
+    settled = c[C_MAYBES] == 0  # else when the conditions have been checked
+    if unseen and settled:
         status = yield_to_earlier(c, es, hs, first)
         if status != DONE:
             return status
-        note_kept(c, hs, first, until)
+    limit = c[C_ANSWER_COUNT]
+    tells = settled and limit > first and until > now and c[C_REMEMBER] != 0
+    if tells:
+        status = room_for(c, ee, 2 * (limit - first) if unseen else limit - first)
+        if status != DONE:
+            return status
     code = -1
     if c[C_ANSWER_COUNT] > first:
         code = new_code(c, EVENTS, IN_ROW + c[C_ROW])
@@ -362,11 +381,14 @@ def run_publish(c, es, hs, ee, he, row, octet, p, now, tree):
         if code >= 0:
             he[o + EVENT_STAMP] = (c[C_EPOCH] << 32) | code
             words(c[C_EVENT_REFS], c[C_REFS_CAP])[code] = o
+    if tells:
+        tell_published(c, es, hs, ee, he, first, limit, 0, seq, until, now)
     return DONE
 
 
 @jit
-def run_subscribe(c, es, hs, ee, he, row, octet, p, now, tree):
+def run_subscribe(c, es, hs, ee, he, row, octet, p, replaced, now, tree):
+    """Store a subscription; a prolonged one takes the place of the record `replaced`."""
     kind, key, ident, user, text, limit = row_parts(row, p)
     own_refs = words(c[C_OWN], c[C_ROW] + 1)
     count = nodes(
@@ -375,9 +397,10 @@ def run_subscribe(c, es, hs, ee, he, row, octet, p, now, tree):
     shape = row_shape(c[C_ROWS], row, p)
     flags = row[p] >> 8
     until = row[p + R_UNTIL]
+    end = p + (row[p] >> 32)
     first = c[C_ANSWER_COUNT]
     seq = c[C_NEXT_SEQ]
-    status, keep = answer_events(
+    status = answer_events(
         c,
         ee,
         he,
@@ -385,7 +408,7 @@ def run_subscribe(c, es, hs, ee, he, row, octet, p, now, tree):
         key,
         tree,
         count,
-        row[p + R_AT],
+        max(row[p + R_AT], row[end + R_ASKED]) if flags & R_PROLONGED else row[p + R_AT],
         until,
         now,
         -1,
@@ -395,27 +418,41 @@ def run_subscribe(c, es, hs, ee, he, row, octet, p, now, tree):
     )
     if status != DONE:
         return status
-    if flags & R_UNSEEN and c[C_ANSWER_COUNT] > first:
-        user_hash = user_hash_of(es, octet, user, text)
-        status = leave_out_seen(c, es, hs, ee, he, first, user_hash, seq, now)
+    user_hash = user_hash_of(es, octet, user, text)
+    if flags & R_UNSEEN:
+        leave_out_told(c, ee, he, first, user_hash)
+    if c[C_ANSWER_COUNT] == first:
+        c[C_MAYBES] = 0
+    limit = c[C_ANSWER_COUNT]
+    tells = c[C_MAYBES] == 0 and limit > first and c[C_REMEMBER] != 0
+    if tells:
+        status = room_for(c, ee, 2 * (limit - first) if flags & R_UNSEEN else limit - first)
         if status != DONE:
             return status
-        # What an earlier subscription of the user has is that one's to remember.
-        keep = latest_kept(c, he, ee, first)
     code = -1
     if c[C_ANSWER_COUNT] > first:
         code = new_code(c, SUBS, IN_ROW + c[C_ROW])
         if code < 0:
             return NEED_OUTPUT
         words(c[C_ROW_CODES], c[C_ROW] + 1)[c[C_ROW]] = code
+    root = seq
+    if flags & R_PROLONGED:
+        other = words(c[C_SCRATCH] + TREE * 8, TREE)
+        target = cancel(c, es, hs, replaced, seq, now, other, True)
+        if target < 0:
+            return NEED_OUTPUT
+        root = row[end + R_ROOT]
+        row[end + R_TARGET] = target
     c[C_NEXT_SEQ] = seq + 1
     row[p + R_SEQ] = seq
-    if until > now or keep > now:
-        o = store_subscription(es, hs, row, octet, p, seq, now, tree, count, keep, 0, until <= now)
+    if until > now:
+        o = store_subscription(es, hs, row, octet, p, seq, now, tree, count, root)
         own_refs[c[C_ROW]] = o
         if code >= 0:
             hs[o + STAMP] = (c[C_EPOCH] << 32) | code
             words(c[C_SUB_REFS], c[C_REFS_CAP])[code] = o
+    if tells:
+        tell_subscribed(c, ee, he, first, limit, 0, user_hash, root, flags & R_UNSEEN != 0, now)
     return DONE
 
 
@@ -434,7 +471,8 @@ def run_cancel(c, es, hs, row, p, ref, now, tree):
 
 @jit
 def run_find(c, es, hs, ee, he, row, octet, p, tree):
-    """A question that is not stored. R_SEQ is the asking subscription's, for unseen."""
+    """A question that is not stored. With R_UNSEEN, only what the subscription R_SEQ (its root)
+    was answered with."""
     kind, key, ident, user, text, limit = row_parts(row, p)
     count = nodes(
         octet, key, key + (row[p + R_LENGTHS] & LOW16), ee[E_MODE], ee[E_SEED1], ee[E_SEED2], tree
@@ -442,7 +480,7 @@ def run_find(c, es, hs, ee, he, row, octet, p, tree):
     shape = row_shape(c[C_ROWS], row, p)
     flags = row[p] >> 8
     first = c[C_ANSWER_COUNT]
-    status, keep = answer_events(
+    status = answer_events(
         c,
         ee,
         he,
@@ -458,82 +496,9 @@ def run_find(c, es, hs, ee, he, row, octet, p, tree):
         (flags & R_SAME) != 0,
         MAYBE if flags & R_COND else 0,
     )
-    if status == DONE and flags & R_UNSEEN and c[C_ANSWER_COUNT] > first:
-        user_hash = user_hash_of(es, octet, user, text)
-        status = leave_out_seen(c, es, hs, ee, he, first, user_hash, row[p + R_SEQ], row[p + R_NOW])
+    if status == DONE and flags & R_UNSEEN:
+        leave_in_answered(c, ee, he, first, row[p + R_SEQ])
     return status
-
-
-# ---- ghosts --------------------------------------------------------------------------
-
-
-@jit
-def keep_sealed(c, e, h, first, until, now):
-    """Sealed subscriptions cannot note what they were answered with: leave ghosts for them."""
-    subs = halves(c[C_ANSWERS], c[C_ANSWER_CAP])
-    refs = words(c[C_SUB_REFS], c[C_REFS_CAP])
-    tree = words(c[C_SCRATCH] + TREE * 8, TREE)
-    for k in range(first, c[C_ANSWER_COUNT]):
-        ref = refs[subs[k] & ~MAYBE]
-        if ref < ON_DISK:
-            continue
-        d = component(e, (ref >> 40) & REF_COMPONENT)
-        x = ref & REF_INDEX
-        if until <= words(d[D_SUB_UNTIL], d[D_SUBS])[x]:
-            continue
-        if not has_room(e):
-            return NEED_MEMORY
-        # Logged first: a ghost that is there is never logged again.
-        used = c[C_EXTRA_USED]
-        if not log_ghost(c, e, h, ref, ghost_end(until, now)):
-            return NEED_OUTPUT
-        if not ghost_of_sealed(e, h, d, x, until, now, tree):
-            c[C_EXTRA_USED] = used
-    return DONE
-
-
-@jit
-def ghost_of_sealed(e, h, d, x, keep, now, tree):
-    count = d[D_SUBS]
-    seq = words(d[D_SUB_SEQ], count)[x]
-    place = place_of(d, SUBS, x)
-    offsets = words(d[D_KEY_OFFSETS], d[D_PLACES] + 1)
-    keys = octets(d[D_KEYS], d[D_KEY_BYTES])
-    start = offsets[place]
-    n = nodes(keys, start, offsets[place + 1], e[E_MODE], e[E_SEED1], e[E_SEED2], tree)
-    w = pick_window(e, GHOSTS, keep, now)
-    at = reach_entry(e, h, w, keys, start, tree, n)
-    slot = entry_slot(e, at)
-    if has_ghost(h, slot, seq, keep):
-        return False
-    flags = words(d[D_SUB_FLAGS], count)[x]
-    where = words(d[D_SUB_WHERE_OFFSETS], count + 1)
-    length = where[x + 1] - where[x]
-    shape = disk_shape(d[D_SUB_SHAPE], count, x)
-    size = BLOB_TEXT + (SHAPE_WORDS if shape[0] != 0 else 0)
-    blob = allocate(e, h, w, size + ((length + 7) >> 3))
-    h[blob] = length << 32
-    h[blob + 1] = slot
-    if shape[0] != 0:
-        f = doubles(e[0], e[1])
-        h[blob + BLOB_TEXT] = shape[0]
-        f[blob + BLOB_TEXT + 1] = shape[1]
-        f[blob + BLOB_TEXT + 2] = shape[2]
-        f[blob + BLOB_TEXT + 3] = shape[3]
-        f[blob + BLOB_TEXT + 4] = shape[4]
-    heap = octets(e[0], e[1] * 8)
-    copy(heap, (blob + size) * 8, octets(d[D_SUB_WHERES], FOREVER), where[x], length)
-    o = append_record(e, h, w, at, GHOSTS, SUB_WORDS)
-    h[o + SINCE] = words(d[D_SUB_SINCE], count)[x]
-    h[o + UNTIL] = words(d[D_SUB_UNTIL], count)[x]
-    h[o + SEQ] = seq
-    h[o + MADE] = words(d[D_SUB_MADE], count)[x]
-    h[o + USER] = words(d[D_SUB_USER_HASH], count)[x]
-    h[o + SUB_BLOB] = blob | (flags & ~F_SHAPE) | (F_SHAPE if shape[0] != 0 else 0)
-    h[o + KEEP] = ghost_end(keep, now)
-    h[o + STAMP] = 0
-    note_ghost(e, w)
-    return True
 
 
 # ---- recovery and taking back -------------------------------------------------------------
@@ -558,13 +523,15 @@ def replay_rows(address):
             if (row[p] >> 8) & N_MARK:
                 c[C_STATUS] = NEED_READER
                 break
-        elif kind != VOID:
+        elif kind == TOLD:
+            c[C_STATUS] = replay_told(c, ee, he, row, p)
+            if c[C_STATUS] != DONE:
+                break
+        elif kind != VOID and kind != GHOST:
             now = row[p + R_NOW]
             seq = row[p + R_SEQ]
             if now > c[C_NEWEST]:
                 c[C_NEWEST] = now
-            # Nothing is dropped before the end: what a subscription was answered with may
-            # still come, and decides whether it leaves a ghost.
             if not has_room(es) or not has_room(ee):
                 c[C_STATUS] = NEED_MEMORY
                 break
@@ -579,49 +546,22 @@ def replay_rows(address):
                 tree,
             )
             until = row[p + R_UNTIL]
-            if kind == GHOST:
-                keep = row[p + (row[p] >> 32) - 2]
-                ended = row[p + (row[p] >> 32) - 1]
-                if keep > c[C_NEWEST]:
-                    o = store_subscription(
-                        es, hs, row, octet, p, seq, now, tree, count, keep, 0, True
-                    )
-                    if ended != FOREVER:
-                        hs[o + SUB_BLOB] |= F_CANCELLED
-                        hs[o + STAMP] = ended
-            elif kind == PUBLISH:
-                if until > now and not known(ee, he, EVENTS, octet, ident, user, now, seq):
+            # What has expired by what is known of the channel's time need not come back.
+            counts = until > now and until > c[C_NEWEST]
+            if kind == PUBLISH:
+                if counts and not known(ee, he, EVENTS, octet, ident, user, now, seq):
                     store_event(ee, he, row, octet, p, seq, now, tree, count)
             elif kind == SUBSCRIBE:
-                if until > now:
-                    if not known(es, hs, SUBS, octet, ident, user, now, seq):
-                        store_subscription(
-                            es,
-                            hs,
-                            row,
-                            octet,
-                            p,
-                            seq,
-                            now,
-                            tree,
-                            count,
-                            -FOREVER,
-                            F_UNKNOWN_KEEP,
-                            False,
-                        )
-                else:
-                    c[C_STATUS] = run_expired(c, es, hs, ee, he, row, octet, p, now, tree, count)
-                    if c[C_STATUS] != DONE:
-                        break
+                if (row[p] >> 8) & R_PROLONGED:
+                    target = row[p + (row[p] >> 32) + R_TARGET]
+                    end_again(c, es, hs, octet, ident, user, target, seq, now)
+                if counts and not known(es, hs, SUBS, octet, ident, user, now, seq):
+                    root = root_of(row, p)
+                    store_subscription(es, hs, row, octet, p, seq, now, tree, count, root)
             elif kind == TOMB:
                 replay_tomb(es, hs, row, octet, p, key, tree, count, c[C_NEWEST])
             else:
-                id_hash = id_hash_of(es, SUBS, octet, ident, user)
-                ref = find_id(es, hs, SUBS, id_hash, octet, ident, user, now, row[p + R_AT])
-                # One that has expired with its component is gone; for its ghosts, the row of
-                # its tomb follows.
-                if ref != 0 and not is_cancelled(es, hs, ref):
-                    cancel(c, es, hs, ref, seq, now, tree, False)
+                end_again(c, es, hs, octet, ident, user, row[p + R_AT], seq, now)
             if seq >= c[C_NEXT_SEQ]:
                 c[C_NEXT_SEQ] = seq + 1
         p += row[p] >> 32
@@ -629,28 +569,12 @@ def replay_rows(address):
 
 
 @jit
-def run_expired(c, es, hs, ee, he, row, octet, p, now, tree, count):
-    """A subscription that looked into the past only: it may have to stay as a ghost."""
-    status, keep = answer_events(
-        c,
-        ee,
-        he,
-        octet,
-        row_parts(row, p)[1],
-        tree,
-        count,
-        row[p + R_AT],
-        row[p + R_UNTIL],
-        now,
-        -1,
-        row_shape(c[C_ROWS], row, p),
-        False,
-        0,
-    )
-    forget_codes(c, 0, 0, 0)
-    if status == DONE and keep > now:
-        store_subscription(es, hs, row, octet, p, row[p + R_SEQ], now, tree, count, keep, 0, True)
-    return status
+def end_again(c, e, h, octet, ident, user, target, seq, now):
+    """End the subscription with the seq `target` again, unless it is gone or has ended."""
+    id_hash = id_hash_of(e, SUBS, octet, ident, user)
+    ref = find_id(e, h, SUBS, id_hash, octet, ident, user, now, target)
+    if ref != 0 and not is_cancelled(e, h, ref):
+        cancel(c, e, h, ref, seq, now, words(c[C_SCRATCH] + TREE * 8, TREE), False)
 
 
 @jit
@@ -670,18 +594,30 @@ def take_back(address, p, first, limit):
     he = heap_of(ee)
     row = words(c[C_ROWS], c[C_ROWS_WORDS])
     own = words(c[C_OWN], limit)
+    replaced = words(c[C_DUPLICATES], limit)
     for i in range(first, limit):
         kind = row[p] & 0xFF
         ref = own[i]
         if kind == PUBLISH and ref > 0:
             he[ref + EVENT_BLOB] |= F_VOID
             he[ref + UNTIL] = -FOREVER
-        elif kind == SUBSCRIBE and ref > 0:
-            hs[ref + SUB_BLOB] |= F_VOID
-            hs[ref + UNTIL] = -FOREVER
+        elif kind == SUBSCRIBE:
+            if ref > 0:
+                hs[ref + SUB_BLOB] |= F_VOID
+                hs[ref + UNTIL] = -FOREVER
+            if (row[p] >> 8) & R_PROLONGED:
+                cancel_back(es, hs, replaced[i], row[p + (row[p] >> 32) + R_TARGET])
         elif kind == CANCEL and ref > 0:
-            take_tomb_back(es, hs, row[p + R_AT])
-            if ref < ON_DISK:
-                hs[ref + SUB_BLOB] &= ~F_CANCELLED
-                hs[ref + STAMP] = 0
+            cancel_back(es, hs, ref, row[p + R_AT])
         p += row[p] >> 32
+    take_told_back(c, ee, he)
+    c[C_NEWEST] = c[C_NEWEST_LOGGED]
+
+
+@jit
+def cancel_back(e, h, ref, seq):
+    """A subscription did not end after all."""
+    take_tomb_back(e, h, seq)
+    if ref < ON_DISK:
+        h[ref + SUB_BLOB] &= ~F_CANCELLED
+        h[ref + STAMP] = 0

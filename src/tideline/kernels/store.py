@@ -1,12 +1,4 @@
-"""Put one row into an engine's memory: events, subscriptions, ghosts, cancels, ids.
-
-A *ghost* is what stays of a subscription whose window was dropped or sealed while an
-event it was answered with is still valid: an `unseen` subscription of the same user
-must still find out about it. Its `keep` says until when it counts: at least as long as any
-event that found it there already, so it is rounded up (`heap.ghost_end`), and one ghost
-serves all the events that end in a while. How a ghost learns that its subscription has
-ended: tombs.py.
-"""
+"""Put one row into an engine's memory: events, subscriptions, ids."""
 
 from __future__ import annotations
 
@@ -15,26 +7,19 @@ from tideline.kernels.disk import component, find_disk_id
 from tideline.kernels.heap import (
     allocate,
     append_record,
-    chunk_used,
     entry_slot,
     entry_window,
-    ghost_end,
     heap_bytes,
     note_event,
-    note_ghost,
     note_subscription,
     pick_window,
     reach_entry,
-    slot_key_length,
-    windows_of,
 )
 from tideline.kernels.layout import (
     BLOB_TEXT,
-    CHUNK,
     E_COMPONENT_COUNT,
     E_IDS,
     E_IDS_CAP,
-    E_MODE,
     E_REUSED,
     E_SEED1,
     E_SEED2,
@@ -48,11 +33,8 @@ from tideline.kernels.layout import (
     F_TOMB,
     F_UNSEEN,
     F_VOID,
-    GHOSTS,
-    KEEP,
     LOW16,
     LOW32,
-    LOW40,
     LOW48,
     MADE,
     ON_DISK,
@@ -63,20 +45,19 @@ from tideline.kernels.layout import (
     R_TEXT,
     R_UNSEEN,
     R_UNTIL,
+    ROOT,
     SEQ,
     SHAPE_WORDS,
     SINCE,
-    SLOT_KEY,
     STAMP,
     SUB_BLOB,
     SUB_WORDS,
     SUBS,
     UNTIL,
     USER,
-    W_LOG,
 )
 from tideline.kernels.tables import put_id
-from tideline.kernels.text import copy, hash_id, hash_user, nodes, same
+from tideline.kernels.text import hash_id, hash_user, same
 from tideline.kernels.views import words
 
 SIDE_SALT = 0x5DEECE66D
@@ -151,34 +132,30 @@ def store_event(e, h, row, octet, p, seq, now, tree, count):
 
 
 @jit
-def store_subscription(e, h, row, octet, p, seq, now, tree, count, keep, extra, as_ghost):
-    """Store a subscription (or only its ghost); returns its record."""
+def store_subscription(e, h, row, octet, p, seq, now, tree, count, root):
+    """Store a subscription; returns its record."""
     kind, key, ident, user, text, limit = row_parts(row, p)
     until = row[p + R_UNTIL]
-    w = pick_window(e, GHOSTS if as_ghost else SUBS, keep if as_ghost else until, now)
+    w = pick_window(e, SUBS, until, now)
     at = reach_entry(e, h, w, octet, key, tree, count)
     slot = entry_slot(e, at)
-    blob = make_blob(e, h, w, slot, row, octet, p) | extra
+    blob = make_blob(e, h, w, slot, row, octet, p)
     row_flags = row[p] >> 8
     if row_flags & R_COND:
         blob |= F_COND
     if row_flags & R_UNSEEN:
         blob |= F_UNSEEN
-    side = GHOSTS if as_ghost else SUBS
-    o = append_record(e, h, w, at, side, SUB_WORDS)
+    o = append_record(e, h, w, at, SUBS, SUB_WORDS)
     h[o + SINCE] = row[p + R_AT]
     h[o + UNTIL] = until
     h[o + SEQ] = seq
     h[o + MADE] = now
     h[o + USER] = user_hash_of(e, octet, user, text)
     h[o + SUB_BLOB] = blob
-    h[o + KEEP] = keep
+    h[o + ROOT] = root
     h[o + STAMP] = 0
-    if as_ghost:
-        note_ghost(e, w)
-    else:
-        note_subscription(e, w, row[p + R_AT], until)
-        put_id(e, id_hash_of(e, SUBS, octet, ident, user), o, w)
+    note_subscription(e, w, row[p + R_AT], until)
+    put_id(e, id_hash_of(e, SUBS, octet, ident, user), o, w)
     return o
 
 
@@ -216,60 +193,3 @@ def find_id(e, h, side, id_hash, data, start, limit, now, wanted):
         if index >= 0:
             return ON_DISK + (c << 40) + index
     return 0
-
-
-@jit
-def copy_ghost(e, h, source, keep, now, tree, first_log):
-    """Keep a heap subscription as a ghost until `keep`, in the window that ends then.
-
-    False when there is one already.
-    """
-    blob = h[source + SUB_BLOB]
-    b = blob & LOW48
-    old = h[b + 1]
-    octet = heap_bytes(e)
-    start = (old + SLOT_KEY) * 8
-    length = slot_key_length(h, old)
-    count = nodes(octet, start, start + length, e[E_MODE], e[E_SEED1], e[E_SEED2], tree)
-    w = pick_window(e, GHOSTS, keep, now)
-    at = reach_entry(e, h, w, octet, start, tree, count)
-    slot = entry_slot(e, at)
-    ws = windows_of(e)
-    # The log must keep the segment that can bring this ghost back.
-    if first_log < ws[w + W_LOG]:
-        ws[w + W_LOG] = first_log
-    if has_ghost(h, slot, h[source + SEQ], keep):
-        return False
-    # Id and user are not needed any more, only the shape and the condition.
-    size = BLOB_TEXT + (SHAPE_WORDS if blob & F_SHAPE else 0)
-    lengths = h[b]
-    text = lengths >> 32
-    fresh = allocate(e, h, w, size + ((text + 7) >> 3))
-    for i in range(size):
-        h[fresh + i] = h[b + i]
-    h[fresh] = text << 32
-    h[fresh + 1] = slot
-    start = (b + size) * 8 + (lengths & LOW16) + ((lengths >> 16) & LOW16)
-    copy(octet, (fresh + size) * 8, octet, start, text)
-    o = append_record(e, h, w, at, GHOSTS, SUB_WORDS)
-    for i in range(SUB_WORDS):
-        h[o + i] = h[source + i]
-    h[o + SUB_BLOB] = fresh | (blob & ~LOW48)
-    h[o + KEEP] = ghost_end(keep, now)
-    if blob & F_CANCELLED == 0:
-        h[o + STAMP] = 0
-    note_ghost(e, w)
-    return True
-
-
-@jit
-def has_ghost(h, slot, seq, keep):
-    """Whether a subscription has a ghost in a slot that counts until `keep`."""
-    chunk = h[slot + GHOSTS]
-    while chunk > 0:
-        for i in range(chunk_used(h, chunk)):
-            o = chunk + CHUNK + i * SUB_WORDS
-            if h[o + SEQ] == seq and h[o + KEEP] >= keep:
-                return True
-        chunk = h[chunk] & LOW40
-    return False

@@ -1,22 +1,12 @@
 """The ends of subscriptions that lie where nothing can be marked: tombs.
 
 A subscription in memory that is cancelled (or prolonged: its record ends, another begins) is
-marked. A component cannot be written to. So of a sealed subscription, and of any whose ghosts may
-lie elsewhere, a *tomb* is left instead: a record with the seq of the subscription and the seq of
-its end, at the same place, and an entry in a table that everybody asks who meets a record that is
-not marked (`tables.find_tomb`).
-
-How long a tomb must last: as long as somebody may ask what the subscription was answered with.
-
-    the subscription itself, sealed   until its `until`: what it was answered with and outlives it
-                                      has left a ghost by then (store.py), and that is asked
-    each of its ghosts                until its `keep`, in memory or sealed
-
-Nobody asks a sealed record after that (`match.gather_user`), although it may still lie there. And
-after its end a subscription leaves no new ghost that is not marked. So when it ends, all its ghosts
-are there to be found, and the tomb gets the latest of these times as its own `until`. It lies in
-the window of that time, is sealed, merged and dropped like any record of that time, and goes from
-the table when that time has come (`tables.rebuild_tombs`).
+marked. A component cannot be written to. So of a sealed subscription a *tomb* is left instead: a
+record with the seq of the subscription and the seq of its end, at the same place, and an entry in a
+table that everybody asks who meets a record that is not marked (`tables.find_tomb`). It lasts as
+long as the subscription would have: it lies in the window of that time, is sealed, merged and
+dropped like any record of that time, and goes from the table when that time has come
+(`tables.rebuild_tombs`).
 
 In the log a tomb has a row of its own after the row of the cancel: by the time it is read, the
 subscription may be gone, and its place with it. A merge that meets a sealed record with a tomb
@@ -29,14 +19,12 @@ mark may have come too late for the copy.
 from __future__ import annotations
 
 from tideline.kernels import jit
-from tideline.kernels.disk import component, find_place, place_of
+from tideline.kernels.disk import component, place_of
 from tideline.kernels.heap import (
     active_of,
     allocate,
     append_record,
-    chunk_used,
     entry_slot,
-    find_slot,
     heap_bytes,
     note_subscription,
     pick_window,
@@ -49,34 +37,22 @@ from tideline.kernels.layout import (
     C_EXTRA,
     C_EXTRA_CAP,
     C_EXTRA_USED,
-    CHUNK,
-    D_KEEP_HIGH,
     D_KEY_BYTES,
     D_KEY_OFFSETS,
     D_KEYS,
     D_PLACES,
-    D_SEQ_HIGH,
     D_SUB_FLAGS,
-    D_SUB_KEEP,
-    D_SUB_LISTS,
     D_SUB_SEQ,
     D_SUB_UNTIL,
     D_SUBS,
     E_ACTIVE_COUNT,
-    E_COMPONENT_COUNT,
     E_MODE,
     E_SEED1,
     E_SEED2,
     F_CANCELLED,
-    F_GHOST,
-    F_GHOSTED,
     F_TOMB,
-    F_UNKNOWN_KEEP,
     FOREVER,
     FROZEN,
-    GHOSTS,
-    KEEP,
-    LOW40,
     LOW48,
     MADE,
     ON_DISK,
@@ -89,6 +65,7 @@ from tideline.kernels.layout import (
     R_UNTIL,
     REF_COMPONENT,
     REF_INDEX,
+    ROOT,
     SEQ,
     SINCE,
     SLOT_KEY,
@@ -99,7 +76,6 @@ from tideline.kernels.layout import (
     TOMB,
     UNTIL,
     USER,
-    W_GHOSTS,
     W_STATE,
     W_WORDS,
 )
@@ -125,7 +101,6 @@ def cancel(c, e, h, ref, ended, now, tree, logged):
         seq = words(d[D_SUB_SEQ], d[D_SUBS])[index]
         until = words(d[D_SUB_UNTIL], d[D_SUBS])[index]
         unmarked = True
-        ghosts = True
     else:
         slot = h[(h[ref + SUB_BLOB] & LOW48) + 1]
         key = heap_bytes(e)
@@ -134,16 +109,11 @@ def cancel(c, e, h, ref, ended, now, tree, logged):
         seq = h[ref + SEQ]
         until = h[ref + UNTIL]
         unmarked = any_frozen(e)
-        # A recovered one may have ghosts of a former life, in which it was sealed.
-        ghosts = h[ref + SUB_BLOB] & (F_GHOSTED | F_UNKNOWN_KEEP) != 0
-    if unmarked or ghosts:
+    if unmarked:
         count = nodes(key, start, limit, e[E_MODE], e[E_SEED1], e[E_SEED2], tree)
-        kept = ghosts_end(e, h, seq, key, start, limit, tree, count, now)
-        if unmarked or kept > now:
-            until = max(until, kept)
-            if logged and not log_tomb(c, seq, ended, until, now, key, start, limit):
-                return -1
-            leave_tomb(e, h, seq, ended, until, now, key, start, tree, count)
+        if logged and not log_tomb(c, seq, ended, until, now, key, start, limit):
+            return -1
+        leave_tomb(e, h, seq, ended, until, now, key, start, tree, count)
     if ref < ON_DISK:
         h[ref + STAMP] = ended  # before the flag: an exporter may be reading
         h[ref + SUB_BLOB] |= F_CANCELLED
@@ -158,41 +128,6 @@ def any_frozen(e):
         if ws[active[i] * W_WORDS + W_STATE] == FROZEN:
             return True
     return False
-
-
-@jit
-def ghosts_end(e, h, seq, key, start, limit, tree, count, now):
-    """Until when the ghosts of a subscription count, in memory and sealed; -FOREVER for none."""
-    end = -FOREVER
-    ws = windows_of(e)
-    active = active_of(e)
-    for i in range(e[E_ACTIVE_COUNT]):
-        w = active[i] * W_WORDS
-        if ws[w + W_GHOSTS] == 0:
-            continue
-        slot = find_slot(e, w, tree[3 * count - 3], tree[3 * count - 2])
-        chunk = h[slot + GHOSTS] if slot > 0 else 0
-        while chunk > 0:
-            for j in range(chunk_used(h, chunk)):
-                o = chunk + CHUNK + j * SUB_WORDS
-                if h[o + SEQ] == seq:
-                    end = max(end, h[o + KEEP])
-            chunk = h[chunk] & LOW40
-    for n in range(e[E_COMPONENT_COUNT]):
-        d = component(e, n)
-        if d[D_KEEP_HIGH] <= now or d[D_SEQ_HIGH] < seq:
-            continue
-        place = find_place(d, key, start, limit)
-        if place < 0:
-            continue
-        lists = words(d[D_SUB_LISTS], d[D_PLACES] + 1)
-        seqs = words(d[D_SUB_SEQ], d[D_SUBS])
-        flags = words(d[D_SUB_FLAGS], d[D_SUBS])
-        keeps = words(d[D_SUB_KEEP], d[D_SUBS])
-        for x in range(lists[place], lists[place + 1]):
-            if seqs[x] == seq and flags[x] & F_GHOST:
-                end = max(end, keeps[x])
-    return end
 
 
 @jit
@@ -211,7 +146,7 @@ def leave_tomb(e, h, seq, ended, until, now, key, start, tree, count):
     h[o + MADE] = now
     h[o + USER] = 0
     h[o + SUB_BLOB] = blob | F_TOMB
-    h[o + KEEP] = 0
+    h[o + ROOT] = seq
     h[o + STAMP] = ended
     put_tomb(e, seq, ended, until, o)
     note_subscription(e, w, until, until)

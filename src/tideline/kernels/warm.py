@@ -1,45 +1,59 @@
-"""Compile every kernel Python calls, once and visibly.
+"""The kernels that Python calls, in groups, and compiling them ahead of a call.
 
-Compiling takes the better part of a minute; the result is kept (kernels/__init__.py)
-and found again by the next process. `ready` says whether it is there; `compile_all`
-makes it so. The lists name the exact types Python passes: a kernel that is called with
-others would compile in the middle of somebody's call (a test looks for that).
+    publish    what opening a database, publishing and subscribing need
+    channels   everything else of channels: batches, recovery, sealing, conditions on batches
+    put        what putting and finding the first documents needs
+    documents  everything else of collections
+    matching   what Spark's workers need besides those of channels
 
-There is a list a group: a database without collections never compiles those of documents.
+The lists name the exact types Python passes: a kernel that is called with others would compile in
+the middle of somebody's call (a test looks for that). A new kernel is one more line in a list.
+
+`ensure` is called before locks are taken. It compiles the first group of a kind at once, on all
+cores and visibly, and has the rest compiled by a process beside this one, which ends with it. A
+call that needs a kernel of the rest before it is there waits for that process instead of
+compiling it again. Safe from any thread.
 """
 
 from __future__ import annotations
 
+import atexit
+import os
+import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from numba.core import types as t
 
 from tideline.kernels import (
     answers,
-    cache_folder,
+    cache,
     columns,
     encode,
     export,
     frames,
     geo,
-    ghosts,
     heap,
     jsonpath,
     jsontext,
     judge,
     listing,
+    routing,
     rows,
     seen,
     tables,
+    told,
 )
+from tideline.kernels.compiler import run_with
 
-__all__ = ["GROUPS", "compile_all", "ensure", "kernels", "ready"]
+__all__ = ["GROUPS", "compile_groups", "ensure", "kernels", "ready"]
 
-GROUPS = ("channels", "documents")
+GROUPS = ("publish", "channels", "put", "documents", "matching")
+_FIRST = {"channels": "publish", "documents": "put"}
+_POLL_S = 0.005
+_PATIENCE_S = 5.0
 
 _I, _F, _Q = t.int64, t.float64, t.boolean
 _W = t.Array(t.int64, 1, "C")
@@ -57,22 +71,37 @@ def kernels(group: str | None = None) -> list[tuple[Any, tuple[Any, ...]]]:
     """The kernels of a group that Python calls, with the types it calls them with."""
     if group is None:
         return [kernel for name in GROUPS for kernel in kernels(name)]
-    if group == "documents":
-        from tideline.kernels.documents.warm import kernels as of_documents
+    if group in ("put", "documents"):
+        from tideline.kernels.documents import warm as of_documents
 
-        return of_documents()
+        return of_documents.first() if group == "put" else of_documents.rest()
+    if group == "matching":
+        return [
+            (routing.route, (_W, _B, _W, _B, _F2, _B, _W, _I, _F, _F, _F, _F,
+                             _I, _I, _I, _I, _I, _Q, _W, _W, _W)),
+            (routing.gather, (_W, _W, _W, _W)),
+            (routing.walk, (_W, _W)),
+            (routing.settle, (_W, _B, _W, _W, _W)),
+        ]  # fmt: skip
+    if group == "publish":
+        return [
+            (rows.run_one, (_I, _I, _Q)),
+            (listing.list_subscribers, (_W, _W)),
+            (listing.list_events, (_W, _W, _Q)),
+            (frames.join_frames, (_I,) * 6),
+        ]
     return [
         (rows.run_rows, (_I, _I, _Q)),
-        (rows.run_one, (_I, _I, _Q)),
-        (rows.begin_part, (_I,)),
+        (rows.begin_part, (_I, _Q)),
         (rows.lookup, (_I, _I)),
         (rows.replay_rows, (_I,)),
         (rows.take_back, (_I, _I, _I, _I)),
-        (ghosts.collect_ghosts, (_I, _I, _I, _Q)),
-        (ghosts.count_kept, (_I, _I, _I)),
+        (told.settle, (_I, _W, _I, _I, _I)),
+        (told.told_row, (_I, _W, _I)),
+        (told.index_told, (_I,)),
+        (told.list_marks, (_I, _I, _W)),
         (heap.set_state, (_I, _I, _I)),
         (heap.drop_window, (_I, _I)),
-        (heap.linger, (_I, _I, _I)),
         (heap.release, (_I,)),
         (tables.bury, (_I, _I, _I, _I)),
         (tables.sweep_dir, (_I,)),
@@ -82,8 +111,6 @@ def kernels(group: str | None = None) -> list[tuple[Any, tuple[Any, ...]]]:
         (tables.rebuild_tombs, (_I, _I, _I, _I)),
         (export.pack_rows, (_I,) * 6),
         (export.pack_answers, (_I, _I)),
-        (listing.list_subscribers, (_W, _W)),
-        (listing.list_events, (_W, _W, _Q)),
         (export.list_records, (_I,) * 7),
         (export.count_live, (_I, _I)),
         (export.list_slots, (_I, _I, _W, _W)),
@@ -99,7 +126,6 @@ def kernels(group: str | None = None) -> list[tuple[Any, tuple[Any, ...]]]:
         (columns.fill, (_I, _I, _I, _W2, _F2) + (_W, _B) * 4),
         (encode.kinds_of, (_B, _W, _W)),
         (encode.encode_rows, (_W,) * 5 + (_B, _W, _W, _F2) + (_B, _W) * 4 + (_W, _I, _W)),
-        (frames.join_frames, (_I,) * 6),
         (jsontext.check_rows, (_B, _W, _Q1, _Q1)),
         (jsonpath.scan, (_I, _W, _I, _I, _W2, _B, _W, _W2, _W2, _B2)),
         (judge.judge_kinds, (_W, _B, _B)),
@@ -115,41 +141,82 @@ def kernels(group: str | None = None) -> list[tuple[Any, tuple[Any, ...]]]:
     ]  # fmt: skip
 
 
+_lock = threading.Lock()
+_seen_ready: set[str] = set()
+# By group, the process that compiles its rest, and the entries that it will make.
+_beside: dict[str, tuple[subprocess.Popen[bytes], set[str]]] = {}
+
+
 def ready(group: str = "channels") -> bool:
-    """Whether an earlier process has compiled a group for this version."""
-    return _mark(group).exists()
-
-
-def compile_all(say: Callable[[int, int, str], None], group: str = "channels") -> float:
-    """Compile (or load) a group; `say(number, total, name)` before each. Returns seconds."""
-    started = time.perf_counter()
-    todo = kernels(group)
-    for number, (kernel, signature) in enumerate(todo, start=1):
-        say(number, len(todo), kernel.py_func.__name__)
-        kernel.compile(signature)
-    try:
-        _mark(group).touch()
-    except OSError:
-        pass  # a cache that cannot be written is only slow
-    return time.perf_counter() - started
+    """Whether a group is compiled for this version, by an earlier process or by who built it."""
+    if group not in _seen_ready:
+        if not all(cache.has(kernel.entry_name(types)) for kernel, types in kernels(group)):
+            return False
+        _seen_ready.add(group)
+    return True
 
 
 def ensure(group: str = "channels") -> None:
-    """On the first use of a group on this machine, compile with a line of progress."""
-    if ready(group):
+    """See to the kernels of "channels" or of "documents" before they are needed."""
+    with _lock:
+        first = _FIRST[group]
+        if not ready(first):
+            print("tideline: compiling kernels, once on this machine", file=sys.stderr, flush=True)
+            started = time.perf_counter()
+            compile_groups(first)
+            seconds = time.perf_counter() - started
+            print(f"tideline: kernels ready in {seconds:.0f} s", file=sys.stderr, flush=True)
+        if group not in _beside and not ready(group):
+            _compile_beside(group)
+
+
+def compile_groups(*groups: str, lines: bool = False) -> None:
+    """Compile groups on all cores and wait for it. `lines`: print a line for each kernel."""
+    if sys.executable:
+        flags = ["--lines"] if lines else []
+        subprocess.run([*_command(), *flags, *groups], env=_environment(), check=False)
+    for group in groups:  # what no other process could do is done here
+        for kernel, types in kernels(group):
+            kernel.prepare(types)
+
+
+def _compile_beside(group: str) -> None:
+    if not sys.executable:
         return
-    print(f"tideline: compiling kernels of {group}, once on this machine",
-          file=sys.stderr, flush=True)  # fmt: skip
-    live = sys.stderr.isatty()
+    names = {kernel.entry_name(types) for kernel, types in kernels(group)}
+    try:
+        process = subprocess.Popen(
+            [*_command(), "--beside", group], env=_environment(),
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+    except OSError:
+        return  # then a kernel is compiled by the first call that needs it
+    _beside[group] = process, names
+    run_with(wait=_wait)
+    atexit.register(_stop, process)
 
-    def say(number: int, total: int, name: str) -> None:
-        if live:
-            print(f"\r  [{number:2}/{total}] {name:20}", end="", file=sys.stderr, flush=True)
 
-    seconds = compile_all(say, group)
-    print(f"{chr(13) if live else ''}tideline: kernels ready in {seconds:.0f} s",
-          file=sys.stderr, flush=True)  # fmt: skip
+def _wait(name: str) -> None:
+    """Wait for an entry that a process beside this one is about to make."""
+    for process, names in list(_beside.values()):
+        while name in names and process.poll() is None and not cache.has(name):
+            time.sleep(_POLL_S)
 
 
-def _mark(group: str) -> Path:
-    return cache_folder("" if group == "channels" else group) / "ready"
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(timeout=_PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _command() -> list[str]:
+    return [sys.executable, "-m", "tideline.kernels.workers"]
+
+
+def _environment() -> dict[str, str]:
+    """For a process that finds the same sources and the same cache as this one."""
+    path = os.pathsep.join(os.path.abspath(each) for each in sys.path)
+    return {**os.environ, "PYTHONPATH": path, "NUMBA_CACHE_DIR": str(cache.cache_base())}

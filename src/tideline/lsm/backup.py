@@ -8,7 +8,8 @@
 
 Components and closed segments never change, so a link to one is a copy of it, made at once. What is
 appended meanwhile lies behind the end that was noted. The copy opens like the original: what was
-acknowledged before the moment is in it, nothing that came later is.
+acknowledged before the moment is in it, nothing that came later is. Its manifest says where its log
+ends, and whoever asked for it is told size and checksum of every file (inventory.py).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 
 from tideline.errors import InvalidRequest
 from tideline.lsm.files import sync_folder, unavailable
+from tideline.lsm.inventory import Listed, list_of
 from tideline.lsm.log import Log
 from tideline.lsm.manifest import Manifest
 from tideline.lsm.store import FORMAT, Store
@@ -29,24 +31,27 @@ __all__ = ["begin_copy"]
 
 def begin_copy(
     store: Store, target: Path, facts: dict[str, Any], first_log: int, kept_log: int
-) -> Callable[[], None]:
+) -> Callable[[], dict[str, Listed]]:
     """Take note of a moment (the owner's lock is held); returns what finishes the copy.
 
-    What it returns is called once, without the lock.
+    What it returns is called once, without the lock, and gives the copy's files.
     """
     log = store.log
     if not isinstance(log, Log):
         raise InvalidRequest("a database in memory cannot be backed up")
+    end = log.end
     document = {
         "format": FORMAT,
+        "log_end": end,
         "next_component": store.next_component(),
         "first_log": first_log,
         "kept_log": kept_log,
         "trees": {tree.name: [i.to_json() for i in tree.infos] for tree in store.trees},
         "facts": facts,
     }
-    names = [info.name for tree in store.trees for info in tree.infos]
-    end = log.end
+    infos = [info for tree in store.trees for info in tree.infos]
+    listed = {info.name: Listed(info.size_bytes, info.crc) for info in infos}
+    names = list(listed)
     names += [f"log-{number:06d}.log" for number in range(kept_log, end.segment)]
     current = f"log-{end.segment:06d}.log"
     opened: list[tuple[int, str, int]] = []  # descriptor, name, bytes to copy
@@ -64,7 +69,7 @@ def begin_copy(
         _close(opened)
         raise unavailable(error, "backup failed", target) from error
 
-    def finish() -> None:
+    def finish() -> dict[str, Listed]:
         try:
             for fd, name, size in opened:
                 _copy(fd, target / name, size)
@@ -74,6 +79,10 @@ def begin_copy(
         finally:
             _close(opened)
         Manifest(target / "MANIFEST").save(document)
+        for name in (*names, current, "MANIFEST"):
+            if name not in listed:  # a component's checksum is known: it is not read
+                listed[name] = list_of(target / name)
+        return listed
 
     return finish
 

@@ -30,7 +30,7 @@ import pyarrow as pa
 import pyarrow.ipc
 
 from tideline.errors import Closed, Corruption, InvalidRequest
-from tideline.lsm.files import checksum, sync_folder, unavailable, write_all
+from tideline.lsm.files import checksum, sync_folder, telling, unavailable, write_all
 from tideline.lsm.filter import MinMax
 from tideline.lsm.pages import reserve
 
@@ -247,7 +247,9 @@ def remove_strays(folder: Path, known: set[str]) -> list[str]:
     They were left by a killed process: nothing that counts is among them.
     """
     removed = []
-    for name in sorted(os.listdir(folder)):
+    with telling("folder cannot be read", folder):
+        names = sorted(os.listdir(folder))
+    for name in names:
         if name not in known and (_NAME.fullmatch(name) or name.endswith(".tmp")):
             try:
                 (folder / name).unlink()

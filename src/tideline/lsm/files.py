@@ -1,6 +1,7 @@
 """Small things the log, the manifest and the components share about files.
 
     unavailable      an OSError as the `Unavailable` a caller can act on
+    telling          the same for a whole block: no OSError leaves it
     checksum         crc32 of any buffer, in chunks, without copying it
     all_zero         is there anything but zero bytes in it
     sync_folder      make creations, renames and removals in a folder survive a power cut
@@ -16,11 +17,20 @@ import contextlib
 import errno
 import os
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 from tideline.errors import Unavailable
 
-__all__ = ["all_zero", "checksum", "replace_file", "sync_folder", "unavailable", "write_all"]
+__all__ = [
+    "all_zero",
+    "checksum",
+    "replace_file",
+    "sync_folder",
+    "telling",
+    "unavailable",
+    "write_all",
+]
 
 # 16 MiB: crc32 lets other threads run during each chunk, and Ctrl-C gets in between.
 _CHUNK = 16 << 20
@@ -39,6 +49,21 @@ def unavailable(error: OSError, otherwise: str, path: Path | str) -> Unavailable
     """
     message = "disk is full" if error.errno in _FULL else otherwise
     return Unavailable(message, file=str(path), reason=error.strerror or str(error))
+
+
+@contextlib.contextmanager
+def telling(otherwise: str, path: Path | str) -> Iterator[None]:
+    """Whatever the operating system refuses inside is `Unavailable`, as `unavailable` says it.
+
+    >>> with telling("folder cannot be made", "a"):
+    ...     raise OSError(errno.EMFILE, "Too many open files")
+    Traceback (most recent call last):
+    tideline.errors.Unavailable: folder cannot be made. file='a', reason='Too many open files'
+    """
+    try:
+        yield
+    except OSError as error:
+        raise unavailable(error, otherwise, error.filename or path) from error
 
 
 def checksum(data: bytes | bytearray | memoryview) -> int:

@@ -1,19 +1,23 @@
 """The bytes of a log segment.
 
     segment     := file header | frame*
-    file header := "TLog" | format u32 = 1       | segment number u32       | crc32 of these 12
+    file header := "TLog" | format u32 = 2 | segment number u64 | size of the segment before u64
+                   | 0 u32 | crc32 of these 28
     frame       := header | payload | pad
     header      := "TLfr" | payload length u32   | crc32 of the payload u32 | crc32 of these 12
     pad         := zero bytes up to a multiple of 8
 
-All numbers are little-endian; both headers have 16 bytes. Changing this needs a format bump:
-docs/internals/log.md has worked bytes.
+All numbers are little-endian. A file header has 32 bytes, a frame's 16. Changing this needs a
+format bump: docs/internals/log.md has worked bytes. Format 1, which is still read, had a file
+header of 16 bytes: "TLog" | 1 u32 | segment number u32 | crc32 of these 12.
 
 Invariants:
 1. Every payload begins at a multiple of 8.
 2. Every byte is under a checksum or must be zero, so one changed byte anywhere is found.
 3. A header checks on its own. Only then is its length believed: a payload longer than the file
    is then a torn tail, not a flipped length.
+4. A segment says how long the one before it was when it was closed: one that was cut since, also at
+   the end of a frame, is found. 0 means that this is not known.
 
 Pure functions; safe from any thread.
 """
@@ -28,41 +32,74 @@ from zlib import crc32
 from tideline.errors import Corruption
 from tideline.lsm.files import all_zero
 
-__all__ = ["CRC", "FRAME", "HEADER_BYTES", "MAGIC", "MAX_PAYLOAD", "PADS", "file_header", "frames"]
+__all__ = [
+    "CRC", "FILE_BYTES", "FRAME", "HEADER_BYTES", "MAGIC", "MAX_PAYLOAD", "PADS", "file_header",
+    "frames", "read_file_header",
+]  # fmt: skip
 
-FORMAT = 1
+FORMAT = 2
 MAGIC = b"TLfr"
-FRAME = struct.Struct("<4sII")  # either header without its own checksum
+FRAME = struct.Struct("<4sII")  # a frame's header without its own checksum
 CRC = struct.Struct("<I")
 PADS = tuple(bytes(-size % 8) for size in range(8))  # by payload length modulo 8
 HEADER_BYTES = 16
+FILE_BYTES = 32
 MAX_PAYLOAD = 1 << 30
 _HEADER = struct.Struct("<4sIII")
+_FILE = struct.Struct("<4sIQQI")
 
 
-def file_header(number: int) -> bytes:
-    """The first 16 bytes of a segment.
+def file_header(number: int, before: int) -> bytes:
+    """The first 32 bytes of a segment; `before` is the size of the one before, 0 for unknown.
 
-    >>> file_header(1).hex(" ", 4)
-    '544c6f67 01000000 01000000 5ff802f4'
+    >>> file_header(2, 1000).hex(" ", 4)
+    '544c6f67 02000000 02000000 00000000 e8030000 00000000 00000000 c602df36'
     """
-    head = FRAME.pack(b"TLog", FORMAT, number)
+    head = _FILE.pack(b"TLog", FORMAT, number, before, 0)
+    return head + CRC.pack(crc32(head))
+
+
+def read_file_header(
+    path: Path, number: int, data: memoryview | bytes, last: bool
+) -> tuple[int, int] | None:
+    """The size of a segment's header and what it says of the one before; `Corruption` if damaged.
+
+    None for a last segment that a kill left before its header was whole.
+
+    >>> read_file_header(Path("log-000002.log"), 2, file_header(2, 1000), True)
+    (32, 1000)
+    """
+    if bytes(data[:HEADER_BYTES]) == _old_header(number):
+        return HEADER_BYTES, 0
+    if len(data) >= FILE_BYTES:
+        before = _FILE.unpack_from(data)[3]
+        if bytes(data[:FILE_BYTES]) == file_header(number, before):
+            return FILE_BYTES, int(before)
+        torn = all_zero(data)
+    else:
+        torn = all_zero(data) or file_header(number, 0).startswith(bytes(data[:HEADER_BYTES]))
+    if last and torn:
+        return None
+    raise Corruption("log file header is damaged", file=path, offset=0)
+
+
+def _old_header(number: int) -> bytes:
+    head = FRAME.pack(b"TLog", 1, number & 0xFFFFFFFF)
     return head + CRC.pack(crc32(head))
 
 
 def frames(
-    path: Path, number: int, data: memoryview, last: bool, offset: int = 16
+    path: Path, number: int, data: memoryview, last: bool, offset: int = 0
 ) -> Generator[tuple[int, memoryview], None, int]:
-    """Yield the whole frames of a segment from `offset` on; returns where they end.
+    """Yield the whole frames of a segment from `offset` on (0: the first); returns where they end.
 
     Returns 0 when there is no file header.
     """
     size = len(data)
-    expected = file_header(number)
-    if data[:16] != expected:
-        if last and (all_zero(data) or (size < 16 and expected.startswith(data))):
-            return 0
-        raise Corruption("log file header is damaged", file=path, offset=0)
+    head = read_file_header(path, number, data, last)
+    if head is None:
+        return 0
+    offset = offset or head[0]
     while offset < size:
         if size - offset < 16:
             break

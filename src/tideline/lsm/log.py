@@ -1,8 +1,9 @@
 """An append-only log of frames, in numbered segment files.
 
     folder   := log-000001.log log-000002.log ...       numbers without gaps
-    segment  := file header (16 bytes) | frame*          bytes: frames.py, docs/internals/log.md
+    segment  := file header (32 bytes) | frame*          bytes: frames.py, docs/internals/log.md
     frame    := header (16 bytes) | payload | zero bytes up to a multiple of 8
+    LOG_END     how far the log had reached (endmark.py)
 
 Invariants:
 1. Every payload begins at a multiple of 8, so int64 columns in it are aligned in the
@@ -14,11 +15,16 @@ Invariants:
    or zero bytes only. That tail was never acknowledged and is cut away. Everything
    else that does not check is `Corruption`: the header's own checksum is what keeps a flipped
    length from looking like a torn tail.
-4. There is never garbage before the end: a write that fails is cut away again, and when
+4. What is known of its length is held against it: each segment says how long the one before it was;
+   the owner's manifest and LOG_END say how far the log had reached. A shorter log is `Corruption`.
+5. There is never garbage before the end: a write that fails is cut away again, and when
    even that fails the log takes no more until it is opened anew.
+6. `frames` rises exactly when a frame counts. An exception thrown into `append` leaves the log
+   with the frame or without it; one that comes while the frame is cut away leaves that to `repair`.
 
 Threads: `replay`, `append` and `close` are for one thread at a time (the caller's writer lock);
-`sync`, `forget`, `segment` and `size_bytes` are safe from any thread.
+`sync`, `forget`, `segment` and `size_bytes` are safe from any thread. No lock here is a
+`threading.Condition`: one that is entered may stay locked when an exception is thrown in.
 """
 
 from __future__ import annotations
@@ -28,7 +34,7 @@ import mmap
 import os
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 from zlib import crc32
@@ -37,13 +43,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tideline.errors import Closed, Corruption, InvalidRequest, TidelineError, Unavailable
+from tideline.lsm.endmark import EndMark
 from tideline.lsm.files import sync_folder, unavailable, write_all
-from tideline.lsm.frames import CRC, FRAME, HEADER_BYTES, MAGIC, MAX_PAYLOAD, PADS, file_header
+from tideline.lsm.frames import (
+    CRC,
+    FILE_BYTES,
+    FRAME,
+    HEADER_BYTES,
+    MAGIC,
+    MAX_PAYLOAD,
+    PADS,
+    file_header,
+    read_file_header,
+)
 from tideline.lsm.frames import frames as read_frames
 
 __all__ = ["Log", "NullLog", "Position"]
 
 _JOINED_WORDS = 1 << 20
+_MARK_EVERY = 4 << 10  # bytes of log between two notes of its end, durability "os"
 _MAGIC_WORD = int.from_bytes(MAGIC, "little")
 _NAME = re.compile(r"log-([0-9]{6,})\.log")
 
@@ -62,7 +80,7 @@ class Log:
     >>> folder = tempfile.TemporaryDirectory()
     >>> log = Log.open(Path(folder.name))
     >>> log.append(b"hello")
-    Position(segment=1, offset=16)
+    Position(segment=1, offset=32)
     >>> log.close()
     >>> log = Log.open(Path(folder.name))
     >>> [(segment, bytes(payload)) for segment, payload in log.replay()]
@@ -74,22 +92,29 @@ class Log:
         """Use `Log.open`."""
         self._folder = folder
         self._disk = disk
-        self._segment_bytes = segment_bytes
+        self._segment_bytes = max(segment_bytes, FILE_BYTES)  # none is closed without a frame
+        self._mark = EndMark(folder, disk=disk)
+        self._look_at = 0  # an end after which there is something to do before an append
+        self._old: set[int] = set()  # segments with the short header of format 1
         self._kept: dict[int, int] = {}  # sizes of the segments before the current one
         self._pending: list[int] = []  # segments that replay has still to read
         self._segment = 0
         self._end = 0  # of the last whole frame of the current segment
         self._last = 0  # where that begins
+        self.frames = 0
+        """How many frames were appended since the log was opened."""
+        self.shelter: Callable[[Callable[[], None]], None] = lambda work: work()
+        """Runs what must not be cut in the middle: see shelter.py."""
         # `_file` is the open segment; `_fd` is the same while appends are allowed, else -1, so
         # that a refused append costs the allowed ones nothing (writing to -1 fails).
         self._file = -1
         self._fd = -1
         self._refusal: tuple[type[TidelineError], str] | None = None
-        self._commit = threading.Condition()
-        self._syncing = False
+        self._commit = threading.Lock()  # for `_kept`
+        self._syncing = threading.Lock()  # held over an fsync, and while the descriptor changes
         self._synced = (0, 0)  # everything before this (segment, offset) is on disk
         self._unsynced = False  # an fsync has failed
-        self._reached: Position | None = None  # where the log ended when it was last closed
+        self._reached: Position | None = None  # how far the log is known to have reached
 
     @classmethod
     def open(
@@ -107,7 +132,7 @@ class Log:
 
         Segments from `kept` on (default: `first`) may still be read. Earlier ones are what a
         killed `forget` left: they are removed. `end` is where the log is known to have reached:
-        one that ends before is `Corruption`.
+        one that ends before is `Corruption`, and so is one that ends before what LOG_END says.
         """
         kept = first if kept is None else min(kept, first)
         if durability not in ("os", "disk"):
@@ -126,13 +151,16 @@ class Log:
             self._kept = {number: self._path(number).stat().st_size for number in numbers}
         except OSError as error:
             raise unavailable(error, "log cannot be opened", folder) from error
-        if not numbers and first == 1:
-            self._start(1, self._create(1), HEADER_BYTES)
+        if not numbers and first == 1 and end is None:
+            self._start(1, self._create(1, 0), FILE_BYTES)
             return self
-        self._reached = end
-        for expected in range(kept, max([*numbers, first, end.segment if end else 0]) + 1):
+        noted = self._mark.read()
+        self._reached = max(filter(None, (end, noted and Position(*noted))), default=None)
+        reached = self._reached.segment if self._reached else 0
+        for expected in range(kept, max([*numbers, first, reached]) + 1):
             if expected not in numbers:
                 raise Corruption("log segment is missing", file=self._path(expected))
+        self._check_sizes(numbers)
         self._pending = [number for number in numbers if number >= first]
         self._segment = numbers[-1]
         self._refusal = (InvalidRequest, "replay the log to its end before appending")
@@ -161,8 +189,8 @@ class Log:
             path, last = self._path(number), number == numbers[-1]
             data = self._map(path)
             whole = np.frombuffer(data[: len(data) & ~7], np.int64)
-            offset = 16
-            while data[:16] == file_header(number):
+            offset = head[0] if (head := read_file_header(path, number, data, last)) else 0
+            while offset:
                 position, used = join_frames(
                     whole.ctypes.data, offset >> 3, len(whole), _MAGIC_WORD, room.ctypes.data,
                     len(room),
@@ -209,8 +237,8 @@ class Log:
     ) -> Position:
         if size > MAX_PAYLOAD:
             raise InvalidRequest("payload is too large", size_bytes=size, limit=MAX_PAYLOAD)
-        if self._end > self._segment_bytes:
-            self._rotate()
+        if self._end > self._look_at:
+            self._look()
         start = self._end
         head = FRAME.pack(MAGIC, size, crc)
         pad = PADS[size & 7]
@@ -220,11 +248,11 @@ class Log:
             if written != limit - start:
                 rest = b"".join((head, CRC.pack(crc32(head)), *payload, pad))
                 write_all(self._fd, memoryview(rest)[written:])
-            self._end = limit
+            # One step: no exception comes between assignments without a call.
+            self._end, self._last, self.frames = limit, start, self.frames + 1
         except BaseException as error:  # Ctrl-C too, between the write and the new end
             self._write_failed(error)
             raise
-        self._last = start
         return Position(self._segment, start)
 
     def append_framed(self, frame: memoryview) -> None:
@@ -233,18 +261,17 @@ class Log:
         The short way for single calls: one buffer, one write. `last` says where it went.
         """
         size = len(frame)
-        if self._end > self._segment_bytes:
-            self._rotate()
+        if self._end > self._look_at:
+            self._look()
         start = self._end
         try:
             written = os.write(self._fd, frame)
             if written != size:
                 write_all(self._fd, frame[written:])
-            self._end = start + size
+            self._end, self._last, self.frames = start + size, start, self.frames + 1
         except BaseException as error:  # Ctrl-C too, between the write and the new end
             self._write_failed(error)
             raise
-        self._last = start
 
     @property
     def last(self) -> Position:
@@ -262,38 +289,23 @@ class Log:
     def sync(self, position: Position) -> None:
         """Return when the frame at `position` is on disk (durability "disk"; "os": at once).
 
-        Group commit: of the threads that wait, one fsyncs for all.
+        Group commit: of the threads that wait, one fsyncs for all that is appended by then.
         """
         if not self._disk:
             return
-        with self._commit:
-            while True:
-                if (position.segment, position.offset) < self._synced:
-                    return
-                if self._unsynced or self._file < 0:
-                    raise self._refuse()
-                if not self._syncing:
-                    break
-                self._commit.wait()
-            self._syncing = True
-            target, fd = (self._segment, self._end), self._file
-        failure: OSError | None = None
-        done = False
-        try:
-            os.fsync(fd)
-            done = True
-        except OSError as error:
-            failure = error
-        finally:
-            with self._commit:
-                self._syncing = False
-                if done:
-                    self._synced = max(self._synced, target)
-                elif failure is not None:
-                    self._fail_sync()
-                self._commit.notify_all()
-        if failure is not None:
-            raise self._refuse() from failure
+        with self._syncing:
+            if (position.segment, position.offset) < self._synced:
+                return
+            if self._unsynced or self._file < 0:
+                raise self._refuse()
+            target = (self._segment, self._end)
+            try:
+                os.fsync(self._file)
+            except OSError as error:
+                self._fail_sync()
+                raise self._refuse() from error
+            self._synced = max(self._synced, target)
+            self._mark.write(*self._synced)
 
     @property
     def segment(self) -> int:
@@ -320,7 +332,8 @@ class Log:
     def start(self) -> Position:
         """Where the first frame that is still kept begins."""
         with self._commit:
-            return Position(min(self._kept, default=self._segment), HEADER_BYTES)
+            number = min(self._kept, default=self._segment)
+            return Position(number, self._first_frame(number))
 
     def read(self, after: Position, upto: Position) -> Iterator[tuple[Position, memoryview]]:
         """The frames in [after, upto): each with where the following one begins.
@@ -332,7 +345,7 @@ class Log:
             data = self._map(path)
             if number == upto.segment:
                 data = data[: upto.offset]
-            offset = after.offset if number == after.segment else HEADER_BYTES
+            offset = after.offset if number == after.segment else self._first_frame(number)
             if offset > len(data):
                 raise InvalidRequest("position is not in the log", position=f"{number}:{offset}")
             for _, payload in read_frames(path, number, data, False, offset):
@@ -344,16 +357,28 @@ class Log:
         if self._disk:
             self.sync(Position(self._segment, self._end - 1))
 
-    def settle(self) -> list[int] | None:
-        """Bring everything to disk, whatever the durability; where the log ends then."""
-        path = self._path(self._segment)
-        if self._file < 0 or self._refusal is not None:
-            return None
-        try:
-            os.fsync(self._file)
-        except OSError as error:
-            raise unavailable(error, "log could not be synced", path) from error
-        return [self._segment, self._end]
+    def settle(self) -> Position | None:
+        """Bring everything to disk, whatever the durability; where the log ended then.
+
+        None when the log refuses appends.
+        """
+        with self._syncing:  # the descriptor stays open, and others wait for this fsync
+            if self._file < 0 or self._refusal is not None:
+                return None
+            target = Position(self._segment, self._end)
+            try:
+                os.fsync(self._file)
+            except OSError as error:
+                if self._disk:
+                    self._fail_sync()
+                path = self._path(target.segment)
+                raise unavailable(error, "log could not be synced", path) from error
+        return target
+
+    def repair(self) -> None:
+        """Cut away what an append left that was interrupted twice; under `append`'s lock."""
+        if self._fd >= 0 and os.fstat(self._fd).st_size != self._end:
+            self._undo()
 
     def rotate(self) -> None:
         """Begin a new segment, under the same lock as `append`."""
@@ -363,6 +388,7 @@ class Log:
         """Read every kept segment again and check every frame up to where it ends now."""
         with self._commit:
             ends = {**self._kept, self._segment: self._end}
+        self._check_sizes(sorted(ends))
         for number, end in sorted(ends.items()):
             if not self._path(number).exists():
                 raise Corruption("log segment is missing", file=self._path(number))
@@ -397,11 +423,9 @@ class Log:
 
     def close(self) -> None:
         """Finish; with durability "disk" everything appended is on disk. Twice is allowed."""
-        with self._commit:
-            self._commit.wait_for(lambda: not self._syncing)
+        with self._syncing:
             file, self._file, self._fd = self._file, -1, -1
             self._refusal = (Closed, "the log was closed")
-            self._commit.notify_all()
             if file < 0:
                 return
             try:
@@ -414,6 +438,15 @@ class Log:
             finally:
                 os.close(file)
 
+    def leave_to_parent(self) -> None:
+        """In a forked child: let go of the file without touching it."""
+        self._commit = threading.Lock()  # the old ones may be locked for ever
+        self._syncing = threading.Lock()
+        file, self._file, self._fd = self._file, -1, -1
+        self._refusal = (Closed, "the log belongs to the process that opened it")
+        if file >= 0:
+            os.close(file)
+
     def _replay(self, numbers: list[int]) -> Iterator[tuple[int, memoryview]]:
         end = 0
         for number in numbers:
@@ -425,14 +458,16 @@ class Log:
 
     def _ready(self, numbers: list[int], end: int) -> None:
         """All frames have been read: go on after the last."""
-        if numbers and self._reached is not None and (numbers[-1], end) < self._reached:
+        # A last segment without a header is one that a kill left: it begins anew.
+        reached = (numbers[-1], end or FILE_BYTES) if numbers else (0, 0)
+        if numbers and self._reached is not None and reached < self._reached:
             raise Corruption(
                 "log segment is cut short", file=self._path(numbers[-1]), size=end,
                 known=self._reached.offset,
             )  # fmt: skip
         if numbers and self._refusal is not None and self._refusal[0] is not Closed:
             self._kept.pop(numbers[-1])
-            self._start(numbers[-1], self._reopen(numbers[-1], end), max(end, HEADER_BYTES))
+            self._start(numbers[-1], self._reopen(numbers[-1], end), end or FILE_BYTES)
 
     def _map(self, path: Path) -> memoryview:
         try:
@@ -448,7 +483,7 @@ class Log:
     def _reopen(self, number: int, end: int) -> int:
         """The last segment, ready for appends, without what followed its last whole frame."""
         if end == 0:  # killed while the segment was being created
-            return self._create(number)
+            return self._create(number, self._kept.get(number - 1, 0))
         path = self._path(number)
         try:
             fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
@@ -465,14 +500,17 @@ class Log:
             raise unavailable(error, "log cannot be opened", path) from error
         return fd
 
-    def _create(self, number: int) -> int:
-        """A new segment with its header; no file is left when it cannot be written."""
+    def _create(self, number: int, before: int) -> int:
+        """A new segment with its header; no file is left when it cannot be written.
+
+        `before` is the size of the segment before it, 0 when there is none.
+        """
         path = self._path(number)
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
         fd = -1
         try:
             fd = os.open(path, flags, 0o644)
-            write_all(fd, file_header(number))
+            write_all(fd, file_header(number, before))
             if self._disk:
                 os.fsync(fd)
                 sync_folder(self._folder)
@@ -491,13 +529,50 @@ class Log:
         self._file = self._fd = fd
         self._refusal = None
         self._synced = (number, end)
+        self._note_end()
+
+    def _look(self) -> None:
+        """Before an append: begin a new segment, or note how far this one has come."""
+        if self._end > self._segment_bytes:
+            self.shelter(self._rotate)
+        else:
+            self._note_end()
+
+    def _note_end(self) -> None:
+        if not self._disk or self._synced == (self._segment, self._end):
+            self._mark.write(self._segment, self._end)
+        step = self._segment_bytes if self._disk else _MARK_EVERY
+        self._look_at = min(self._segment_bytes, self._end + step)
+
+    def _check_sizes(self, numbers: list[int]) -> None:
+        """Hold every segment against what the one after it says of its size."""
+        for number in numbers:
+            path, last = self._path(number), number == numbers[-1]
+            try:
+                with path.open("rb") as file:
+                    head = read_file_header(path, number, file.read(FILE_BYTES), last)
+                before = self._path(number - 1)
+                size = before.stat().st_size if number - 1 in numbers else 0
+            except FileNotFoundError as error:
+                raise Corruption("log segment is missing", file=Path(error.filename)) from None
+            except OSError as error:
+                raise unavailable(error, "log cannot be read", path) from error
+            if head is not None and head[0] == HEADER_BYTES:
+                self._old.add(number)
+            if size and head is not None and head[1] not in (0, size):
+                raise Corruption(
+                    "log segment has another size than when it was closed", file=before, size=size,
+                    known=head[1],
+                )  # fmt: skip
+
+    def _first_frame(self, number: int) -> int:
+        """Where the frames of a segment begin."""
+        return HEADER_BYTES if number in self._old else FILE_BYTES
 
     def _rotate(self) -> None:
         if self._refusal is not None:
             raise self._refuse()
-        with self._commit:
-            # The descriptor must not be closed under a thread that fsyncs it.
-            self._commit.wait_for(lambda: not self._syncing)
+        with self._syncing:  # the descriptor must not be closed under a thread that fsyncs it
             if self._disk:
                 # Before the next segment exists: only the last may ever be incomplete.
                 try:
@@ -506,12 +581,12 @@ class Log:
                     self._fail_sync()
                     raise self._refuse() from error
                 self._synced = (self._segment, self._end)
-                self._commit.notify_all()
             number = self._segment + 1
-            fd = self._create(number)
+            fd = self._create(number, self._end)
             os.close(self._file)
-            self._kept[self._segment] = self._end
-            self._start(number, fd, HEADER_BYTES)
+            with self._commit:
+                self._kept[self._segment] = self._end
+                self._start(number, fd, FILE_BYTES)
 
     def _undo(self) -> None:
         """Cut away what a failed append may have written."""
@@ -549,6 +624,13 @@ class NullLog:
     size_bytes = 0
     last = end = start = Position(1, 0)
 
+    def __init__(self) -> None:
+        self.frames = 0
+        self.shelter: Callable[[Callable[[], None]], None] = lambda work: work()
+
+    def repair(self) -> None:
+        """There is nothing to repair."""
+
     def replay(self) -> Iterator[tuple[int, memoryview]]:
         """Nothing."""
         return iter(())
@@ -559,14 +641,17 @@ class NullLog:
 
     def append(self, payload: bytes | bytearray | memoryview) -> Position:
         """Keeps nothing."""
+        self.frames += 1
         return self.last
 
     def append_parts(self, parts: Sequence[bytes | memoryview]) -> Position:
         """Keeps nothing."""
+        self.frames += 1
         return self.last
 
     def append_framed(self, frame: memoryview) -> None:
         """Keeps nothing."""
+        self.frames += 1
 
     def read(self, after: Position, upto: Position) -> Iterator[tuple[Position, memoryview]]:
         """Nothing."""
@@ -596,6 +681,9 @@ class NullLog:
         return 0
 
     def close(self) -> None:
+        """Does nothing."""
+
+    def leave_to_parent(self) -> None:
         """Does nothing."""
 
 

@@ -20,16 +20,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tideline.errors import Corruption
+from tideline.errors import Corruption, Unavailable
 from tideline.lsm.component import ComponentInfo, remove_strays
+from tideline.lsm.files import sync_folder, telling
 from tideline.lsm.log import Log, NullLog, Position
 from tideline.lsm.manifest import Manifest
 from tideline.lsm.tree import Tree
 
 __all__ = ["FORMAT", "Store"]
 
-FORMAT = 4
-_READABLE = (2, 3, 4)  # 2 had no notes in its log; 3 had no rows of tombs in it
+FORMAT = 5
+# 2 had no notes in its log; 3 no rows of tombs in it; 4 shorter headers of log segments, and ghosts
+# in the place of marks
+_READABLE = (2, 3, 4, 5)
 
 
 class Store:
@@ -45,7 +48,12 @@ class Store:
         self.trees: list[Tree[Any]] = []
         document = self._manifest.load() if folder.exists() else None
         self.is_new = document is None
-        folder.mkdir(parents=True, exist_ok=True)
+        if self.is_new:
+            with telling("folder cannot be made", folder):
+                folder.mkdir(parents=True, exist_ok=True)
+                # Before a manifest names it: the folder's own name survives a power cut.
+                sync_folder(folder.parent)
+                sync_folder(folder.parent.parent)
         document = document or {
             "format": FORMAT, "next_component": 1, "first_log": 1, "trees": {}, "facts": {},
         }  # fmt: skip
@@ -60,7 +68,8 @@ class Store:
             self.facts: dict[str, Any] = document["facts"]
             self.first_log: int = document["first_log"]
             self.kept_log: int = document.get("kept_log", self.first_log)
-            self._log_end: list[int] | None = document.get("log_end")
+            end = document.get("log_end")
+            self._log_end: Position | None = None if end is None else Position(*end)
             self._next_component: int = document["next_component"]
             self._infos: dict[str, list[ComponentInfo]] = {  # of trees that nobody attached yet
                 name: [ComponentInfo.from_json(item) for item in items]
@@ -78,7 +87,7 @@ class Store:
                 folder,
                 first=self.first_log,
                 kept=self.kept_log,
-                end=None if self._log_end is None else Position(*self._log_end),
+                end=self._log_end,
                 durability=durability,
                 segment_bytes=segment_bytes,
             )
@@ -118,10 +127,15 @@ class Store:
         keep. It is called under the owner's `lock`, and so are the components taken note of:
         facts, components and log position belong together.
 
-        `last`: nothing is appended after it. Where the log ends is noted then, once it is on disk:
-        a log that is found shorter was cut, which no kill can explain.
+        Where the log ends is noted, once it is on disk: a log that is found shorter was cut, which
+        neither a kill nor a power cut can explain. `last`: nothing is appended after it.
         """
         with self._committing:
+            try:
+                self._log_end = self.log.settle() or self._log_end
+            except Unavailable:
+                if last or self.sync:
+                    raise
             with lock:
                 facts, first_log, kept_log = snapshot()
                 trees = {tree.name: [i.to_json() for i in tree.infos] for tree in self.trees}
@@ -129,8 +143,6 @@ class Store:
                 waste = [tree.waste for tree in swept]
                 with self._lock:
                     number = self._next_component
-            if last:
-                self._log_end = self.log.settle() or self._log_end
             self._manifest.save(
                 {
                     "format": FORMAT,

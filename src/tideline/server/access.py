@@ -55,6 +55,8 @@ class Caller:
     def need(self, scope: str, channel: str | None) -> None:
         """Refuse unless it is."""
         if not self.may(scope, channel):
+            if scope == "any":
+                raise Refused(403, "Forbidden", "the token has no scope here")
             raise Refused(403, "Forbidden", f"the token lacks the scope {scope!r} here")
 
     def need_related(self, asked: bool, channel: str) -> None:

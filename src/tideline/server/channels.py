@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from typing import Annotated, Any
 
 import msgspec
@@ -42,6 +43,10 @@ class ChannelIn(msgspec.Struct, forbid_unknown_fields=True):
     layout: str | None = None
     poll_s: float | None = None
     journal_s: float | None = None
+    max_ahead_s: (
+        Annotated[float | None, msgspec.Meta(description="null lifts the limit.")]
+        | msgspec.UnsetType
+    ) = msgspec.UNSET
 
 
 class ChannelOut(msgspec.Struct):
@@ -51,6 +56,8 @@ class ChannelOut(msgspec.Struct):
     space: dict[str, Any]
     layout: str
     journal_s: float
+    max_ahead_s: float | None
+    newest: str | None
     identity: str
     position: str | None
     earliest: str | None
@@ -199,6 +206,8 @@ async def put_channel(call: Call) -> Reply:
         options["space"] = space_from_spec(body.space)
     if body.poll_s is not None:
         options["poll_s"] = body.poll_s
+    if body.max_ahead_s is not msgspec.UNSET:
+        options["max_ahead_s"] = math.inf if body.max_ahead_s is None else body.max_ahead_s
 
     def put() -> Reply:
         new = name not in db.channels()
@@ -219,9 +228,11 @@ async def drop_channel(call: Call) -> Reply:
 async def publish(call: Call) -> Any:
     if isinstance(call.body, EventsIn):
         call.hub.limits.spend(call.caller, len(call.body.events) / 100)
-        return await call.hub.in_thread(_publish_many, call.channel, call.body, call.caller)
+        return await call.hub.long(
+            call.caller, call.channel, _publish_many, call.channel, call.body, call.caller
+        )
     call.caller.need_related(call.body.related, call.channel.name)
-    told = await call.hub.write(call.body.call, call.channel)
+    told = await call.hub.write(call.caller, call.channel, call.body.call, call.channel)
     event = call.hub.wires(call.channel, "live").text_of(told.event)
     return Reply(data=told_json(told, event, call.caller.user) + b"\n")
 
@@ -260,7 +271,7 @@ async def find(call: Call) -> dict[str, Any]:
         )  # fmt: skip
         return [event_out(event) for event in found]
 
-    return {"events": await call.hub.in_thread(run)}
+    return {"events": await call.hub.long(call.caller, channel, run)}
 
 
 # ---- subscriptions -------------------------------------------------------------------------
@@ -268,7 +279,7 @@ async def find(call: Call) -> dict[str, Any]:
 
 async def subscribe(call: Call) -> Reply:
     user = call.caller.acting_for(call.body.user)
-    handle = await call.hub.subscribe(call.body, call.channel, user)
+    handle = await call.hub.subscribe(call.body, call.channel, user, call.caller)
 
     def reply() -> Reply:
         document = {
@@ -300,7 +311,8 @@ async def list_subscriptions(call: Call) -> Listed:
 
 
 async def get_subscription(call: Call) -> SubscriptionOut:
-    info = call.channel.subscription(call.names["id"])
+    id = call.names["id"]
+    info = await call.hub.write(call.caller, call.channel, call.channel.subscription, id)
     call.caller.check_own(info.user, info.id)
     return subscription_out(info)
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import unquote, unquote_to_bytes, urlsplit
 
+from starlette._utils import get_route_path
 from starlette.exceptions import HTTPException
 
 from tideline.server.front import SLASH, address_of, header_of, refusal_reply
@@ -21,7 +22,7 @@ from tideline.server.logs import log
 from tideline.server.refusals import Refused
 from tideline.server.settings import LOOPBACK, is_loopback
 
-__all__ = ["Guard", "Page", "check_path", "nowhere", "with_slashes"]
+__all__ = ["Guard", "Page", "check_path", "nowhere", "with_prefix", "with_slashes"]
 
 _SOCKETS = ("/v1/live", "/v1/watch")
 _PREFLIGHT = (
@@ -60,7 +61,7 @@ class Guard:
             return
         try:
             check_path(scope)
-            scope = with_slashes(scope)
+            scope = with_prefix(with_slashes(scope))
             origin = self._check(scope)
         except Refused as refused:
             await _refuse(scope, send, refused)
@@ -136,6 +137,20 @@ def with_slashes(scope: Any) -> Any:
     return scope
 
 
+def with_prefix(scope: Any) -> Any:
+    """Let the path begin with the prefix that a proxy serves this at, whether it sent it or not.
+
+    >>> with_prefix({"path": "/assets/app.js", "root_path": "/maps"})["path"]
+    '/maps/assets/app.js'
+    >>> with_prefix({"path": "/maps/", "root_path": "/maps"})["path"]
+    '/maps/'
+    """
+    prefix = scope.get("root_path", "").rstrip("/")
+    if not prefix or scope["path"] == prefix or scope["path"].startswith(prefix + "/"):
+        return scope
+    return {**scope, "path": prefix + scope["path"]}
+
+
 def _name_of(host: str) -> str:
     """A host without its port."""
     try:
@@ -158,7 +173,7 @@ async def nowhere(scope: Any, receive: Any, send: Any) -> None:
     if scope["type"] not in ("http", "websocket"):
         return
     refused = Refused(404, "NotFound", "there is nothing at this path")
-    if scope["type"] == "http" and scope["path"] in _SOCKETS:
+    if scope["type"] == "http" and get_route_path(scope) in _SOCKETS:
         refused = Refused(426, "NotAllowed", "this is a WebSocket", upgrade="websocket")
     await _refuse(scope, send, refused)
 

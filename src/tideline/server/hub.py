@@ -10,7 +10,6 @@ import contextlib
 import time
 import weakref
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar
 
 from tideline.errors import NotFound
@@ -24,11 +23,12 @@ from tideline.server.quotas import Quotas
 from tideline.server.refusals import Refused
 from tideline.server.settings import Settings, is_loopback
 from tideline.server.shapes import parse_time
+from tideline.server.work import Work
+from tideline.where import parse
 
 __all__ = ["Connection", "Hub"]
 
 T = TypeVar("T")
-_WORKERS = 4
 
 
 class Connection(Protocol):
@@ -68,7 +68,7 @@ class Hub:
         self._alarm: Alarm | None = None
         self._turn: Turn | None = None
         self._beating: asyncio.Task[None] | None = None
-        self._workers: ThreadPoolExecutor | None = None
+        self._work: Work | None = None
         self.waits_for_disk = db._durability == "disk"
 
     # ---- the start and the end -------------------------------------------------------------
@@ -78,10 +78,10 @@ class Hub:
         loop = asyncio.get_running_loop()
         self._alarm = Alarm(self.db.clock, loop)
         self._turn = Turn(loop)
-        self._workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="tideline-server")
-        most = self.settings.subscriptions_per_user
+        self._work = Work(self.settings, self.limits)
+        most = self.settings.subscriptions_per_user, self.settings.conditions_per_user
         for channel in list(self.db._open.values()):
-            self._quotas[channel] = await self.in_thread(Quotas.load, channel, most)
+            self._quotas[channel] = await self.in_thread(Quotas.load, channel, *most)
         self._beating = loop.create_task(self._beat())
 
     async def stop(self) -> None:
@@ -113,15 +113,23 @@ class Hub:
         if self._alarm is not None:
             await asyncio.to_thread(self._alarm.stop)
             self._alarm = None
-        if self._workers is not None:
-            await asyncio.to_thread(self._workers.shutdown)
-            self._workers = None
+        if self._work is not None:
+            for channel in list(self.db._open.values()):
+                channel._engine.allowance = None
+            await asyncio.to_thread(self._work.close)
+            self._work = None
 
     @property
     def turn(self) -> Turn:
         """What is sent when a connection has been read."""
         assert self._turn is not None, "the server has not started"
         return self._turn
+
+    @property
+    def work(self) -> Work:
+        """Where calls run."""
+        assert self._work is not None, "the server has not started"
+        return self._work
 
     @property
     def alarm(self) -> Alarm:
@@ -151,6 +159,8 @@ class Hub:
         found = self.db._open.get(name)
         if found is None:
             raise NotFound("no such channel", name=name)
+        if found._engine.allowance is None and self._work is not None:
+            found._engine.allowance = self._work.allow
         return found
 
     def wires(self, channel: Any, kind: str) -> Wires:
@@ -163,58 +173,89 @@ class Hub:
             }
         return found[kind]
 
-    async def subscribe(self, request: Any, channel: Any, user: str) -> Any:
+    async def subscribe(self, request: Any, channel: Any, user: str, caller: Any) -> Any:
         """Make a subscription; its handle."""
         quotas = self._quotas_of(channel)
+        weight = parse(request.where, delta=True).cost.weight if request.where else 0
         try:
-            quotas.check(user, self.db.clock.now())
+            quotas.check(user, self.db.clock.now(), weight)
         except Refused:  # one that is there already takes no more room: the store says what it is
-            if not _is_there(channel, request.id):
+            if not await self.write(caller, channel, _is_there, channel, request.id):
                 raise
-        handle = await self.write(request.call, channel, user)
+        handle = await self.write(caller, channel, request.call, channel, user)
         if not handle.duplicate and channel.layout != "poll":
-            quotas.add(user, handle.until_us)
+            quotas.add(user, handle.until_us, weight)
         return handle
 
     async def cancel(self, channel: Any, id: str, caller: Any) -> None:
         """End a stored subscription of the caller's."""
-        info = channel.subscription(id)
-        caller.check_own(info.user, id)
-        await self.write(channel.cancel, id)
-        self._quotas_of(channel).remove(info.user, info.until_us)
+
+        def run() -> Any:
+            info = channel.subscription(id)
+            caller.check_own(info.user, id)
+            channel.cancel(id)
+            return info
+
+        info = await self.write(caller, channel, run)
+        self._quotas_of(channel).remove(info.user, info.until_us, _weight(info))
 
     async def prolong(self, channel: Any, id: str, caller: Any, asked: Any) -> Any:
         """Move the end of a stored subscription of the caller's."""
-        before = channel.subscription(id)
-        caller.check_own(before.user, id)
         until = parse_time(asked.until, "until")
-        info = await self.write(lambda: channel.prolong(id, until_s=asked.until_s, until=until))
-        self._quotas_of(channel).remove(info.user, before.until_us)
-        self._quotas_of(channel).add(info.user, info.until_us)
+
+        def run() -> Any:
+            before = channel.subscription(id)
+            caller.check_own(before.user, id)
+            return before, channel.prolong(id, until_s=asked.until_s, until=until)
+
+        before, info = await self.write(caller, channel, run)
+        weight = _weight(info)
+        self._quotas_of(channel).remove(info.user, before.until_us, weight)
+        self._quotas_of(channel).add(info.user, info.until_us, weight)
         return info
 
     def _quotas_of(self, channel: Any) -> Quotas:
         found = self._quotas.get(channel)
         if found is None:  # made since the start
-            found = self._quotas[channel] = Quotas(self.settings.subscriptions_per_user)
+            settings = self.settings
+            found = Quotas(settings.subscriptions_per_user, settings.conditions_per_user)
+            self._quotas[channel] = found
         return found
 
-    def resume(self, channel: Any, id: str, after: str | None, caller: Any) -> Any:
+    async def resume(self, channel: Any, id: str, after: str | None, caller: Any) -> Any:
         """The handle of a stored subscription, with what came after a token."""
-        if caller.user is not None:
-            caller.check_own(channel.subscription(id).user, id)
-        return channel.resume(id, after)
+
+        def run() -> Any:
+            if caller.user is not None:
+                caller.check_own(channel.subscription(id).user, id)
+            return channel.resume(id, after)
+
+        return await self.write(caller, channel, run)
+
+    async def follow(self, stream: Any) -> None:
+        """Begin to deliver what a handle gets; never waits for its channel on the loop."""
+        if self.work.at_once or not self.work.is_busy(stream.channel):
+            stream.start()
+        else:
+            await self.work.beside(stream.attach)
+            stream.attached()
 
     async def in_thread(self, call: Callable[..., T], *arguments: Any) -> T:
         """Run what takes long beside the loop."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._workers, call, *arguments)
+        return await self.work.in_thread(call, *arguments)
 
-    async def write(self, call: Callable[..., T], *arguments: Any) -> T:
-        """Run one short write: right here, unless it waits for the disk."""
-        if self.waits_for_disk:
-            return await self.in_thread(call, *arguments)
-        return call(*arguments)
+    async def long(self, caller: Any, channel: Any, call: Callable[..., T], *arguments: Any) -> T:
+        """Run what takes long and may match conditions beside the loop."""
+        return await self.work.long(caller, channel, call, *arguments)
+
+    async def write(self, caller: Any, channel: Any, call: Callable[..., T], *arguments: Any) -> T:
+        """Run one short call: right here, unless it waits for the disk, the channel, or matches
+        much."""
+        return await self.work.single(caller, channel, self.waits_for_disk, call, *arguments)
+
+
+def _weight(info: Any) -> int:
+    return parse(info.where, delta=True).cost.weight if info.where else 0
 
 
 def _is_there(channel: Any, id: str | None) -> bool:

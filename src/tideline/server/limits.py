@@ -34,11 +34,23 @@ class Limits:
         left = min(rate, left + (now - then) * rate)
         if left <= 0.0:
             self._left[caller.key] = (left, now)
-            raise Refused(
-                429, "TooMany", f"more than {rate:g} operations a second: slow down",
-                retry_after=str(max(1, math.ceil(-left / rate))),
-            )  # fmt: skip
+            raise _slow_down(rate, left)
         # A batch may overdraw: it is let through whole, and what follows waits.
+        self._left[caller.key] = (left - operations, now)
+
+    def check_paid(self, caller: Any) -> None:
+        """Refuse a single call that was let in, if others of its caller have cost much since."""
+        rate = self._settings.rate_per_s
+        left, then = self._left.get(caller.key, (rate, 0.0))
+        left += (time.monotonic() - then) * rate
+        if left < -1.0:  # one is the call's own
+            raise _slow_down(rate, left)
+
+    def charge(self, caller: Any, operations: float) -> None:
+        """Count what a call turned out to cost, after it (any thread)."""
+        rate, now = self._settings.rate_per_s, time.monotonic()
+        left, then = self._left.get(caller.key, (rate, now))
+        left = min(rate, left + (now - then) * rate)
         self._left[caller.key] = (left - operations, now)
 
     def connect(self, caller: Any) -> None:
@@ -66,3 +78,10 @@ class Limits:
         """Let go of callers that have been quiet for a while."""
         limit = time.monotonic() - 60.0
         self._left = {key: entry for key, entry in self._left.items() if entry[1] > limit}
+
+
+def _slow_down(rate: float, left: float) -> Refused:
+    return Refused(
+        429, "TooMany", f"more than {rate:g} operations a second: slow down",
+        retry_after=str(max(1, math.ceil(-left / rate))),
+    )  # fmt: skip

@@ -34,6 +34,7 @@ from tideline.server.requests import (
 )
 from tideline.server.shapes import encode, subscription_out, time_text, told_json
 from tideline.server.streams import Stream
+from tideline.server.work import Elsewhere
 
 __all__ = ["Live"]
 
@@ -53,6 +54,8 @@ class Live(Socket):
         for _, stream in streams:
             stream.stop()
         self.streams.clear()
+        if self._resuming is not None:
+            self._resuming.cancel()
         return tokens
 
     async def read(self, receive: Receive) -> None:
@@ -72,22 +75,42 @@ class Live(Socket):
         request = self._request(data)
         if type(request) is Publish:  # what comes most often takes the short way
             try:
-                channel = self._publishes(request)
-                self._tell(request, channel, request.call(channel))
+                channel, work = self._publishes(request), self._hub.work
+                if work.is_busy(channel):
+                    return self._later(request)
+                told = work.here(self.caller, request.call, channel)
+                self._tell(request, channel, told)
+            except Elsewhere:
+                return self._later(request)
             except Exception as error:
                 self._refuse(request.tag, error)
         elif request is not None:
             answering = self._answered(request)
+            self._hub.work.at_once = True
             try:
-                answering.send(None)  # nothing in it waits, unless writes wait for the disk
+                answering.send(None)  # nothing in it waits
             except StopIteration:
                 pass
+            except Elsewhere:  # nothing has happened yet
+                return self._later(request)
             else:
                 answering.close()
                 raise RuntimeError("a request waited where nothing may")
+            finally:
+                self._hub.work.at_once = False
         if self._outbox.has_room:
             return True
         self._resuming = asyncio.ensure_future(self._when_room())
+        return False
+
+    def _later(self, request: Any) -> bool:
+        """Answer a request beside the loop; nothing more is read until then."""
+
+        async def answer() -> None:
+            await self._answered(request)
+            await self._when_room()
+
+        self._resuming = asyncio.ensure_future(answer())
         return False
 
     async def _when_room(self) -> None:
@@ -162,7 +185,8 @@ class Live(Socket):
 
     async def _publish(self, request: Publish) -> None:
         channel = self._publishes(request)
-        self._tell(request, channel, await self._hub.write(request.call, channel))
+        told = await self._hub.write(self.caller, channel, request.call, channel)
+        self._tell(request, channel, told)
 
     def _publishes(self, request: Publish) -> Any:
         """The channel of a publish that is allowed."""
@@ -183,15 +207,15 @@ class Live(Socket):
         channel = self._hub.channel(request.channel)
         self._check_tag(request.tag)
         user = self.caller.acting_for(request.user)
-        handle = await self._hub.subscribe(request, channel, user)
-        self._follow(request.tag, channel, handle, None)
+        handle = await self._hub.subscribe(request, channel, user, self.caller)
+        await self._follow(request.tag, channel, handle, None)
 
     async def _resume(self, request: Resume) -> None:
         self.caller.need("subscribe", request.channel)
         channel = self._hub.channel(request.channel)
         self._check_tag(request.tag)
-        handle = self._hub.resume(channel, request.id, request.after, self.caller)
-        self._follow(request.tag, channel, handle, request.after)
+        handle = await self._hub.resume(channel, request.id, request.after, self.caller)
+        await self._follow(request.tag, channel, handle, request.after)
 
     def _check_tag(self, tag: int | str) -> None:
         if tag in self.streams:
@@ -205,7 +229,7 @@ class Live(Socket):
             raise InvalidRequest("no subscription with this tag on this connection", tag=tag)
         return found
 
-    def _follow(self, tag: int | str, channel: Any, handle: Any, after: str | None) -> None:
+    async def _follow(self, tag: int | str, channel: Any, handle: Any, after: str | None) -> None:
         hub = self._hub
         stream = Stream(
             channel, handle, self._outbox, hub.wires(channel, "live"), hub.alarm,
@@ -217,7 +241,7 @@ class Live(Socket):
             tag, subscribed={**msgspec.structs.asdict(subscription_out(handle)),
                              "duplicate": handle.duplicate},
         )  # fmt: skip
-        stream.start()
+        await hub.follow(stream)
 
     def _ended(self, tag: int | str, stream: Stream, reason: str) -> None:
         """A stream has ended (any thread)."""

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tideline.errors import InvalidRequest
+from tideline.lsm.files import telling
 from tideline.server.ops import Call, Op, Reply
 
 __all__ = ["OPS", "TAR"]
@@ -45,8 +46,9 @@ async def backup(call: Call) -> Any:
         raise InvalidRequest("a database in memory cannot be backed up")
 
     def make() -> _Tar:
-        (db.path / "channels").mkdir(exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix="backup-", dir=db.path / "channels"))
+        with telling("backup failed", db.path):
+            (db.path / "channels").mkdir(exist_ok=True)
+            folder = Path(tempfile.mkdtemp(prefix="backup-", dir=db.path / "channels"))
         try:
             db.backup(folder / "copy")
             return _Tar(call.hub, folder)

@@ -1,7 +1,10 @@
 """uvicorn's HTTP with bounds, and its WebSocket with a short way for what comes often.
 
     heads            must arrive in time (arrivals.py), and have a largest size; what is no request
-                     is refused in the words of every other refusal
+                     is refused in the words of every other refusal, after the answers to the
+                     requests that came before it on its connection
+    handshakes       are answered or refused within the same time, and so is a token that comes as
+                     the first message: until somebody serves it, a WebSocket counts as arriving
     plain messages   whole text or binary frames are framed here, both ways, and handed to whoever
                      serves the connection at once: no queue, no task switch, no objects; a
                      connection that sends very much does not keep others waiting for long
@@ -31,6 +34,7 @@ from typing import Any
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.exceptions import SecurityError
 
 from tideline.server.arrivals import HEAD_BYTES, Arrivals, refusal_bytes
 from tideline.server.logs import log
@@ -66,6 +70,7 @@ class QuietHttp(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         self._begun = False  # something has arrived since the last request
         self._in_head = False
         self._head_bytes = 0
+        self._refusal: Refused | None = None  # waits for the answers to earlier requests
 
     def connection_made(self, transport: Any) -> None:
         """Somebody has connected."""
@@ -79,6 +84,8 @@ class QuietHttp(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
 
     def data_received(self, data: bytes) -> None:
         """Bytes from the client."""
+        if self._refusal is not None:
+            return  # what follows something that is no request is none either
         before = self.cycle
         begun, self._begun = self._begun, True
         super().data_received(data)
@@ -123,13 +130,18 @@ class QuietHttp(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         self._begun = False
         if not self.transport.is_closing():
             self._arrivals.expect(self, spare_s=self.timeout_keep_alive)
-        before = self.cycle
+        before, more = self.cycle, bool(getattr(self, "pipeline", ()))
         super().on_response_complete()
-        if self.cycle is not before or not self.cycle.response_complete:
+        if more or self.cycle is not before or not self.cycle.response_complete:
             self._arrivals.done(self)  # the next one was there already
+        elif self._refusal is not None and not self.transport.is_closing():
+            self._say(self._refusal)
 
     def handle_websocket_upgrade(self, *arguments: Any) -> None:
         """From here on it is a WebSocket."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._refuse(Refused(400, "InvalidRequest", "a handshake waits for earlier answers"))
+            return
         self._arrivals.done(self)
         super().handle_websocket_upgrade(*arguments)
 
@@ -150,8 +162,23 @@ class QuietHttp(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         self._refuse(Refused(400, "InvalidRequest", "this is no HTTP request"))
 
     def _refuse(self, refused: Refused) -> None:
+        """Refuse what arrived last, and hang up; whole requests before it are answered first."""
         log("turned away", address=self.client[0] if self.client else "local", why=str(refused))
         self._in_head = False
+        waiting: Any = getattr(self, "pipeline", ())
+        if self.cycle is not None and self.cycle.more_body and not self.cycle.response_complete:
+            # The request whose body this is. It runs, or waits for its turn.
+            if not any(cycle is self.cycle for cycle, _ in waiting):
+                self._say(refused)
+                return
+            waiting.popleft()
+            self.cycle.response_complete = True  # it never runs
+        elif self.cycle is None or self.cycle.response_complete:
+            self._say(refused)
+            return
+        self._refusal = refused
+
+    def _say(self, refused: Refused) -> None:
         self.transport.write(refusal_bytes(refused))
         self.transport.close()
 
@@ -163,8 +190,9 @@ def _nobody(data: bytes) -> bool:
 class LiveProtocol(WebSocketsSansIOProtocol):
     """A WebSocket that hands itself to the application, as `scope["extensions"]["tideline"]`."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
+    def __init__(self, arrivals: Arrivals, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
+        self._arrivals = arrivals
         self.logger = self.conn.logger = _warnings
         self.conn.debug = False
         self._rest = b""
@@ -178,6 +206,53 @@ class LiveProtocol(WebSocketsSansIOProtocol):
         """Serve one connection."""
         self.scope["extensions"]["tideline"] = self  # type: ignore[assignment]
         await super().run_asgi()
+
+    # ---- the handshake -----------------------------------------------------------------------
+
+    def connection_made(self, transport: Any) -> None:
+        """A request wants to be a WebSocket."""
+        super().connection_made(transport)
+        self._arrivals.expect(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client has gone."""
+        self._arrivals.done(self)
+        super().connection_lost(exc)
+
+    def awaits_token(self, timeout_s: float) -> None:
+        """The handshake is over, the first message must bring a token."""
+        self._arrivals.expect(self, spare_s=timeout_s)
+
+    def admitted(self) -> None:
+        """Somebody serves the connection now, and bounds it."""
+        self._arrivals.done(self)
+
+    def too_slow(self) -> None:
+        """No handshake in time, or no token, or too many wait."""
+        if self.transport.is_closing():
+            return
+        if not self.handshake_complete:
+            seconds = self._arrivals.head_timeout_s
+            self._refuse(Refused(408, "TooSlow", f"no handshake within {seconds:g} s"))
+        else:
+            self.transport.close()
+
+    def _refuse(self, refused: Refused) -> None:
+        log("turned away", address=self.client[0] if self.client else "local", why=str(refused))
+        self._arrivals.done(self)
+        self.handshake_complete = self.close_sent = True
+        self.transport.write(refusal_bytes(refused))
+        self.transport.close()
+
+    def _check_handshake(self) -> None:
+        """Refuse what the library cannot read: it would never say anything more."""
+        wrong = self.conn.handshake_exc
+        if wrong is None or self.handshake_initiated or self.transport.is_closing():
+            return
+        if isinstance(wrong, SecurityError) or isinstance(wrong.__cause__, SecurityError):
+            self._refuse(Refused(431, "TooLarge", "the handshake has too many or too long lines"))
+        else:
+            self._refuse(Refused(400, "InvalidRequest", "this is no WebSocket handshake"))
 
     # ---- reading -----------------------------------------------------------------------------
 
@@ -218,6 +293,8 @@ class LiveProtocol(WebSocketsSansIOProtocol):
             early = self.handshake_initiated or not data.endswith(b"\r\n\r\n")
             self._by_library = self._by_library or early
             super().data_received(data)
+            if not self.handshake_initiated:
+                self._check_handshake()
             return
         if self._rest:
             data = self._rest + data

@@ -25,8 +25,8 @@ from typing import Any
 
 import uvicorn
 
-from tideline.database import SERVING
 from tideline.errors import InvalidRequest, Unavailable
+from tideline.lsm.owner import SERVING
 from tideline.server.app import create_app
 from tideline.server.arrivals import Arrivals
 from tideline.server.logs import log
@@ -38,7 +38,8 @@ __all__ = ["running", "serve"]
 
 _BACKLOG = 2048
 _STUCK_MS = 60_000
-_MOST_WAITING = 1_000  # connections without a request
+_MOST_FILES = 1 << 16
+_MOST_WAITING = 1_000  # connections without a request, where descriptors allow
 
 
 class _Server(uvicorn.Server):
@@ -120,11 +121,12 @@ def _prepare(db: Any, settings: Settings) -> tuple[_Server, socket.socket, str]:
         _check_tls(settings.tls_cert, settings.tls_key)
     sock = _bind(settings)
     app = create_app(db, settings)
-    arrivals = Arrivals(settings.head_timeout_s, _MOST_WAITING)
+    waiting = min(_MOST_WAITING, max(_files_limit() // 4, 16))
+    arrivals = Arrivals(settings.head_timeout_s, waiting)
     config = uvicorn.Config(
         app,
         http=partial(QuietHttp, arrivals),  # type: ignore[arg-type]
-        ws=LiveProtocol,
+        ws=partial(LiveProtocol, arrivals),  # type: ignore[arg-type]
         ws_max_size=settings.body_bytes,
         ws_per_message_deflate=False,
         ws_ping_interval=20.0,
@@ -134,7 +136,7 @@ def _prepare(db: Any, settings: Settings) -> tuple[_Server, socket.socket, str]:
         proxy_headers=False,
         lifespan="on",
         timeout_keep_alive=30,
-        limit_concurrency=settings.connections + 2 * _MOST_WAITING,
+        limit_concurrency=settings.connections + 2 * waiting,
         ssl_certfile=settings.tls_cert,
         ssl_keyfile=settings.tls_key,
     )
@@ -142,6 +144,21 @@ def _prepare(db: Any, settings: Settings) -> tuple[_Server, socket.socket, str]:
     scheme = "https" if settings.tls_cert is not None else "http"
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     return _Server(config, app.hub, arrivals), sock, f"{scheme}://{host}:{sock.getsockname()[1]}"
+
+
+def _files_limit() -> int:
+    """How many files this process may have open, sockets included, raised as far as it may be."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return _MOST_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            soft = wanted
+    return _MOST_FILES if soft == resource.RLIM_INFINITY else int(soft)
 
 
 def _check_tls(cert: Path, key: Path) -> None:

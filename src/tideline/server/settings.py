@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,6 +41,8 @@ class Settings:
     """Names the server may be called by, beside those it knows."""
     web: Path | None = None
     """A folder with the page, instead of the one in the package."""
+    status: Callable[[], str] | None = None
+    """A line about whoever runs the server, asked for ten times a second: the page shows it."""
 
     body_bytes: int = 1 << 20
     """Largest request body, and largest WebSocket message."""
@@ -57,6 +60,11 @@ class Settings:
     """Live subscriptions of one user in one channel."""
     subscriptions_per_connection: int = 10_000
     """Subscriptions followed on one WebSocket."""
+    conditions_per_user: int = 30_000
+    """Weight of the standing conditions of one user in one channel: a plain clause is one, an
+    instruction of a pattern eight (where/cost.py)."""
+    match_steps: int = 4_000_000_000
+    """Steps that the conditions of one call may take, about a nanosecond each."""
     outbox_bytes: int = 4 << 20
     """What may wait for a slow reader before it is told and disconnected."""
     beat_s: float = 15.0
@@ -72,7 +80,8 @@ class Settings:
         positive = (
             "body_bytes", "batch_bytes", "staged_bytes", "rate_per_s", "connections",
             "connections_per_caller", "subscriptions_per_user", "subscriptions_per_connection",
-            "outbox_bytes", "beat_s", "head_timeout_s", "read_timeout_s", "stop_s",
+            "conditions_per_user", "match_steps", "outbox_bytes", "beat_s",
+            "head_timeout_s", "read_timeout_s", "stop_s",
         )  # fmt: skip
         for name in positive:
             value = getattr(self, name)

@@ -11,6 +11,7 @@ Pure functions; safe from any thread.
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -276,6 +277,8 @@ def channel_out(channel: Any, *, stats: Any) -> dict[str, Any]:
         "space": channel.space.spec(),
         "layout": channel.layout,
         "journal_s": engine.journal_us / 1_000_000,
+        "max_ahead_s": None if channel.max_ahead_s == math.inf else channel.max_ahead_s,
+        "newest": time_text(engine.newest),
         "identity": channel.identity,
         "position": channel.position() if stored else None,
         "earliest": channel.earliest() if stored else None,

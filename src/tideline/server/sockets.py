@@ -57,10 +57,14 @@ class SocketApp:
             if text is None and hub.access.required:
                 await send({"type": "websocket.accept"})
                 opened = True
+                if (socket := _own(scope)) is not None:
+                    socket.awaits_token(hub.settings.read_timeout_s)
                 text = await _hello(hub, receive)
             caller = hub.access.caller(text, address_of(scope))
             hub.limits.spend(caller)
             hub.limits.connect(caller)
+            if (socket := _own(scope)) is not None:
+                socket.admitted()
         except Exception as error:
             log("turned away", address=address_of(scope), path=scope["path"], why=str(error))
             await _turn_away(send, error, opened)

@@ -71,7 +71,7 @@ class EventStream:
         try:
             await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
             self._outbox.reply(b"retry: 1000\n\n")
-            self._stream.start()
+            await hub.follow(self._stream)
             tasks = [
                 asyncio.ensure_future(self._write(send)),
                 asyncio.ensure_future(_gone(receive)),
@@ -184,7 +184,7 @@ async def stream(call: Call) -> EventStream:
         raise Refused(503, "Unavailable", "the server is stopping")
     call.hub.limits.connect(call.caller)
     try:
-        handle = call.hub.resume(call.channel, call.names["id"], after, call.caller)
+        handle = await call.hub.resume(call.channel, call.names["id"], after, call.caller)
         return EventStream(call, handle, after)
     except BaseException:
         call.hub.limits.disconnect(call.caller)

@@ -25,7 +25,7 @@ from tideline.channel.spool import Spool
 from tideline.errors import Closed, InvalidRequest
 from tideline.server.ops import ARROW, Call, Op
 from tideline.server.refusals import Refused
-from tideline.server.tables import answer, check_operations, read_stream, stream_of
+from tideline.server.tables import answer, read_operations, stream_of
 
 __all__ = ["OPS", "forget_staged"]
 
@@ -91,22 +91,30 @@ def _landing(call: Call) -> Landing:
 
 
 async def stage(call: Call) -> dict[str, str]:
-    table = await call.hub.in_thread(read_stream, call.body)
-    call.hub.limits.spend(call.caller, table.num_rows / 100)
-    check_operations(call, table)
+    table = await read_operations(call)
     if "at" not in table.column_names or not pa.types.is_timestamp(table["at"].type):
         raise InvalidRequest("rows are staged with their time: the column at must be timestamps")
 
     def run() -> str:
+        # Written out: what is staged takes as much again when it is applied, and no more.
+        plain = _without_dictionaries(table)
         used = sum(_size(path) for path in _root(call.hub).glob("*/*"))
-        if used + len(call.body) > call.hub.settings.staged_bytes:
+        if used + plain.nbytes > call.hub.settings.staged_bytes:
             raise Refused(429, "TooMany", "too many rows are staged: commit or discard some")
         try:
-            return _spool(call).stage(call.query.job, table.to_batches(), call.query.order)
+            return _spool(call).stage(call.query.job, plain.to_batches(), call.query.order)
         except pa.ArrowException as error:  # columns that have no order
             raise InvalidRequest(f"rows cannot be put in order: {error}") from None
 
     return {"token": await call.hub.in_thread(run)}
+
+
+def _without_dictionaries(table: pa.Table) -> pa.Table:
+    for number, field in enumerate(table.schema):
+        if pa.types.is_dictionary(field.type):
+            column = table.column(number).cast(field.type.value_type)
+            table = table.set_column(number, field.name, column)
+    return table
 
 
 def _size(path: Path) -> int:
@@ -134,7 +142,7 @@ async def commit_staged(call: Call) -> Landed:
     def run() -> Landed:
         return landing.commit(body.tokens, once=body.once, order=body.order, keep=body.keep)
 
-    return await call.hub.in_thread(run)
+    return await call.hub.long(call.caller, call.channel, run)
 
 
 async def fetch_staged(call: Call) -> Any:

@@ -14,6 +14,7 @@ Threads: `deliver` and `ended` are called by publishers; the rest on the loop.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,6 +24,8 @@ from tideline.server.alarm import Alarm
 from tideline.server.outbox import Outbox, Wires
 
 __all__ = ["Stream"]
+
+_PATIENCE_S = 0.02  # how long the loop waits for a channel
 
 
 class Stream:
@@ -50,7 +53,15 @@ class Stream:
 
     def start(self) -> None:
         """Begin to deliver; call it on the loop, once."""
+        self.attach()
+        self.attached()
+
+    def attach(self) -> None:
+        """The part of `start` that waits for the channel (any thread)."""
         self.handle.follow(self._deliver, self._ended)
+
+    def attached(self) -> None:
+        """The rest of it."""
         self._set_alarm()
 
     def stop(self) -> None:
@@ -77,8 +88,10 @@ class Stream:
             return
         # Whoever publishes holds the lock and reads the clock under it: when it is free again,
         # everything that could still answer this subscription is in the outbox.
-        with channel._engine.lock:
-            pass
+        if not channel._engine.lock.acquire(timeout=_PATIENCE_S):
+            asyncio.get_running_loop().call_later(_PATIENCE_S, self.look)  # it takes long
+            return
+        channel._engine.lock.release()
         self._finish("expired")
 
     def _set_alarm(self) -> None:

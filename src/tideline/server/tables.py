@@ -6,14 +6,12 @@
     scan     out: one stream
     journal  out: one stream; `Tideline-Position` is where to go on from
 
-A stream from outside is not trusted: its buffers are checked whole before a kernel reads them, and
-compressed ones are refused, because a small one may hide a large one.
+Streams that come in are not trusted: incoming.py reads them. What goes out to a token of one user
+holds nothing of anybody else, in its rows or beside them.
 """
 
 from __future__ import annotations
 
-import struct
-from collections import Counter
 from typing import Annotated, Any
 
 import msgspec
@@ -22,16 +20,13 @@ import pyarrow.compute as pc
 
 from tideline.errors import InvalidRequest
 from tideline.server.channels import place_of, where_of
+from tideline.server.incoming import DECODED, read_stream
 from tideline.server.ops import ARROW, Call, Op, Reply
 from tideline.server.refusals import Refused
 from tideline.server.shapes import Time, parse_time
 
-__all__ = ["OPS", "answer", "check_operations", "read_stream", "stream_of"]
+__all__ = ["OPS", "answer", "check_operations", "read_operations", "stream_of"]
 
-_DICTIONARY, _RECORDS = 2, 3  # kinds of an Arrow message
-_HEADER_TYPE, _HEADER = 1, 2  # fields of a message
-_DATA = 1  # field of a dictionary batch
-_COMPRESSION = 3  # field of a record batch
 _PIECE = 1 << 20
 
 
@@ -74,58 +69,6 @@ class JournalQuery(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     limit: Annotated[int, msgspec.Meta(ge=1)] = 1_000_000
 
 
-def read_stream(data: bytes) -> pa.Table:
-    """The table of an Arrow stream from outside, checked."""
-    try:
-        for message in pa.ipc.MessageReader.open_stream(pa.py_buffer(data)):
-            if _is_compressed(message.metadata.to_pybytes()):
-                raise InvalidRequest("the stream is compressed: send it uncompressed")
-        with pa.ipc.open_stream(pa.py_buffer(data)) as stream:
-            table = stream.read_all()
-        table.validate(full=True)
-    except (pa.ArrowException, OSError, ValueError, struct.error, IndexError) as error:
-        raise InvalidRequest(f"the body is not an Arrow stream: {error}") from None
-    if table.num_rows > len(data):  # columns without bytes may claim any number of rows
-        raise InvalidRequest("the stream claims more rows than it holds", rows=table.num_rows)
-    repeated = [name for name, count in Counter(table.column_names).items() if count > 1]
-    if repeated:
-        raise InvalidRequest("the stream has a column twice", columns=repeated)
-    return table
-
-
-def _is_compressed(message: bytes) -> bool:
-    """Whether the buffers of an Arrow message (a flatbuffer) are."""
-    root = int.from_bytes(message[:4], "little")
-    kind = _field(message, root, _HEADER_TYPE)
-    header = _table(message, root, _HEADER)
-    if kind is None or header is None:
-        return False
-    if message[kind] == _DICTIONARY:
-        header = _table(message, header, _DATA)
-    elif message[kind] != _RECORDS:
-        return False
-    return header is not None and _field(message, header, _COMPRESSION) is not None
-
-
-def _field(message: bytes, table: int, number: int) -> int | None:
-    """Where a field of a flatbuffer's table lies."""
-    (back,) = struct.unpack_from("<i", message, table)
-    (size,) = struct.unpack_from("<H", message, table - back)
-    if 4 + 2 * number >= size:
-        return None
-    (offset,) = struct.unpack_from("<H", message, table - back + 4 + 2 * number)
-    return table + int(offset) if offset else None
-
-
-def _table(message: bytes, table: int, number: int) -> int | None:
-    """The table that a field names."""
-    at = _field(message, table, number)
-    if at is None:
-        return None
-    (forward,) = struct.unpack_from("<I", message, at)
-    return at + int(forward)
-
-
 def stream_of(*tables: pa.Table) -> pa.Buffer:
     """Tables as Arrow streams, one after the other."""
     sink = pa.BufferOutputStream()
@@ -166,24 +109,37 @@ def answer(data: pa.Buffer, headers: dict[str, str]) -> Any:
 
 
 def _own(table: pa.Table, user: str | None) -> pa.Table:
-    """The rows of one user (None: all)."""
+    """The rows of one user (None: all), with dictionaries of what is in them and no more."""
     if user is None or "user" not in table.column_names:
         return table
-    return table.filter(pc.equal(table["user"].cast(pa.string()), user))
+    table = table.filter(pc.equal(table["user"].cast(pa.string()), user))
+    for number, field in enumerate(table.schema):
+        if pa.types.is_dictionary(field.type):
+            texts = table.column(number).cast(field.type.value_type)
+            coded = texts.combine_chunks().dictionary_encode().cast(field.type)
+            table = table.set_column(number, field, coded)
+    return table
+
+
+async def read_operations(call: Call) -> pa.Table:
+    """The operations in the body of a request, counted and allowed."""
+    most_bytes = DECODED * call.hub.settings.batch_bytes
+    table = await call.hub.in_thread(read_stream, call.body, most_bytes)
+    call.hub.limits.spend(call.caller, table.num_rows / 100)
+    check_operations(call, table)
+    return table
 
 
 async def apply(call: Call) -> Any:
     once = _once(call.query.once)
     channel, user = call.channel, call.caller.user
-    table = await call.hub.in_thread(read_stream, call.body)
-    call.hub.limits.spend(call.caller, table.num_rows / 100)
-    check_operations(call, table)
+    table = await read_operations(call)
 
     def run() -> tuple[pa.Buffer, bool]:
         applied = channel.apply(table, once=once)
         return stream_of(_own(applied.answers, user), applied.rejected), applied.repeated
 
-    data, repeated = await call.hub.in_thread(run)
+    data, repeated = await call.hub.long(call.caller, channel, run)
     return answer(data, {"Tideline-Repeated": "true"} if repeated else {})
 
 
@@ -217,7 +173,7 @@ def _once(text: str | None) -> tuple[str, int] | None:
 async def landed(call: Call) -> LandedOut:
     once = _once(call.query.once)
     assert once is not None
-    return LandedOut(call.channel.landed(*once))
+    return LandedOut(await call.hub.write(call.caller, call.channel, call.channel.landed, *once))
 
 
 async def scan(call: Call) -> Any:
@@ -231,7 +187,7 @@ async def scan(call: Call) -> Any:
         )  # fmt: skip
         return stream_of(_own(table, user))
 
-    return answer(await call.hub.in_thread(run), {})
+    return answer(await call.hub.long(call.caller, channel, run), {})
 
 
 async def journal(call: Call) -> Any:

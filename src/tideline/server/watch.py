@@ -4,7 +4,8 @@
 
 The messages are made from the channel's log, the same bytes that recovery would read, so the feed
 can claim nothing that did not happen. Long lists are evenly sampled: at most `MOST` of each, and
-`of` says how many there were. Answers are noted in the log of channels with `journal_s` only.
+`of` says how many there were. Answers are noted in the log of channels with `journal_s` only; of
+others they are counted and not listed.
 
 One task a channel makes the messages while somebody watches; everything else is on the event loop.
 """
@@ -73,8 +74,10 @@ class Watch:
         self._watchers: set[Watching] = set()
         self._task: asyncio.Task[None] | None = None
         self._position = Position(0, 0)
+        self._begun = False
         self._counts = {"events": 0, "subscriptions": 0, "answers": 0}
         self._stats: Any = None
+        self._answers_before: int | None = None
         self._ticks = 0
         self._delivered: deque[int] = deque(maxlen=_SECOND)
 
@@ -90,8 +93,9 @@ class Watch:
         """Begin to tell somebody."""
         self._watchers.add(watcher)
         if self._task is None:
-            with self._channel._engine.lock:
-                self._position = self._channel._engine.store.log.end
+            self._begun = not self._hub.work.is_busy(self._channel)
+            if self._begun:
+                self._begin()
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     def leave(self, watcher: Watching) -> None:
@@ -103,6 +107,8 @@ class Watch:
 
     async def _run(self) -> None:
         try:
+            if not self._begun:
+                await self._hub.in_thread(self._begin)
             while True:
                 started = time.monotonic()
                 users = {watcher.caller.user for watcher in self._watchers}
@@ -120,6 +126,11 @@ class Watch:
 
     # ---- in a thread -------------------------------------------------------------------------
 
+    def _begin(self) -> None:
+        """Tell of what is written from now on."""
+        with self._channel._engine.lock:
+            self._position = self._channel._engine.store.log.end
+
     def _messages(self, users: set[str | None]) -> dict[str | None, Wire]:
         """What happened since the last message, as each user may see it."""
         rows = self._rows()
@@ -130,7 +141,7 @@ class Watch:
         answers, answer_count = _answers(rows[at.NOTE])
         self._counts["events"] += len(rows[at.PUBLISH])
         self._counts["subscriptions"] += len(rows[at.SUBSCRIBE])
-        self._counts["answers"] += answer_count
+        self._counts["answers"] = self._count_answers(answer_count)
         events = self._decoded(rows[at.PUBLISH])
         made = self._decoded(rows[at.SUBSCRIBE])
         made_at = {row.id: row.seq for row in made}
@@ -149,6 +160,8 @@ class Watch:
               "answers": answer_count}  # fmt: skip
         if max(of.values()) > MOST:
             message["of"] = of
+        if self._hub.settings.status is not None:
+            message["status"] = self._hub.settings.status()
         cancelled = [  # what was only prolonged is made again after it
             row.id for row in self._decoded(rows[at.CANCEL]) if made_at.get(row.id, 0) < row.seq
         ]
@@ -167,6 +180,15 @@ class Watch:
             message["cancelled"] = cancelled if user is None else []
             told[user] = Wire(encode(message))
         return told
+
+    def _count_answers(self, noted: int) -> int:
+        """The answers since somebody began to watch; without a journal the log notes none."""
+        if self._answers_before is None:
+            self._answers_before = self._stats.answers
+        if self._channel._engine.journal_us:
+            return self._counts["answers"] + noted
+        since: int = self._stats.answers - self._answers_before
+        return max(self._counts["answers"], since)
 
     def _rows(self) -> dict[int, list[memoryview]]:
         """The rows written since the last time, by kind; each as its bytes."""

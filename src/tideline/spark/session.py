@@ -10,7 +10,8 @@ What it sees to, so that nobody has to remember it:
     state      RocksDB with changelog checkpoints; shuffles of as many parts as there are cores
     data       Arrow between the JVM and Python, times in UTC, filters handed to the source
     workers    this Python; they import the `tideline` that runs here, and share its kernels;
-               they import `pyspark` as it is installed, not out of Spark's zip (`_home`)
+               they import `pyspark` as it is installed, not out of Spark's zip (`_home`);
+               with another master they get both as a zip (shipping.py)
     files      in one temporary folder, gone when the process ends; web page off; loopback only
     source     the format `tideline` is registered
 
@@ -48,7 +49,7 @@ from tideline.errors import Conflict, InvalidRequest, Unavailable
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["check_memory", "find_java", "query_loggers", "ready", "session"]
+__all__ = ["check_memory", "check_pyspark", "find_java", "query_loggers", "ready", "session"]
 
 JAVA = 17
 """The oldest Java that Spark 4 runs on."""
@@ -131,6 +132,11 @@ def check_memory(memory: str | None) -> None:
     """
     if memory is not None and not re.fullmatch(r"\d+[kmgtKMGT]", memory):
         raise InvalidRequest("memory must be a number with a unit, as in '4g'", memory=memory)
+
+
+def check_pyspark() -> None:
+    """`Unavailable`, naming the extra, when pyspark is not installed."""
+    _pyspark()
 
 
 def find_java() -> str:
@@ -261,6 +267,10 @@ def _start(
             ) from error  # fmt: skip
     if local:
         _java_memory[:] = [settings["spark.driver.memory"]]
+    else:
+        from tideline.spark.shipping import pack  # loads the kernels
+
+        spark.sparkContext.addPyFile(str(pack(folder / "tideline.zip")))
     for logger in query_loggers():
         logger.disabled = True
     _register(spark)

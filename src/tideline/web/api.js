@@ -16,6 +16,9 @@ export class Unreachable extends Error {}
 
 const KEPT = "tideline.token";
 
+/** A path of the server as the page sees it: a proxy may have put a prefix before both. */
+const here = (path) => new URL(path.replace(/^\//, ""), document.baseURI);
+
 export class Api {
   /** askToken(message): shows a form, resolves to a token, or to null when nobody gave one. */
   constructor(askToken) {
@@ -45,7 +48,7 @@ export class Api {
   }
 
   socket(path, query = {}) {
-    const url = new URL(path, location.href);
+    const url = here(path);
     url.protocol = url.protocol.replace("http", "ws");
     for (const [name, value] of Object.entries(query)) url.searchParams.set(name, value);
     return new WebSocket(url);
@@ -56,7 +59,7 @@ export class Api {
     if (body !== undefined) headers["Content-Type"] = "application/json";
     if (this.token) headers.Authorization = `Bearer ${this.token}`;
     try {
-      return await fetch(path, {
+      return await fetch(here(path), {
         method, headers, body: body === undefined ? undefined : JSON.stringify(body), cache: "no-store",
       });
     } catch {

@@ -23,7 +23,7 @@ const KNOWN_SUBSCRIPTIONS = 20_000; // the list comes in parts, about 250 bytes 
 
 const NEW_YORK = { space: { kind: "quadtree", bounds: [-79.8, 40.4, -71.8, 45.1], depth: 9 }, journal_s: 60 };
 
-const load = async (name) => (await fetch(`/assets/${name}`)).json();
+const load = async (name) => (await fetch(`assets/${name}`)).json();
 
 async function start() {
   const api = new Api(askToken);
@@ -69,6 +69,11 @@ async function start() {
     state: connection,
     second: figures(),
     sampled: (is) => { byId("sampled").dataset.on = String(is); },
+    status: (text) => {
+      setText(byId("said"), text);
+      byId("said").title = text; // a long one is cut off: it must not hide the map
+      byId("said").hidden = text === "";
+    },
     refused: note,
     restarted: () => known(api, channel.name, stage),
   });

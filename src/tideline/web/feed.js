@@ -7,10 +7,12 @@ import { seconds } from "./api.js";
 import { middle } from "./places.js";
 import { Socket } from "./socket.js";
 
+const GONE = 4400; // the channel was dropped; it may be made again
+const GONE_MS = 2000;
 const SAMPLED_S = 3; // how long the page says so after a message with a sample
 
 export class Feed {
-  /** on: {state(name, pause), second(figures), sampled(yes), restarted(), refused(reason)} */
+  /** on: {state(name, pause), second(figures), sampled(yes), status(text), restarted(), refused(reason)} */
   constructor(api, channel, stage, on) {
     Object.assign(this, { channel, stage, on });
     this.sampledAt = -Infinity;
@@ -19,7 +21,10 @@ export class Feed {
       opened: () => this.on.restarted(),
       message: (message) => this.#message(message),
       state: (state, pause) => this.on.state(state, pause),
-      refused: (reason) => this.on.refused(reason),
+      refused: (reason, code) => {
+        this.on.refused(reason);
+        if (code === GONE) setTimeout(() => this.socket.open(), GONE_MS);
+      },
     });
     this.socket.open();
   }
@@ -43,6 +48,7 @@ export class Feed {
     for (const id of message.cancelled ?? []) stage.tellCancelled(id);
     if (message.of) this.sampledAt = at;
     this.on.sampled(at - this.sampledAt < SAMPLED_S);
+    this.on.status(message.status ?? "");
     if (message.counts) this.#figures(at, message);
   }
 

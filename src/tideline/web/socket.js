@@ -77,8 +77,8 @@ export class Socket {
   async #lost(opened, code, reason) {
     this.socket = null;
     if (REFUSED.includes(code)) {
-      this.on.refused?.(reason);
       this.#become("idle");
+      this.on.refused?.(reason, code);
       return;
     }
     const pause = PAUSES_S[Math.min(this.tries++, PAUSES_S.length - 1)];

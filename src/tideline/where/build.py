@@ -311,7 +311,11 @@ def _all(builder: Builder, path: Path, operand: object, place: Place, _: Documen
                 raise _bad(here, "must be a value or {'$elemMatch': ...}", value=value)
             nodes += builder.operators(path, value, here)
         elif isinstance(value, dict) and any(name.startswith("$") for name in value):
-            raise _bad(here, "must be a value or {'$elemMatch': ...}", value=value)
+            if "$regex" not in value or value.keys() - {"$regex", "$options"}:
+                raise _bad(
+                    here, "must be a value, {'$regex': ...} or {'$elemMatch': ...}", value=value
+                )
+            nodes.append(builder.at(path, _pattern(builder, value, here), here))
         else:
             nodes.append(builder.at(path, Equals(value), here))
     return together(nodes)

@@ -146,7 +146,7 @@ _TABLE = (
     ),
     Operator(
         "$all", "Arrays", "the field holds every value; with `$elemMatch`: an element for each",
-        "a list of JSON values, or of {'$elemMatch': ...}",
+        "a list of JSON values and `{'$regex': ...}`, or of {'$elemMatch': ...}",
         example={"tags": {"$all": ["ice", "night"]}},
         holds=({"tags": ["night", "ice", "fog"]},),
         fails=({"tags": ["ice"]}, {"tags": "ice"}, {}),

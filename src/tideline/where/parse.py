@@ -21,6 +21,7 @@ import msgspec
 
 from tideline.errors import InvalidRequest
 from tideline.where.build import Builder
+from tideline.where.cost import Cost, cost_of
 from tideline.where.predicate import Predicate, predicate
 from tideline.where.tree import DELTA, All, Node
 from tideline.where.values import canonical, index_of
@@ -42,7 +43,7 @@ class Condition:
     True
     """
 
-    __slots__ = ("deltas", "matches", "text", "tree")
+    __slots__ = ("_cost", "deltas", "matches", "text", "tree")
 
     text: bytes
     """Canonical JSON; empty when the condition always holds."""
@@ -58,6 +59,14 @@ class Condition:
         self.tree = tree
         self.matches = predicate(tree)
         self.deltas = deltas
+        self._cost: Cost | None = None
+
+    @property
+    def cost(self) -> Cost:
+        """What evaluating it on a body takes."""
+        if self._cost is None:
+            self._cost = cost_of(self.tree)
+        return self._cost
 
     @property
     def document(self) -> dict[str, Any]:

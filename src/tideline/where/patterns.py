@@ -25,7 +25,7 @@ from tideline.errors import InvalidRequest
 from tideline.where.tree import Regex
 from tideline.where.values import Place, place_text
 
-__all__ = ["check", "finds", "plain", "prefix", "program_size", "simple"]
+__all__ = ["check", "easy", "finds", "plain", "prefix", "program_size", "simple"]
 
 PATTERN_LIMIT = 1_024  # characters
 MEMORY_LIMIT = 512 << 10  # bytes of program and states one pattern may hold
@@ -69,6 +69,17 @@ def program_size(test: Regex) -> int:
     """
     size: int = _compiled(plain(test)).programsize
     return size
+
+
+def easy(test: Regex) -> bool:
+    """Whether the pattern is found without RE2, in few steps a character.
+
+    >>> easy(Regex("^A8")), easy(Regex("^A[0-9]+")), easy(Regex("(a|b)+c"))
+    (True, True, False)
+    """
+    literal = _LITERAL.fullmatch(test.pattern) is not None and not set(test.options) - {"s"}
+    # With options, texts beyond ASCII go to the engine.
+    return literal or (not set(test.options) - {"x"} and simple(plain(test)) is not None)
 
 
 def plain(test: Regex) -> str:

@@ -149,6 +149,18 @@ def _deep(path: tuple[str, ...], test: Test) -> Predicate:
     picked = whole(test)
     numbers = tuple(map(index_of, path))
     length = len(path)
+    # An object in an array is entered both as the element picked by a number and as any element:
+    # with several numbers one and the same would be reached in very many ways.
+    many_ways = sum(number >= 0 for number in numbers) > 1
+
+    def guarded(body: object) -> bool:
+        if type(body) is not dict:
+            return False
+        known: set[tuple[int, int]] = set()
+        return _once(path, numbers, tested, picked, body, 0, known)
+
+    if many_ways:
+        return guarded
 
     def walk(value: object, at: int) -> bool:
         while at < length:
@@ -191,3 +203,36 @@ def _deep(path: tuple[str, ...], test: Test) -> Predicate:
         return False
 
     return two
+
+
+def _once(
+    path: tuple[str, ...], numbers: tuple[int, ...], tested: Predicate, picked: Predicate,
+    value: object, at: int, known: set[tuple[int, int]],
+) -> bool:  # fmt: skip
+    """The walk of `_deep`, which comes to a value with a part of the path once."""
+    length = len(path)
+    while at < length:
+        if type(value) is dict:
+            value = value.get(path[at], MISSING)
+            at += 1
+            continue
+        if type(value) is not list:
+            return tested(MISSING)
+        if (id(value), at) in known:
+            return False
+        known.add((id(value), at))
+        number = numbers[at]
+        if 0 <= number < len(value):
+            found = value[number]
+            if at + 1 == length:
+                if picked(found):
+                    return True
+            elif type(found) in (list, dict) and _once(
+                path, numbers, tested, picked, found, at + 1, known
+            ):
+                return True
+        for found in value:
+            if type(found) is dict and _once(path, numbers, tested, picked, found, at, known):
+                return True
+        return False
+    return tested(value)

@@ -48,6 +48,8 @@ class Fleet:
     (3, True)
     >>> fleet.operations(0, 2_000_000).num_rows
     210
+    >>> Fleet(drivers=1, name="west-").operations(0, 1).column("id").to_pylist()
+    ['west-i0', 'west-q0']
     """
 
     drivers: int = 5_000
@@ -63,6 +65,8 @@ class Fleet:
     """Drivers are this much faster than real ones, so that something is seen."""
     spread_m: float = 0.0
     """Drivers keep to ways beside the roads: about so far off, each its own distance."""
+    name: str = ""
+    """Put before every id and user: fleets of different names share a channel."""
     _routes: tuple[Floats, Floats, Floats, Floats] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -117,11 +121,11 @@ class Fleet:
         return pa.RecordBatch.from_arrays(
             [
                 pa.repeat("subscribe", count),
-                _texts("q", n),
+                _texts(f"{self.name}q", n),
                 pa.array(lon),
                 pa.array(lat),
                 pa.repeat(self.radius_m, count),
-                _texts("driver-", driver),
+                _texts(f"{self.name}driver-", driver),
                 _times(at_us),
                 _times(at_us - _BACK_US),
                 _times(at_us + round(self.ahead_s * 1e6)),
@@ -141,7 +145,7 @@ class Fleet:
             at_us = start_us + round(n * 1e6 / self.incidents_s)
             rows.append(
                 (
-                    "publish", f"i{n}", *incident.place, None, None, at_us, None,
+                    "publish", f"{self.name}i{n}", *incident.place, None, None, at_us, None,
                     at_us + round(incident.ttl_s * 1e6), json.dumps(incident.body), None,
                 )
             )  # fmt: skip

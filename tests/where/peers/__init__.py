@@ -71,5 +71,5 @@ class Mingo:
         assert self._node.stdin is not None
         assert self._node.stdout is not None
         self._node.stdin.close()
-        self._node.wait(10)
+        self._node.wait(300)
         self._node.stdout.close()

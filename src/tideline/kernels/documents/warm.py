@@ -22,7 +22,7 @@ from tideline.kernels.documents import (
     search,
 )
 
-__all__ = ["kernels"]
+__all__ = ["first", "rest"]
 
 _I, _Q = t.int64, t.boolean
 _W = t.Array(t.int64, 1, "C")
@@ -31,11 +31,10 @@ _B = t.Array(t.uint8, 1, "C")
 _I32 = t.Array(t.int32, 1, "C")
 
 
-def kernels() -> list[tuple[Any, tuple[Any, ...]]]:
-    """Every kernel of the group."""
+def first() -> list[tuple[Any, tuple[Any, ...]]]:
+    """What putting and finding documents needs while they are in memory."""
     return [
         (keys.encode_column, (_I, _W, _W, _W, _W, _B)),
-        (keys.extremes, (_I, _I, _I, _W)),
         (records.insert, (_I, _I, _I, _I)),
         (records.newest_rows, (_I, _W)),
         (records.find_one, (_I,)),
@@ -45,15 +44,22 @@ def kernels() -> list[tuple[Any, tuple[Any, ...]]]:
         (records.measure_rows, (_W,) * 6),
         (records.copy_keys, (_W, _W, _W, _W, _B, _B)),
         (records.copy_docs, (_W, _W, _W, _W, _I, _I, _B)),
+        (merge.seek, (_I, _I, _I, _I)),
+        (merge.is_sorted, (_I, _I, _I)),
+        (merge.merge_next, (_I, _I, _Q, _W, _W)),
+    ]
+
+
+def rest() -> list[tuple[Any, tuple[Any, ...]]]:
+    """Everything else: indexes, sealing, merging."""
+    return [
+        (keys.extremes, (_I, _I, _I, _W)),
         (blocks.key_bloom, (_I, _I, _I, _I, _I, _W)),
         (blocks.index_blocks, (_I32, _I, _I, _W, _I, _I, _W, _W, _W, _W, _I, _W, _W, _W, _W)),
         (fence.fence_words, (_I,)),
         (fence.common_bytes, (_I, _I, _I)),
         (fence.make_fence, (_I, _I, _I, _I, _W)),
         (search.count_blocks, (_I, _I, _W)),
-        (merge.seek, (_I, _I, _I, _I)),
-        (merge.is_sorted, (_I, _I, _I)),
-        (merge.merge_next, (_I, _I, _Q, _W, _W)),
         (objects.write_objects, (_I, _W2, _W, _B)),
         (objects.write_arrays, (_W, _W2, _W, _B)),
         (entries.add, (_I,) * 13),

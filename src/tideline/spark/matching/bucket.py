@@ -1,7 +1,7 @@
 """One bucket: a channel in memory that runs packets of rows, and can be brought back from rows.
 
     run      packets -> rows in order of time -> the channel's kernels -> answers, bad rows
-    lasting  the rows just run that still count -> what the state keeps
+    lasting  the rows just run that still count, and who was told what -> what the state keeps
     replay   those rows again -> the same channel, without looking for answers
 
 It is a channel as any other (`channel/engine.py`), only that nobody logs it: the rows a
@@ -18,6 +18,7 @@ Runs in Spark's Python workers; one thread at a time; imports no pyspark.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import secrets
 import shutil
@@ -30,10 +31,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tideline.channel import batch as batches
-from tideline.channel.answers import Answers, holding
+from tideline.channel.answers import settled
 from tideline.channel.channel import Channel
-from tideline.channel.engine import Engine
-from tideline.clock import FOREVER, SystemClock
+from tideline.channel.engine import Engine, Taken
+from tideline.clock import SystemClock
 from tideline.index.memory import Budget
 from tideline.kernels import layout as at
 from tideline.kernels import routing as kernel
@@ -45,7 +46,6 @@ __all__ = ["Bucket", "Ran", "in_order", "rows_of"]
 
 Words = NDArray[np.int64]
 _MOST_ROWS = 65_536
-_MOST_QUESTIONS = 8_192
 
 
 class Ran:
@@ -58,6 +58,8 @@ class Ran:
         """When each row says it happened; the run overwrites it with the channel's time."""
         self.rejected: list[tuple[int, str]] = []
         """Rows that did not land because of what was there before, and why."""
+        self.told: Ran = self if not len(starts) else Ran(rows[:0], starts[:0])
+        """What users were told by the run, as rows."""
 
     @property
     def kinds(self) -> Words:
@@ -91,17 +93,19 @@ class Ran:
 class Bucket:
     """A channel in memory."""
 
-    def __init__(self, settings: Settings, budget: Budget) -> None:
+    def __init__(self, settings: Settings, budget: Budget, lineage: bytes = b"") -> None:
+        """`lineage`, 12 bytes or more, must be the same whenever it is brought back: the marks of
+        what users were told depend on it."""
         warm.ensure()
         space = settings.space
-        self._remembers = settings.unseen
         self._folder = Path(tempfile.mkdtemp(prefix="tideline-bucket-", dir=_spark_folder()))
-        seeds = [secrets.randbits(62), secrets.randbits(62)]
+        lineage = hashlib.sha256(lineage or secrets.token_bytes(12)).digest()
+        seeds = [int.from_bytes(lineage[at : at + 8], "little") >> 2 for at in (0, 8)]
         facts = {"space": space.spec(), "layout": "dual", "poll_s": 1.0, "seeds": seeds}
         try:
             self.engine = Engine(
                 self._folder, facts, mode=space.mode, layout="dual", budget=budget,
-                durability="os", logged=False,
+                durability="os", logged=False, remember=settings.unseen,
             )  # fmt: skip
         except BaseException:
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -130,28 +134,30 @@ class Bucket:
         # A change is judged against what was valid then: no row after it may have run.
         most = 1 if engine.deltas else _MOST_ROWS
         count = len(ran.starts)
+        marks: list[Words] = []
         for first in range(0, count, most):
             limit = min(first + most, count)
             begin = int(ran.starts[first])
             end = len(ran.rows) if limit == count else int(ran.starts[limit])
             starts = ran.starts[first:limit] - begin
-            for table in self._run(ran, ran.rows[begin:end], starts, first):
+            for table in self._run(ran, ran.rows[begin:end], starts, first, marks):
                 if table.num_rows:
                     yield table
+        ran.told = rows_of(marks)
 
-    def _run(self, ran: Ran, rows: Words, starts: Words, first: int) -> list[pa.Table]:
+    def _run(
+        self, ran: Ran, rows: Words, starts: Words, first: int, marks: list[Words]
+    ) -> list[pa.Table]:
         engine = self.engine
         call = engine.call
         tables: list[pa.Table] = []
         done = 0
 
-        def part(result: int) -> bytes:
+        def part(result: int) -> Taken:
             """Take the answers of the rows done so far out of the engine's memory."""
             nonlocal done
             limit = int(engine.state[at.C_ROW])
-            answers = Answers(engine, starts, done, limit, first)
-            if result & 256:
-                answers.keep(holding(engine, answers, starts, engine.newest))
+            answers = settled(engine, starts, done, limit, result, first)
             tables.append(batches._table(self._channel, answers, starts))
             for row in (np.flatnonzero(call.duplicates[done:limit]) + done).tolist():
                 start = int(starts[row])
@@ -162,7 +168,9 @@ class Bucket:
                         ran.rejected.append((first + row, reason))
             self._note_cancels(rows, starts[done:limit], call.own[done:limit])
             done = limit
-            return b""
+            if engine.state[at.C_TOLD_USED] and result & 0xFF != at.NEED_VERDICT:
+                marks.append(np.frombuffer(call.told_row(engine.address, 0), np.int64))
+            return Taken(len(answers.row))
 
         with engine.lock:
             call.use_rows(rows)
@@ -182,20 +190,6 @@ class Bucket:
             if ref < at.ON_DISK:
                 rows[int(starts[row]) + at.R_UNTIL] = heap[ref + at.UNTIL]
 
-    @property
-    def can_follow(self) -> bool:
-        """Whether `replay` may add to what is here already.
-
-        What a sealed subscription was answered with is noted when the answer is found: rows
-        that are stored without looking for answers would leave that out.
-        """
-        return not self._remembers or not any(s.tree.readers for s in self.engine.sides)
-
-    @property
-    def remembers_any(self) -> bool:
-        """Whether a subscription that has ended may still count: an event is still valid."""
-        return self._remembers and self.engine._latest_event_end() > self.newest
-
     def replay(self, parts: list[Words], newest: int, next_seq: int) -> None:
         """Store rows again that `lasting` gave, up to where the channel stood then."""
         engine = self.engine
@@ -203,8 +197,6 @@ class Bucket:
             if parts:
                 engine._replay(rows_of(parts).by_seq().rows, 1)
                 engine.call.use_rows(engine.own_rows)
-            if self._remembers:
-                kernel.forget_kept(engine.sides[0].memory.address)
             engine.state[at.C_NEXT_SEQ] = next_seq
             self.advance(newest)
             engine.drop_expired()
@@ -214,67 +206,25 @@ class Bucket:
     def lasting(self, ran: Ran, *, cancels: bool = True) -> Ran:
         """The rows that still count.
 
-        An event counts until it ends; a subscription too, and as long as an event it may have
-        been answered with is valid if somebody may ask for what is `unseen`. A cancel counts
-        as long as the subscription it names: without `cancels`, `ran` holds all of that one's
-        rows, and both go as soon as they may.
+        Everything counts until it ends: events, subscriptions, what users were told. A cancel
+        counts as long as the subscription it names: without `cancels`, `ran` holds all of that
+        one's rows, and both go.
         """
+        if len(ran.told.rows):
+            ran = rows_of([ran.rows, ran.told.rows])
         rows, starts = ran.rows, ran.starts
         kinds = ran.kinds
         until = rows[starts + at.R_UNTIL]
         counts = (until > self.newest) & (kinds != at.VOID)
         subs, cancel = kinds == at.SUBSCRIBE, kinds == at.CANCEL
-        over = subs & (until <= self.newest)
         some = bool(cancel.any()) and not cancels
         if some:
-            over |= subs & np.isin(rows[starts + at.R_SEQ], rows[starts[cancel] + at.R_AT])
-            counts &= ~over
-        if self.remembers_any:
-            asked = np.flatnonzero(over)
-            counts[asked] = self._kept(ran, asked) > self.newest
+            counts &= ~(subs & np.isin(rows[starts + at.R_SEQ], rows[starts[cancel] + at.R_AT]))
         counts |= cancel
         if some:
             there = rows[starts[counts & subs] + at.R_SEQ]
             counts[cancel] = np.isin(rows[starts[cancel] + at.R_AT], there)
         return ran.picked(np.flatnonzero(counts))
-
-    def _kept(self, ran: Ran, over: Words) -> Words:
-        """For subscriptions that are over: the latest end of a valid event each has met."""
-        kept = np.full(len(over), -FOREVER, np.int64)
-        for first in range(0, len(over), _MOST_QUESTIONS):
-            asked = ran.picked(over[first : first + _MOST_QUESTIONS])
-            if asked is ran:
-                asked = Ran(ran.rows.copy(), ran.starts)
-            rows, starts = asked.rows, asked.starts
-            rows[starts] = (rows[starts] >> 32 << 32) | at.FIND
-            rows[starts + at.R_NOW] = self.newest
-            kept[first : first + len(starts)] = self._latest_ends(rows, len(starts))
-        return kept
-
-    def _latest_ends(self, asked: Words, count: int) -> Words:
-        """For each question, the latest end among the events that answer it."""
-        engine = self.engine
-        call = engine.call
-        ends = np.full(count, -FOREVER, np.int64)
-        with engine.lock:
-            call.use_rows(asked)
-            call.room_for(count)
-            try:
-                engine.state[at.C_AFTER] = -1
-                found = engine.ask(len(asked)) >> 16
-                if not found:
-                    return ends
-                counts = call.row_counts[:count].copy()
-                codes = call.codes[:found] & ~np.int32(at.MAYBE)
-                refs = call.event_refs[: int(engine.state[at.C_EVENT_REF_COUNT])]
-                events = rows_of([engine.pack(at.EVENTS, refs)])
-                until = events.rows[events.starts + at.R_UNTIL]
-            finally:
-                call.use_rows(engine.own_rows)
-        heads = np.cumsum(counts) - counts
-        some = counts > 0
-        ends[some] = np.maximum.reduceat(until[codes], heads[some])
-        return ends
 
     @property
     def size_bytes(self) -> int:

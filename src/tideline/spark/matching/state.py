@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Head", "Matcher"]
 
-FORMAT = 1
+FORMAT = 2
 _TRAIL = 64  # micro-batches that a bucket in memory may be behind and still follow
 _LEAST_BYTES = 1 << 20  # added since the last time: below this compacting is not worth it
 _MOST_SEGMENTS = 256
@@ -186,13 +186,13 @@ class Matcher:
             if self.settings.cached and token == head.trail[-1][0]:
                 return bucket
             known = dict(head.trail).get(token) if self.settings.cached else None
-            if known is None or not bucket.can_follow:
+            if known is None:
                 bucket.close()
                 bucket = None
             else:
                 start = known
         if bucket is None:
-            bucket = Bucket(self.settings, budget(self.settings.memory_mb))
+            bucket = Bucket(self.settings, budget(self.settings.memory_mb), head.lineage)
         try:
             missed = [number for number, _, _ in head.segments if number >= start]
             bucket.replay(self._read(missed), head.newest, head.next_seq)
@@ -209,7 +209,7 @@ class Matcher:
         head.next_seq = int(bucket.engine.state[at.C_NEXT_SEQ])
         head.deltas = bucket.engine.deltas
         self._add(head, bucket.lasting(ran))
-        self._drop_ended(head, bucket)
+        self._drop_ended(head)
         added = sum(size for number, _, size in head.segments if number >= head.compacted)
         before = sum(size for number, _, size in head.segments if number < head.compacted)
         if added >= max(before, _LEAST_BYTES) or len(head.segments) > _MOST_SEGMENTS:
@@ -238,10 +238,8 @@ class Matcher:
             head.segments.append((head.next, last, part.nbytes))
             head.next += 1
 
-    def _drop_ended(self, head: Head, bucket: Bucket) -> None:
+    def _drop_ended(self, head: Head) -> None:
         """Remove segments in which nothing counts any more, without reading them."""
-        if bucket.remembers_any:
-            return  # an expired subscription may count: compacting finds out
         ended = [number for number, last, _ in head.segments if last <= head.newest]
         for number in ended:
             self.segments.removeKey((number,))

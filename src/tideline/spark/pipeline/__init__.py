@@ -11,7 +11,8 @@
     progress.py what the terminal shows
 
 docs/guide/pipeline.md is the guide, docs/internals/spark-pipeline.md says why it is so.
-Importing this needs neither pyspark nor Java; `Pipeline.run` does.
+Importing this needs neither pyspark nor Java. `Pipeline.run` needs both, `explain` and `check`
+pyspark.
 """
 
 from __future__ import annotations
@@ -69,6 +70,9 @@ class Pipeline:
 
     def explain(self) -> str:
         """What it would do, in words, stage by stage. Starts nothing."""
+        from tideline.spark.session import check_pyspark
+
+        check_pyspark()  # before what needs it is imported: it names what to install
         from tideline.spark.pipeline.explain import explain
 
         return explain(self.config)
@@ -78,6 +82,9 @@ class Pipeline:
 
         What the config says wrong by itself was raised when it was read. Starts nothing.
         """
+        from tideline.spark.session import check_pyspark
+
+        check_pyspark()
         from tideline.spark.pipeline.there import check_there
 
         check_there(self.config)
@@ -87,6 +94,9 @@ class Pipeline:
 
         Reads no rows, but the names of a CSV file, and stores nothing.
         """
+        from tideline.spark.session import check_pyspark
+
+        check_pyspark()
         from tideline.spark.pipeline.run import Watch, look
 
         return look(self._session(spark, Watch()), self.config)
@@ -106,14 +116,15 @@ class Pipeline:
         is a frame to read instead of the config's source. `on_batch(batch, applied)` is called
         for each batch that is done, with what `Channel.apply` gave.
         """
+        from tideline.spark.session import ready
+
+        if spark is None:
+            ready()  # before anything else: what is not installed is said first
         from tideline.spark.pipeline.run import Runner, Watch
         from tideline.spark.pipeline.source import identity
         from tideline.spark.pipeline.state import State
         from tideline.spark.pipeline.surroundings import stop_on_signals
-        from tideline.spark.session import ready
 
-        if spark is None:
-            ready()  # before the store is opened: what is not installed is said first
         config = self.config
         watch = Watch() if watch is None else watch
         self._stop.clear()
@@ -165,7 +176,9 @@ class Pipeline:
         space = space_of(config)
         if store.channel not in db.channels():  # look before a channel of the wrong kind is made
             self._check(space or Flat())
-        channel = db.channel(store.channel, space=space, journal_s=store.journal_s)
+        channel = db.channel(
+            store.channel, space=space, journal_s=store.journal_s, max_ahead_s=store.max_ahead_s
+        )
         if channel.layout == "poll":
             raise InvalidRequest("a channel with layout 'poll' takes no batches once", **{
                 "channel": channel.name})  # fmt: skip
@@ -192,8 +205,9 @@ class Pipeline:
         token = store.token or os.environ.get("TIDELINE_TOKEN")
         remote = stack.enter_context(connect(store.url, token=token))
         found = remote.channel(
-            store.channel, space=space_of(self.config), journal_s=store.journal_s
-        )
+            store.channel, space=space_of(self.config), journal_s=store.journal_s,
+            max_ahead_s=store.max_ahead_s,
+        )  # fmt: skip
         if found.layout == "poll":
             raise InvalidRequest("a channel with layout 'poll' takes no batches once", **{
                 "channel": found.name})  # fmt: skip

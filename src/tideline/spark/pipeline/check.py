@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path as File
 from typing import TYPE_CHECKING, Any
 
+from tideline.channel.ahead import check_max_ahead_s
 from tideline.clock import span_us
 from tideline.database import check_journal_s, check_memory_mb, check_name
 from tideline.errors import InvalidRequest
@@ -71,6 +72,8 @@ def check_config(config: Config, problems: Problems) -> None:
     problems.when_refused(("store", "memory_mb"), check_memory_mb, store.memory_mb)
     if store.journal_s is not None:
         problems.when_refused(("store", "journal_s"), check_journal_s, store.journal_s)
+    if store.max_ahead_s is not None:
+        problems.when_refused(("store", "max_ahead_s"), check_max_ahead_s, store.max_ahead_s)
     problems.when_refused(("spark", "memory"), check_memory, config.spark.memory)
     if config.store.durability not in ("os", "disk"):
         problems.add(("store", "durability"), 'durability must be "os" or "disk"')

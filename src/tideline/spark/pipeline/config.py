@@ -290,6 +290,8 @@ def _fits(kind: str, value: Any) -> bool:
             return whole and value >= 0
         case "number":
             return number
+        case "number or inf":
+            return number or value == math.inf
         case "flag":
             return isinstance(value, bool)
         case "texts" | "columns":

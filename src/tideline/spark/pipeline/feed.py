@@ -12,7 +12,6 @@ is named after its batch and written whole, so that it is only written over with
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import time
@@ -31,7 +30,7 @@ from tideline.channel.operations import read_operations
 from tideline.errors import Conflict
 from tideline.spark.pipeline.config import Config
 from tideline.spark.pipeline.counts import Batch
-from tideline.spark.pipeline.sift import dead_rows
+from tideline.spark.pipeline.sift import refused_rows
 from tideline.spark.pipeline.state import State
 
 if TYPE_CHECKING:
@@ -62,7 +61,9 @@ def feed(
     stored = np.ones(operations.num_rows, np.bool_)
     stored[list(rejected)] = False
     if rejected:
-        letters = _letters(operations, rejected, facts["read_us"])
+        rows = sorted(rejected)
+        taken = operations.take(pa.array(rows, pa.int64()))
+        letters = refused_rows(taken, [rejected[row] for row in rows], facts["read_us"])
         dead = letters if dead is None else pa.concat_tables([dead, letters])
     write_dead(config.dead_folder, number, dead)
     if config.archive is not None:
@@ -135,36 +136,6 @@ def _not_utf8(table: pa.Table) -> NDArray[np.bool_] | None:
                 except UnicodeDecodeError:
                     broken[row] = True
     return broken if broken.any() else None
-
-
-def _letters(operations: pa.Table, rejected: dict[int, str], now_us: int) -> pa.Table:
-    """Dead letters of rows that the store did not take."""
-    rows = sorted(rejected)
-    taken = operations.take(pa.array(rows, pa.int64()))
-    if "_text" in taken.column_names:
-        texts = taken["_text"]
-    else:  # no text there ever was: the operation, as JSON
-        names = [name for name in taken.column_names if name[0] != "_"]
-        plain = pa.table({name: _bytes(taken[name]) for name in names})
-        texts = pa.array([_json(row) for row in plain.to_pylist()], pa.large_string())
-    return dead_rows(["store"] * len(rows), [rejected[row] for row in rows], texts, now_us)
-
-
-def _bytes(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The column, a text as its bytes: they may be no UTF-8."""
-    kind = column.type
-    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-    return column.cast(pa.large_binary()) if is_text else column
-
-
-def _json(row: dict[str, Any]) -> str:
-    """The values that are there; a byte that is no text becomes the sign for that."""
-
-    def plain(value: Any) -> Any:
-        return value.decode(errors="replace") if isinstance(value, bytes) else value.isoformat()
-
-    return json.dumps({name: value for name, value in row.items() if value is not None},
-                      default=plain, ensure_ascii=False)  # fmt: skip
 
 
 def _latency(

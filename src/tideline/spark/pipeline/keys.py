@@ -47,6 +47,7 @@ KINDS = {
     "text": "text",
     "whole": "whole number",
     "number": "number",
+    "number or inf": "number or `inf`",
     "flag": "true or false",
     "texts": "list of texts",
     "paths": "text or list of texts",
@@ -177,6 +178,9 @@ class Store:
     durability: str = key("text", "`os` survives a killed process, `disk` also a power cut", "os")
     journal_s: float | None = key("number", "keep operations and answers readable for so long",
                                   None)  # fmt: skip
+    max_ahead_s: float | None = key("number or inf", "a row that is further ahead of the clock is "
+                                    "a dead letter; `inf` for no limit. Without it, as the channel "
+                                    "has it: 60 for a new one", None)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,7 @@ class ServedChannel:
         self.name = channel.name
         self.space = channel.space
         self.layout = channel.layout
+        self.max_ahead_s = channel.max_ahead_s
         self.clock = SystemClock()
         """This machine's: for what is measured here."""
         self._channel = channel

@@ -145,7 +145,7 @@ class Runner:
         table = self._collect(frame)
         read = time.perf_counter()
         now_us = self.channel.clock.now()
-        sifted = sift(table, self.config, self._seen, now_us)
+        sifted = sift(table, self.config, self._seen, now_us, self.channel.max_ahead_s)
         newest = None if self._seen is None else self._seen.newest
         facts = {**sifted.counts, "newest": newest, "read_us": now_us, "spark_s": read - started}
         facts["sift_s"] = 0.0

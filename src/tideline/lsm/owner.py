@@ -1,0 +1,78 @@
+"""Who owns a folder: a lock that lives as long as its process, with a line that names it.
+
+    LOCK := "pid 4711 since 2026-02-03T04:05:06+00:00" [", serving at http://..."] "\\n"
+
+The lock is flock(2) on the open file: a killed process lets go of it by itself, and the line is
+only for whoever finds the folder taken. A forked child inherits the open file, and would hold the
+lock for as long as it lives: `leave` closes the child's share of it, which lets go of nothing.
+
+Safe from any thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tideline.errors import Unavailable
+from tideline.lsm.files import unavailable
+
+__all__ = ["SERVING", "Owner"]
+
+SERVING = "serving at"  # what a server says in the lock file, before its address
+
+
+class Owner:
+    """A folder that is held.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     owner = Owner(Path(folder))
+    ...     try:
+    ...         Owner(Path(folder))
+    ...     except Unavailable as error:
+    ...         print(str(error).partition('.')[0])
+    ...     owner.leave()
+    the folder is open in another process
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Take the folder's lock, or say who has it."""
+        path = folder / "LOCK"
+        try:
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise unavailable(error, "folder cannot be used", path) from error
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            owner = os.read(self._fd, 200).decode(errors="replace").strip()
+            self.leave()
+            message = "the folder is open in another process"
+            values = {"path": str(folder), "owner": owner}
+            _, serving, url = owner.partition(SERVING)
+            if serving:
+                message += " that serves it: connect to its url"
+                values["url"] = url.strip()
+            raise Unavailable(message, **values) from None
+        started = datetime.now(UTC).isoformat(timespec="seconds")
+        self._name = f"pid {os.getpid()} since {started}"
+        self.sign()
+
+    def sign(self, doing: str = "") -> None:
+        """Say what the owner does with the folder, to whoever finds it in use."""
+        text = f"{self._name}, {doing}" if doing else self._name
+        with contextlib.suppress(OSError):  # a full disk must not keep anyone from reading
+            os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, f"{text}\n".encode(), 0)
+
+    def leave(self, *, to_parent: bool = False) -> None:
+        """Let go. Twice is allowed. In a forked child (`to_parent`) the parent keeps the folder."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            if not to_parent:  # a child that was just forked may have it open a moment longer
+                fcntl.flock(fd, fcntl.LOCK_UN)
+            os.close(fd)
