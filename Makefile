@@ -19,8 +19,8 @@ export PYTHON
 PARALLEL := -n 2 --dist loadfile
 
 # The job with numba's bounds checks: a read past an array's end is an error instead of a wrong answer.
-BOUNDS_TESTS := tests/test_channel_contract.py tests/test_apply.py tests/documents/test_entries.py \
-	tests/documents/test_engine_machine.py
+BOUNDS_TESTS := tests/test_channel_contract.py tests/test_apply.py tests/test_told_runs.py \
+	tests/documents/test_entries.py tests/documents/test_engine_machine.py
 BOUNDS_MACHINE := $(wildcard tests/test_state_machine.py tests/test_machine.py)
 
 help:  ## list the commands

@@ -56,6 +56,7 @@ def run(address: str, seeds: Iterator[int], total: int, each: int, **more: Any) 
     more.setdefault("spaces", SPACES)
     more.setdefault("without", WITHOUT)
     more.setdefault("layouts", list(LAYOUTS))
+    more.setdefault("cut_batches", True)  # with little memory: docs/guide/batches.md
     whole, found = stories(
         address, seeds, total, each=each, memory=list(MEMORY), scripts=scripts, **more
     )

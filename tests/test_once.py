@@ -88,7 +88,7 @@ def test_a_batch_cut_in_the_middle_goes_on_from_there(
     with tideline.open(tmp_path, clock=clock()) as db:
         news = db.channel("news")
         log = news._engine.store.log
-        append, frames = log.append, 0
+        append, frames = log.append_parts, 0
 
         def refuse(payload: Any) -> Any:
             nonlocal frames
@@ -97,7 +97,7 @@ def test_a_batch_cut_in_the_middle_goes_on_from_there(
                 raise tideline.Unavailable("no room", file="log")
             return append(payload)
 
-        monkeypatch.setattr(log, "append", refuse)
+        monkeypatch.setattr(log, "append_parts", refuse)
         with pytest.raises(tideline.Unavailable):
             news.apply(events(35, ids=False), once=("w", 1))
         assert news.stats().events == 20
@@ -116,7 +116,7 @@ KILLED = """
     batch._MOST_ROWS = 100
     db = tideline.open({folder!r}, clock=clock())
     news = db.channel("news")
-    append = news._engine.store.log.append
+    append = news._engine.store.log.append_parts
     frames = 0
     def append_and_die(payload):
         global frames
@@ -125,7 +125,7 @@ KILLED = """
         if frames == {frame}:
             os.kill(os.getpid(), 9)
         return done
-    news._engine.store.log.append = append_and_die
+    news._engine.store.log.append_parts = append_and_die
     news.apply(events(1000, ids=False), once=("w", 7))
 """
 

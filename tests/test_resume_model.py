@@ -275,7 +275,7 @@ def test_an_end_that_is_taken_back_changes_nothing(
         raise Unavailable("disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(channel._engine.store.log, "append", refuse)
+        patch.setattr(channel._engine.store.log, "append_parts", refuse)
         with pytest.raises(Unavailable):
             channel.cancel("first")
     assert [s.id for s in channel.publish("a", {}, id="e2", ttl_s=30).subscriptions] == ["first"]
@@ -294,7 +294,7 @@ def test_a_second_try_at_an_end_counts(
         raise Unavailable("disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(channel._engine.store.log, "append", refuse)
+        patch.setattr(channel._engine.store.log, "append_parts", refuse)
         with pytest.raises(Unavailable):
             channel.cancel("first")
     channel.publish("a", {}, id="e1", ttl_s=30)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from unittest import mock
 import numpy as np
 import pyarrow as pa
 import pytest
+from killed import copy_as_killed
 
 import tideline
 from tideline import Unavailable
@@ -73,7 +73,7 @@ def test_recovery_in_little_memory_forgets_nothing_that_was_told(
     if sealed:
         channel.seal()
     killed = tmp_path / "killed"
-    os.system(f"cp -r {tmp_path / 'data'} {killed}")
+    copy_as_killed(channel, tmp_path / "data", killed)
     db.close()
     clock.advance(30)
     with tideline.open(killed, clock=clock, memory_mb=1) as db:
@@ -281,7 +281,7 @@ def test_the_answers_given_are_counted_over_a_kill(tmp_path: Path, clock: Manual
     for n in range(10):
         channel.publish("a", {"n": n % 2}, ttl_s=600)
     assert channel.stats().answers == 15
-    os.system(f"cp -r {tmp_path / 'data'} {tmp_path / 'killed'}")
+    copy_as_killed(channel, tmp_path / "data", tmp_path / "killed")
     db.close()
     with tideline.open(tmp_path / "killed", clock=clock) as db:
         assert db.channel("c").stats().answers == 15

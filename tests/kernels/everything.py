@@ -168,12 +168,12 @@ def overfill(folder: str, clock: ManualClock) -> None:
         def fail(*_: Any) -> Any:
             raise OSError("full")
 
-        log.append, kept = fail, log.append
+        log.append_parts, kept = fail, log.append_parts
         with contextlib.suppress(tideline.TidelineError, OSError):
             channel.publish("a", 1, ttl_s=9)
         with contextlib.suppress(tideline.TidelineError, OSError):
             channel.apply(table(clock.now() / 1e6, 200_000, 8, {"place": ["a"]}))
-        log.append = kept
+        log.append_parts = kept
 
 
 KINDS = {"n": "embedded", "tag": "lazy", "place": "composite", "mod": "eager"}

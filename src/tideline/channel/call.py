@@ -61,7 +61,7 @@ class Call:
         self._answers(2 * int(state[at.C_ANSWER_CAP]))
         self._refs(2 * int(state[at.C_REFS_CAP]))
         self._extra(2 * int(state[at.C_EXTRA_CAP]))
-        least = int(state[at.C_TOLD_USED]) + 4 * int(state[at.C_TOLD_WANTED])
+        least = int(state[at.C_TOLD_USED]) + int(state[at.C_TOLD_WANTED])
         self._told(2 * max(int(state[at.C_TOLD_CAP]), least))
 
     def grow_scratch(self) -> None:
@@ -79,9 +79,17 @@ class Call:
     def _refs(self, cap: int) -> None:
         subs = _grown(getattr(self, "sub_refs", None), cap)
         events = _grown(getattr(self, "event_refs", None), cap)
-        values = subs.ctypes.data, events.ctypes.data, cap
-        words = [at.C_SUB_REFS, at.C_EVENT_REFS, at.C_REFS_CAP]
-        self.sub_refs, self.event_refs, self.state[words] = subs, events, values
+        shared: Words = np.zeros((2, 2 * cap), np.int64)
+        before: Words | None = getattr(self, "shared", None)
+        if before is not None:
+            shared[:, : before.shape[1]] = before
+        values = (
+            subs.ctypes.data, events.ctypes.data, shared[0].ctypes.data, shared[1].ctypes.data, cap
+        )  # fmt: skip
+        words = [at.C_SUB_REFS, at.C_EVENT_REFS, at.C_SUB_TOLD, at.C_EVENT_TOLD, at.C_REFS_CAP]
+        self.sub_refs, self.event_refs, self.shared, self.state[words] = (
+            subs, events, shared, values
+        )  # fmt: skip
 
     def _scratch(self, count: int) -> None:
         fresh: Words = np.zeros(count, np.int64)
@@ -110,11 +118,9 @@ class Call:
         state, address = self.state, fresh.ctypes.data
         self.told, state[at.C_TOLD], state[at.C_TOLD_CAP] = fresh, address, cap
 
-    def told_row(self, address: int, answered: int) -> bytes:
-        """The marks of the answers as a row of the log."""
-        out = np.empty(at.R_BODY + int(self.state[at.C_TOLD_USED]), np.int64)
-        told.told_row(address, out, answered)
-        return out.tobytes()
+    def told_row(self, address: int, answered: int) -> Words:
+        """The marks of the answers as a row of the log, until the next call."""
+        return self.told[: told.told_row(address, answered)]
 
 
 def _grown(old: Words | None, cap: int) -> Words:

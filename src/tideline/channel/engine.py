@@ -66,9 +66,15 @@ _FRAMED_WORDS = 1 << 16
 _LOGGED = Position(0, 0)  # stands for a position nobody will wait for
 _MANY_WORDS = 1 << 15  # of rows that are logged beside the caller's own work
 _MERGED_MARKS = 32 << 20  # bytes: larger components of marks are searched as fast, and not merged
+_SEALING = (at.NEED_MEMORY, at.NEED_TOLD)  # what may need something sealed
 _CHECK_EVERY = 256  # operations between two looks at memory, log and components
 _TRIES = 8  # of an effect that is interrupted, or fails
 _WORTH = 8  # what a seal must free: such a part of the memory in use, if any window has it
+
+
+def _octets(words: Words) -> memoryview:
+    """The bytes of an array, without a copy."""
+    return memoryview(words).cast("B")  # type: ignore[arg-type]
 
 
 class Taken(NamedTuple):
@@ -330,19 +336,21 @@ class Engine:
         try:
             while result & 0xFF:
                 status = result & 0xFF
+                more = self._segments_wanted() if status in _SEALING else 0
+                row = int(state[at.C_ROW])
                 if status == at.NEED_VERDICT:
                     take(result)
                     kernel.begin_part(self.address, False)
-                elif status == at.NEED_MEMORY and state[at.C_ROW] > first_row and self._short():
+                elif status in _SEALING and row > first_row and self._short(status, more):
                     take(result)
                     limit = int(state[at.C_POS])
                     position = self._log_part(first_word, limit, notes, mark) or position
-                    first_row, first_word = int(state[at.C_ROW]), limit
+                    first_row, first_word = row, limit
                     answered = self.answers
                     notes.clear()
                     kernel.begin_part(self.address, True)
                 if status != at.NEED_VERDICT:
-                    self._serve(status)
+                    self._serve(status, more)
                 result = int(kernel.run_rows(self.address, words, False))
             if result & at.EXPIRED:
                 self._due = True
@@ -572,16 +580,17 @@ class Engine:
         """One frame: the rows [first, limit) of the call, tombs and marks they left, and notes."""
         if first == limit and not notes:
             return None
-        payload = memoryview(self.call.rows[first:limit]).cast("B")  # type: ignore[arg-type]
+        payload = _octets(self.call.rows[first:limit])
+        parts: list[bytes | memoryview] = [payload]
         extra = int(self.state[at.C_EXTRA_USED])
-        marks = b""
+        if extra:
+            parts.append(_octets(self.call.extra[:extra]))
         answers = self.answers
-        if self.state[at.C_TOLD_USED] or answers != self._logged_answers:
-            marks = self.call.told_row(self.address, answers)
-        if extra or notes or marks:
-            tombs = self.call.extra[:extra].tobytes()
-            payload = memoryview(b"".join((payload, tombs, marks, notes)))
-        position = self.store.log.append(payload)
+        if self.state[at.C_TOLD_USED] > at.R_BODY or answers != self._logged_answers:
+            parts.append(_octets(self.call.told_row(self.address, answers)))
+        if notes:
+            parts.append(notes)
+        position = self.store.log.append_parts(parts)
         self._logged_answers = answers
         return position
 
@@ -606,8 +615,8 @@ class Engine:
             memory.allow_headroom(False)
 
     def _grow_told(self) -> bool:
-        wanted = int(self.state[at.C_TOLD_WANTED])
-        return self.sides[-1].memory.grow_tables(self._logged_newest, wanted)
+        words = int(self.state[at.C_TOLD_WANTED])
+        return self.sides[-1].memory.grow_tables(self._logged_newest, words)
 
     def keep_journal(self, span_us: int) -> None:
         """Keep the log that long from now on (the lock is not held)."""
@@ -623,42 +632,66 @@ class Engine:
         """Let the rows of a batch be that far ahead of the clock (the lock is not held)."""
         run_apart(partial(self._save_fact, "max_ahead_us", span_us))
 
-    def _short(self) -> bool:
-        """Whether it takes more than larger tables to go on."""
+    def _short(self, status: int, more: int) -> bool:
+        """Whether it takes more than larger tables to go on: something must be sealed."""
         for side in self.sides:
             side.memory.grow_tables(self._logged_newest)
-        return any(side.memory.lacks_segments() for side in self.sides)
+        if any(side.memory.lacks_segments(more) for side in self.sides):
+            return True
+        words = int(self.state[at.C_TOLD_WANTED])
+        return self._wants_table(status) and self.sides[-1].memory.lacks_marks(words)
 
-    def _serve(self, status: int) -> None:
-        """Give a kernel what it asked for."""
+    def _wants_table(self, status: int) -> bool:
+        """Whether a kernel that asks for something asks for a table of marks, or has one."""
+        return status == at.NEED_TOLD or bool(self.sides[-1].memory.state[at.E_TOLD_CAP])
+
+    def _serve(self, status: int, more: int | None = None) -> None:
+        """Give a kernel what it asked for; `more` is what `_segments_wanted` said of it."""
         if status == at.NEED_OUTPUT:
             self.call.grow_output()
         elif status == at.NEED_SCRATCH:
             self.call.grow_scratch()
-        elif status == at.NEED_TOLD:
-            self.sides[-1].memory.index_told()
         else:
-            marks = int(self.state[at.C_TOLD_WANTED])
-            more = self._asked_again() + 2 * marks // at.SEGMENT
+            if more is None:
+                more = self._segments_wanted()
+            words = int(self.state[at.C_TOLD_WANTED])
+            if self._wants_table(status):
+                self._seal_marks(words)
+            if status == at.NEED_TOLD:
+                self.sides[-1].memory.index_told()
             for side in self.sides:
-                side.memory.grow_tables(self._logged_newest, marks)
+                side.memory.grow_tables(self._logged_newest, words)
                 if side.memory.lacks_segments(more):
                     self._drop_windows(self._logged_newest)
                     side.memory.release()
                 while side.memory.lacks_segments(more):
                     self._make_room(side)
 
-    def _asked_again(self) -> int:
-        """How often the row that asks for memory now has asked for it before.
+    def _seal_marks(self, more: int) -> None:
+        """Seal marks until a table of what is left, and so many more, fits into memory."""
+        side = self.sides[-1]
+        if side.memory.lacks_marks(more):
+            self._drop_windows(self._logged_newest)
+            side.memory.release()
+        while side.memory.lacks_marks(more):
+            if side.seal is None:
+                now = self.newest
+                if not any(w.told and w.limit > now for w in side.memory.windows()):
+                    return
+                self._begin_seal(side, lambda w: w.told)
+            self._make_room(side)
 
-        What was freed for it last time was not enough, then: each time it gets more, until it has
-        enough or nothing is left to seal.
+    def _segments_wanted(self) -> int:
+        """How many segments the row that asks for memory wants, beside those it always finds.
+
+        When it has asked before, what was freed for it was not enough: each time it gets more,
+        until it has enough or nothing is left to seal.
         """
         state = self.state
         row = (int(state[at.C_EPOCH]), int(state[at.C_NEXT_SEQ]), int(state[at.C_POS]))
         self._asks = self._asks + 1 if row == self._asking else 0
         self._asking = row
-        return self._asks
+        return self._asks + int(state[at.C_TOLD_WANTED]) // at.SEGMENT
 
     # ---- expiry ----------------------------------------------------------------------------
 
@@ -923,6 +956,7 @@ class Engine:
                 (self.lineage if note.flags & N_PROLONGED else self.writers).read(note)
                 self.state[at.C_POS] = limit
             else:
+                self.state[at.C_NEWEST_LOGGED] = self.newest  # what is replayed is in the log
                 self._serve(status)
 
     def seal_all(self) -> None:

@@ -256,17 +256,29 @@ class Memory:
 
     def index_told(self, more: int = 0) -> None:
         """Make the table of marks anew, with room for `more`."""
-        marks = sum(window.told for window in self.windows())
-        cap = max(1024, 1 << ((marks + more) * 5 // 2 + 16).bit_length())
-        self._told = self._told_table(cap)
-        self.state[at.E_TOLD], self.state[at.E_TOLD_CAP] = self._told.ctypes.data, cap
-        told.index_told(self.address)
-
-    def _told_table(self, cap: int) -> Words:
+        windows = [window for window in self.windows() if window.told]
+        marks = sum(window.told for window in windows) + more
+        cap = max(1024, 1 << (marks * 5 // 2 + 16).bit_length())
         if cap == len(self._told):
-            self._told[:] = 0
-            return self._told
-        return zeros(cap)
+            fresh = self._told
+            fresh[:] = 0
+        else:
+            fresh = zeros(cap)
+        state, address = self.state, fresh.ctypes.data
+        self._told, state[at.E_TOLD], state[at.E_TOLD_CAP] = fresh, address, cap
+        state[at.E_TOLD_USED] = 0
+        listed = np.empty(max([window.told for window in windows], default=0), np.int64)
+        for window in windows:
+            count = told.list_marks(self.address, window.number, listed)
+            told.enter_marks(self.address, listed, count)
+
+    def lacks_marks(self, more: int) -> bool:
+        """Whether a table of all marks, with so many to come, would take too much memory.
+
+        Then some of those in memory must be sealed. They lie there in less room than in a table.
+        """
+        marks = sum(window.told for window in self.windows())
+        return marks > 0 and marks + more > max(self._budget.size_bytes // 96, 1 << 14)
 
     def share(self) -> None:
         """Take as limit what the other members of the budget leave."""

@@ -82,6 +82,7 @@ from tideline.kernels.layout import (
     W_SLOTS,
     W_STATE,
     W_SUBS,
+    W_TOLD,
     W_UNTIL_HIGH,
     W_WIDTH,
     W_WORDS,
@@ -91,6 +92,7 @@ from tideline.kernels.text import copy
 from tideline.kernels.views import octets, prefetch, words
 
 GOLDEN = -7046029254386353131
+MOST_MARKS = 1 << 22  # in one window: what is sealed at once
 LEAST_WIDTH = 1 << 20  # microseconds: windows narrower than a second gain nothing
 ENTRY_REF = (1 << 36) - 1
 
@@ -185,12 +187,13 @@ def note_expiry(e):
 def pick_window(e, side, until, now):
     """The open window (index of its first word) for a record that ends at `until`.
 
-    Marks have windows of their own, with nothing else in them: a mark is small and never scanned
-    for answers, so few wide windows serve them best. Their width has its lowest bit set.
+    Marks have windows of their own, with nothing else in them: they take little and are never
+    scanned for answers, so few wide windows serve them best. Their width has its lowest bit set.
     """
     ws = windows_of(e)
     active = active_of(e)
     told = side == TOLD_SIDE
+    short = told and free_segments(e) < SPARE
     if until >= FOREVER:
         width = 0
         limit = FOREVER
@@ -203,6 +206,8 @@ def pick_window(e, side, until, now):
             width <<= 1
         # Every window takes a segment at least: where there are few, fewer and wider windows do.
         if e[E_ACTIVE_COUNT] > WINDOWS - 56:
+            width <<= 6
+        elif short:
             width <<= 6
         elif 4 * e[E_ACTIVE_COUNT] > e[E_LIMIT] and not told:
             width <<= 2
@@ -221,11 +226,13 @@ def pick_window(e, side, until, now):
     for i in range(e[E_ACTIVE_COUNT]):
         w = active[i] * W_WORDS
         if ws[w + W_STATE] == OPEN and ws[w + W_LIMIT] == limit and ws[w + W_WIDTH] == width:
-            return w
-        # When the table is nearly full any open window that ends late enough will do.
-        if ws[w + W_STATE] == OPEN and ws[w + W_LIMIT] >= limit and ws[w + W_WIDTH] & 1 == told:
-            best = w
-    if e[E_ACTIVE_COUNT] >= WINDOWS - 8 and best >= 0:
+            if ws[w + W_TOLD] < MOST_MARKS:
+                return w
+        # When memory or the table is nearly full any open window that ends late enough will do.
+        if ws[w + W_STATE] == OPEN and ws[w + W_WIDTH] & 1 == told:
+            if ws[w + W_LIMIT] >= (until if short else limit):
+                best = w
+    if best >= 0 and (short or e[E_ACTIVE_COUNT] >= WINDOWS - 8):
         return best
     number = 0
     while ws[number * W_WORDS + W_STATE] != FREE:

@@ -10,7 +10,7 @@ components (layout `dual` has one, `two` has two: one a side).
     slot     a place inside a window: two list heads, a chain, the key
              0 subscriptions | 1 events | 2 next slot + key length << 48
              3 first child   | 4 next sibling | 5.. key bytes
-    chunk    0 next chunk + used << 40 + capacity << 52 | 1.. records, or marks (told.py)
+    chunk    0 next chunk + used << 40 + capacity << 52 | 1.. records, or runs of marks (runs.py)
     record   subscription (8 words)               event (6 words)
              0 since | 1 until | 2 seq            0 at | 1 until | 2 seq
              3 made  | 4 user hash                3 made
@@ -35,7 +35,7 @@ holds, what recovery replays and what comes back out (docs/internals/log.md):
     a subscription that is prolonged (R_PROLONGED) ends with three more words: its root, the
     time from which on events are new to it, and the seq of the record that it replaces
     a tomb's row: 1 seq of the subscription | 3 seq of its end | 4 until, and the key alone
-    a told row: 3 answers given so far | 4 the latest end | 7.. runs of marks (told.py)
+    a told row: 3 answers given so far | 4 the latest end | 7.. runs of marks (runs.py)
     a note's row stands in the log only and stores nothing (channel/notes.py)
 """
 
@@ -192,17 +192,20 @@ N_MARK, N_ANSWERS, N_LISTED = 1, 2, 4  # flags of a note: what it says, see chan
     C_PACKED_CAP,
     C_PACKED_USED,  # words, or -1 when they do not fit
     C_REMEMBER,  # 1 when it is to be remembered who was told what
-    C_TOLD,  # address: runs of marks that the log must have too
+    C_TOLD,  # address: the row of marks that the log must have too; see runs.py
     C_TOLD_CAP,
     C_TOLD_USED,
-    C_TOLD_RUN,  # where the last run begins, or -1
+    C_TOLD_RUN,  # where the run that is open begins, or -1
+    C_TOLD_HEAP,  # the same in the heap
+    C_SUB_TOLD,  # address: for every code, where its word stands in a run (two words)
+    C_EVENT_TOLD,
     C_TOLD_UNTIL,  # the latest end of an event among them
-    C_TOLD_WANTED,  # marks for which room is needed
+    C_TOLD_WANTED,  # words for which a row's marks need room, at most
     C_ANSWERED,  # answers given so far, in all calls
     C_FRAME_WORDS,  # words of the frame that `run_one` completed
     C_ROWS_ROOM,  # words there are behind C_ROWS
     C_NEWEST_LOGGED,  # C_NEWEST as the log has it: what is dropped by it need not come back
-) = range(44)
+) = range(47)
 C_WORDS = 48
 
 (

@@ -27,6 +27,7 @@ from tideline.kernels.layout import (
     C_EPOCH,
     C_EVENT_REF_COUNT,
     C_EVENT_REFS,
+    C_EVENT_TOLD,
     C_EVENTS,
     C_MAYBES,
     C_REFS_CAP,
@@ -34,6 +35,7 @@ from tideline.kernels.layout import (
     C_SCRATCH_WORDS,
     C_SUB_REF_COUNT,
     C_SUB_REFS,
+    C_SUB_TOLD,
     C_SUBS,
     CHUNK,
     D_AT_HIGH,
@@ -149,6 +151,7 @@ def new_code(c, side, ref):
     if code >= c[C_REFS_CAP]:
         return -1
     words(c[C_SUB_REFS if side == SUBS else C_EVENT_REFS], c[C_REFS_CAP])[code] = ref
+    words(c[C_SUB_TOLD if side == SUBS else C_EVENT_TOLD], 2 * c[C_REFS_CAP])[2 * code] = 0
     c[count] = code + 1
     return code
 

@@ -49,8 +49,7 @@ from tideline.kernels.layout import (
     C_SUB_REF_COUNT,
     C_SUB_REFS,
     C_SUBS,
-    C_TOLD_RUN,
-    C_TOLD_UNTIL,
+    C_TOLD,
     C_TOLD_USED,
     C_TOLD_WANTED,
     C_WORDS,
@@ -86,7 +85,6 @@ from tideline.kernels.layout import (
     PUBLISH,
     R_ASKED,
     R_AT,
-    R_BODY,
     R_COND,
     R_LENGTHS,
     R_NOW,
@@ -115,6 +113,13 @@ from tideline.kernels.match import (
     new_code,
     row_shape,
 )
+from tideline.kernels.runs import (
+    finish_told_row,
+    no_runs,
+    replay_told,
+    room_for,
+    take_told_back,
+)
 from tideline.kernels.store import (
     find_id,
     id_hash_of,
@@ -128,11 +133,7 @@ from tideline.kernels.text import nodes
 from tideline.kernels.told import (
     leave_in_answered,
     leave_out_told,
-    put_told_row,
-    replay_told,
-    room_for,
     root_of,
-    take_told_back,
     tell_published,
     tell_subscribed,
     yield_to_earlier,
@@ -180,6 +181,7 @@ def run_rows(address, rows_words, fresh):
             ahead = look_ahead(c, es, ee, row, octet, ahead, ring, step)
             step += 1
         kind = row[p] & 0xFF
+        c[C_TOLD_WANTED] = 0
         counts[c[C_ROW]] = 0
         codes[c[C_ROW]] = 0
         own[c[C_ROW]] = 0
@@ -214,7 +216,6 @@ def run_rows(address, rows_words, fresh):
             events = c[C_EVENT_REF_COUNT]
             maybes = c[C_MAYBES]
             c[C_MAYBES] = 0
-            c[C_TOLD_WANTED] = 0
             if kind == PUBLISH:
                 status = run_publish(c, es, hs, ee, he, row, octet, p, now, tree)
             elif kind == SUBSCRIBE:
@@ -261,11 +262,14 @@ def run_one(address, rows_words, fresh):
             pack_answers(address, SUBS if kind == PUBLISH else EVENTS)
         if kind != VOID:
             result |= STORED
-            told = R_BODY + c[C_TOLD_USED] if result >> 16 > 0 and c[C_REMEMBER] else 0
+            told = c[C_TOLD_USED] if result >> 16 > 0 and c[C_REMEMBER] else 0
             if c[C_EXTRA_USED] == 0 and (result & 256) == 0 and rows_words + told <= c[C_ROWS_ROOM]:
                 if told:
+                    finish_told_row(c, c[C_ANSWERED] + (result >> 16))
                     out = words(c[C_ROWS], c[C_ROWS_ROOM])
-                    put_told_row(c, out, rows_words, c[C_ANSWERED] + (result >> 16))
+                    marks = words(c[C_TOLD], told)
+                    for i in range(told):
+                        out[rows_words + i] = marks[i]
                 put_header(c[C_ROWS] - 16, rows_words + told)
                 c[C_FRAME_WORDS] = rows_words + told
                 result |= FRAMED
@@ -295,9 +299,7 @@ def begin_part(address, is_logged):
 def logged(c):
     """What the log had to have beside the rows, it has."""
     c[C_EXTRA_USED] = 0
-    c[C_TOLD_USED] = 0
-    c[C_TOLD_RUN] = -1
-    c[C_TOLD_UNTIL] = -FOREVER
+    no_runs(c)
     c[C_NEWEST_LOGGED] = c[C_NEWEST]
 
 
@@ -363,7 +365,7 @@ def run_publish(c, es, hs, ee, he, row, octet, p, now, tree):
     limit = c[C_ANSWER_COUNT]
     tells = settled and limit > first and until > now and c[C_REMEMBER] != 0
     if tells:
-        status = room_for(c, ee, 2 * (limit - first) if unseen else limit - first)
+        status = room_for(c, ee, 2 * (limit - first) if unseen else limit - first, False)
         if status != DONE:
             return status
     code = -1
@@ -382,7 +384,7 @@ def run_publish(c, es, hs, ee, he, row, octet, p, now, tree):
             he[o + EVENT_STAMP] = (c[C_EPOCH] << 32) | code
             words(c[C_EVENT_REFS], c[C_REFS_CAP])[code] = o
     if tells:
-        tell_published(c, es, hs, ee, he, first, limit, 0, seq, until, now)
+        tell_published(c, es, hs, ee, he, first, limit, 0, unseen, seq, until, now)
     return DONE
 
 
@@ -426,7 +428,7 @@ def run_subscribe(c, es, hs, ee, he, row, octet, p, replaced, now, tree):
     limit = c[C_ANSWER_COUNT]
     tells = c[C_MAYBES] == 0 and limit > first and c[C_REMEMBER] != 0
     if tells:
-        status = room_for(c, ee, 2 * (limit - first) if flags & R_UNSEEN else limit - first)
+        status = room_for(c, ee, 2 * (limit - first) if flags & R_UNSEEN else limit - first, True)
         if status != DONE:
             return status
     code = -1
@@ -519,6 +521,7 @@ def replay_rows(address):
     p = c[C_POS]
     while p < c[C_ROWS_WORDS]:
         kind = row[p] & 0xFF
+        c[C_TOLD_WANTED] = 0
         if kind == NOTE:
             if (row[p] >> 8) & N_MARK:
                 c[C_STATUS] = NEED_READER

@@ -1,4 +1,4 @@
-"""Who was told what: one word, a *mark*, for every answer, as long as its event is valid.
+"""Who was told what: one *mark* for every answer, as long as its event is valid.
 
 `unseen=True` promises that a user is never told an event twice, whatever has become of the
 subscription that told it. So each answer leaves a mark when it is given:
@@ -10,16 +10,16 @@ subscription that told it. So each answer leaves a mark when it is given:
 
 A mark is a hash of 64 bits of the two numbers, as users are told apart by a hash of 64 bits.
 
-    memory   marks lie in windows of their own, by the end of the event (wide ones: a mark is
-             small): a chain of chunks. A window that has expired is dropped whole
+    memory   marks lie as runs (runs.py) in windows of their own, by the end of the event (wide
+             ones: marks take little). A window that has expired is dropped whole
     table    mark -> is it there; over all windows. It is made when somebody first asks what is
-             unseen; without it a mark only costs the eight bytes it is appended to
-    disk     a sealed window of marks is one sorted column (index/told.py)
-    log      the marks of a call are one row, in the frame of the rows that gave the answers:
-             TOLD | now | answers so far | latest end | runs of: count + window << 32, until, marks
+             unseen, and again after a call was taken back
+    disk     a sealed window of marks is one sorted column of hashes (index/told.py)
+    log      the marks of a call are one row, in the frame of the rows that gave the answers
 
 What is in the table is true, though it may be in no window any more: it was sealed, or its event
 has expired and nobody asks for it again. The table is made anew from the windows when it is full.
+While there is a table, a mark that is there already is not left again.
 
 Conditions are checked in Python. A row whose answers may yet fall leaves its marks after that, in
 `settle`; an unseen subscription waits for it (NEED_VERDICT). One event, several subscriptions of a
@@ -32,12 +32,8 @@ from tideline.kernels import jit
 from tideline.kernels.disk import component, first_hash
 from tideline.kernels.heap import (
     GOLDEN,
-    LEAST_WIDTH,
-    active_of,
-    allocate,
     chunk_used,
     engine,
-    free_segments,
     heap_of,
     pick_window,
     windows_of,
@@ -45,11 +41,9 @@ from tideline.kernels.heap import (
 from tideline.kernels.layout import (
     C_ANSWER_CAP,
     C_ANSWER_COUNT,
-    C_ANSWERED,
     C_ANSWERS,
     C_EVENT_REFS,
     C_EVENTS,
-    C_NEWEST,
     C_REFS_CAP,
     C_REMEMBER,
     C_ROW_COUNTS,
@@ -57,12 +51,7 @@ from tideline.kernels.layout import (
     C_ROWS_WORDS,
     C_SUB_REFS,
     C_SUBS,
-    C_TOLD,
-    C_TOLD_CAP,
-    C_TOLD_RUN,
-    C_TOLD_UNTIL,
     C_TOLD_USED,
-    C_TOLD_WANTED,
     C_WORDS,
     CHUNK,
     D_EVENT_SEQ,
@@ -74,62 +63,64 @@ from tideline.kernels.layout import (
     D_SUB_USER_HASH,
     D_SUBS,
     DONE,
-    E_ACTIVE_COUNT,
     E_TOLD,
     E_TOLD_CAP,
     E_TOLD_COMPONENT_COUNT,
     E_TOLD_COMPONENTS,
     E_TOLD_USED,
+    EVENTS,
     F_UNSEEN,
     LOW32,
     LOW40,
     MAYBE,
-    NEED_MEMORY,
-    NEED_OUTPUT,
     NEED_SCRATCH,
     ON_DISK,
-    OPEN,
     PUBLISH,
-    R_AT,
-    R_BODY,
-    R_LENGTHS,
     R_NOW,
     R_PROLONGED,
     R_ROOT,
     R_SEQ,
-    R_TEXT,
     R_UNSEEN,
     R_UNTIL,
     REF_COMPONENT,
     REF_INDEX,
     ROOT,
-    SEGMENT,
     SEQ,
-    SPARE,
     SUB_BLOB,
+    SUBS,
     T_COUNT,
     T_MARKS,
     T_UNTIL_HIGH,
     T_WORDS,
-    TOLD,
     TOLD_SIDE,
     UNTIL,
     USER,
     W_EVENT_UNTIL_HIGH,
-    W_LIMIT,
-    W_STATE,
-    W_TOLD,
     W_TOLD_HEAD,
-    W_WIDTH,
     W_WORDS,
 )
 from tideline.kernels.match import refs_scratch
+from tideline.kernels.runs import (
+    BY_ASKER,
+    HEAP_RUN,
+    LEAST_SHARED,
+    MOST_WORDS,
+    OF_SUB,
+    REF,
+    VOID,
+    add_shared,
+    add_word,
+    close_run,
+    finish_told_row,
+    generation_of,
+    room_for,
+    run_words,
+    shared_words,
+    window_for,
+)
 from tideline.kernels.store import row_parts, user_hash_of
 from tideline.kernels.views import halves, octets, words
 
-TAKEN = 1  # in the table, where a mark was taken back; no mark is 0 or 1
-CHUNK_MARKS = 2048  # marks of a large chunk
-RUN = 2  # words before the marks of a run
 ODD = -4658895280553007687
 
 
@@ -155,6 +146,14 @@ def sub_mark(root, event):
     """The mark that an unseen subscription was answered with an event."""
     mark = mix(mix(root + ODD) + event * GOLDEN)
     return mark if mark >> 1 != 0 else mark + 2
+
+
+@jit
+def mark_of(kind, fixed, word):
+    """The mark that one word of a run says."""
+    asker = fixed if kind & BY_ASKER else word
+    event = word if kind & BY_ASKER else fixed
+    return sub_mark(asker, event) if kind & OF_SUB else user_mark(asker, event)
 
 
 # ---- the table -------------------------------------------------------------------------
@@ -189,15 +188,6 @@ def put_mark(e, mark):
 
 
 @jit
-def take_mark(e, mark):
-    if e[E_TOLD_CAP] > 0:
-        table = words(e[E_TOLD], e[E_TOLD_CAP])
-        i = place_in_table(e, mark)
-        if table[i] == mark:
-            table[i] = TAKEN
-
-
-@jit
 def was_told(e, mark, until):
     """Whether there is a mark, of an event that ends at `until`, in memory or on disk."""
     if in_table(e, mark):
@@ -214,93 +204,34 @@ def was_told(e, mark, until):
 
 
 @jit
-def index_told(address):
-    """Fill the table, which is empty, with the marks of all windows."""
+def enter_marks(address, marks, count):
+    """Enter the first `count` marks of an array into the table."""
+    e = engine(address)
+    for i in range(count):
+        put_mark(e, marks[i])
+
+
+@jit
+def list_marks(address, number, out):
+    """The marks of a window, some perhaps twice. Returns how many."""
     e = engine(address)
     h = heap_of(e)
-    ws = windows_of(e)
-    active = active_of(e)
-    e[E_TOLD_USED] = 0
-    for i in range(e[E_ACTIVE_COUNT]):
-        chunk = ws[active[i] * W_WORDS + W_TOLD_HEAD]
-        while chunk > 0:
-            for j in range(chunk + CHUNK, chunk + CHUNK + chunk_used(h, chunk)):
-                if h[j] != 0:
-                    put_mark(e, h[j])
-            chunk = h[chunk] & LOW40
-
-
-# ---- windows of marks ------------------------------------------------------------------
-
-
-@jit
-def window_for(e, w, until, now):
-    """The window for marks of an event that ends at `until`; often it is the last one, `w`."""
-    ws = windows_of(e)
-    if w >= 0 and ws[w + W_STATE] == OPEN:
-        width = ws[w + W_WIDTH] & ~1
-        left = until - now
-        if until <= ws[w + W_LIMIT] and until > ws[w + W_LIMIT] - width:
-            if left <= width and (left * 2 > width or width == LEAST_WIDTH):
-                return w
-    return pick_window(e, TOLD_SIDE, until, now)
-
-
-@jit
-def append_mark(e, h, w, mark, until):
-    ws = windows_of(e)
-    chunk = ws[w + W_TOLD_HEAD]
-    used = chunk_used(h, chunk) if chunk > 0 else 0
-    cap = h[chunk] >> 52 if chunk > 0 else 0
-    if used == cap:
-        cap = min(max(2 * cap, 16), CHUNK_MARKS - 1)
-        fresh = allocate(e, h, w, CHUNK + cap)
-        h[fresh] = chunk | (cap << 52)
-        ws[w + W_TOLD_HEAD] = fresh
-        chunk = fresh
-        used = 0
-    h[chunk + CHUNK + used] = mark
-    h[chunk] += 1 << 40
-    ws[w + W_TOLD] += 1
-    if until > ws[w + W_EVENT_UNTIL_HIGH]:
-        ws[w + W_EVENT_UNTIL_HIGH] = until
-
-
-@jit
-def room_for(c, e, count):
-    """DONE when so many marks can be left, else what is needed. Nothing has happened then."""
-    c[C_TOLD_WANTED] = count
-    # A run may begin with every mark; a chunk may be left half empty in every window.
-    if c[C_TOLD_USED] + (RUN + 1) * count + RUN > c[C_TOLD_CAP]:
-        return NEED_OUTPUT
-    if free_segments(e) < SPARE + 2 * count // SEGMENT:
-        return NEED_MEMORY
-    if e[E_TOLD_CAP] > 0 and (e[E_TOLD_USED] + count) * 5 >= e[E_TOLD_CAP] * 3:
-        return NEED_MEMORY
-    return DONE
-
-
-@jit
-def tell(c, e, h, w, mark, until):
-    """Leave a mark in a window, in the table and for the log. Room is there."""
-    if e[E_TOLD_CAP] > 0 and not put_mark(e, mark):
-        return
-    append_mark(e, h, w, mark, until)
-    out = words(c[C_TOLD], c[C_TOLD_CAP])
-    run = c[C_TOLD_RUN]
-    if run < 0 or out[run] >> 32 != w:
-        run = c[C_TOLD_USED]
-        c[C_TOLD_RUN] = run
-        c[C_TOLD_USED] = run + RUN
-        out[run] = w << 32
-        out[run + 1] = until
-    elif until > out[run + 1]:
-        out[run + 1] = until
-    if until > c[C_TOLD_UNTIL]:
-        c[C_TOLD_UNTIL] = until
-    out[c[C_TOLD_USED]] = mark
-    c[C_TOLD_USED] += 1
-    out[run] += 1
+    chunk = windows_of(e)[number * W_WORDS + W_TOLD_HEAD]
+    found = 0
+    while chunk > 0:
+        at = chunk + CHUNK
+        limit = at + chunk_used(h, chunk)
+        while at < limit:
+            kind = h[at]
+            count = run_words(kind)
+            first = h[at + HEAP_RUN] if kind & REF else at + HEAP_RUN
+            if kind & VOID == 0:
+                for i in range(first, first + count):
+                    out[found] = mark_of(kind, h[at + 1], h[i])
+                    found += 1
+            at += HEAP_RUN + (1 if kind & REF else count)
+        chunk = h[chunk] & LOW40
+    return found
 
 
 # ---- the answers of a row --------------------------------------------------------------
@@ -360,34 +291,130 @@ def leave_in_answered(c, ee, he, first, root):
 
 
 @jit
-def tell_published(c, es, hs, ee, he, first, limit, holds, seq, until, now):
-    """The answers [first, limit) of an event are given; those only that hold (see `settle`)."""
+def tell_published(c, es, hs, ee, he, first, limit, holds, unseen, seq, until, now):
+    """The answers [first, limit) of an event are given; those only that hold (see `settle`).
+
+    `unseen`: whether an unseen subscription may be among them.
+    """
     codes = halves(c[C_ANSWERS], c[C_ANSWER_CAP])
     refs = words(c[C_SUB_REFS], c[C_REFS_CAP])
     w = pick_window(ee, TOLD_SIDE, until, now)
-    for k in range(first, limit):
+    if ee[E_TOLD_CAP] == 0:
+        list_users(c, es, hs, ee, he, first, limit, holds, w, seq, until)
+    else:
+        for k in range(first, limit):
+            if not falls(holds, k):
+                user = sub_facts(es, hs, refs[codes[k] & ~MAYBE])[0]
+                if put_mark(ee, user_mark(user, seq)):
+                    add_word(c, ee, he, w, 0, seq, until, user)
+    close_run(c)
+    if unseen:
+        for k in range(first, limit):
+            if not falls(holds, k):
+                _, _, flags, root = sub_facts(es, hs, refs[codes[k] & ~MAYBE])
+                if flags & F_UNSEEN and is_new(ee, sub_mark(root, seq)):
+                    add_word(c, ee, he, w, OF_SUB, seq, until, root)
+        close_run(c)
+
+
+@jit
+def list_users(c, es, hs, ee, he, first, limit, holds, w, seq, until):
+    """Leave marks of an event without a table: users that this call wrote before are shared."""
+    codes = halves(c[C_ANSWERS], c[C_ANSWER_CAP])
+    refs = words(c[C_SUB_REFS], c[C_REFS_CAP])
+    shared = shared_words(c, SUBS)
+    generation = generation_of(ee, w)
+    k = first
+    while k < limit:
         if falls(holds, k):
+            k += 1
             continue
-        user, _, flags, root = sub_facts(es, hs, refs[codes[k] & ~MAYBE])
-        tell(c, ee, he, w, user_mark(user, seq), until)
-        if flags & F_UNSEEN:
-            tell(c, ee, he, w, sub_mark(root, seq), until)
+        code = codes[k] & ~MAYBE
+        count = side_by_side(codes, shared, holds, k, limit, generation)
+        at = shared[2 * code] & LOW40
+        if count >= LEAST_SHARED:
+            add_shared(c, ee, he, w, 0, seq, until, at, shared[2 * code + 1], count)
+            k += count
+        elif count > 0:
+            add_word(c, ee, he, w, 0, seq, until, he[at])
+            k += 1
+        else:
+            user = sub_facts(es, hs, refs[code])[0]
+            at = add_word(c, ee, he, w, 0, seq, until, user)
+            shared[2 * code] = generation | at
+            shared[2 * code + 1] = c[C_TOLD_USED] - 1
+            k += 1
+
+
+@jit
+def side_by_side(codes, shared, holds, k, limit, generation):
+    """How many answers from k on have their words one after the other in a window already."""
+    at = shared[2 * (codes[k] & ~MAYBE)]
+    if at & ~LOW40 != generation:
+        return 0
+    count = 1
+    while k + count < limit and count < MOST_WORDS and not falls(holds, k + count):
+        if shared[2 * (codes[k + count] & ~MAYBE)] != at + count:
+            break
+        count += 1
+    return count
 
 
 @jit
 def tell_subscribed(c, ee, he, first, limit, holds, user, root, unseen, now):
     """The answers [first, limit) of a subscription are given; those only that hold."""
+    tell_asker(c, ee, he, first, limit, holds, BY_ASKER, user, now)
+    if unseen:
+        tell_asker(c, ee, he, first, limit, holds, BY_ASKER | OF_SUB, root, now)
+
+
+@jit
+def tell_asker(c, ee, he, first, limit, holds, kind, asker, now):
+    """Leave the marks of a user, or of an unseen subscription, for the answers [first, limit)."""
     codes = halves(c[C_ANSWERS], c[C_ANSWER_CAP])
     refs = words(c[C_EVENT_REFS], c[C_REFS_CAP])
+    shared = shared_words(c, EVENTS)
+    ws = windows_of(ee)
+    listed = ee[E_TOLD_CAP] == 0
     w = -1
-    for k in range(first, limit):
+    generation = 0
+    k = first
+    while k < limit:
         if falls(holds, k):
+            k += 1
             continue
-        seq, until = event_facts(ee, he, refs[codes[k] & ~MAYBE])
-        w = window_for(ee, w, until, now)
-        tell(c, ee, he, w, user_mark(user, seq), until)
-        if unseen:
-            tell(c, ee, he, w, sub_mark(root, seq), until)
+        code = codes[k] & ~MAYBE
+        count = 0
+        if listed and w >= 0:
+            count = side_by_side(codes, shared, holds, k, limit, generation)
+        if count < LEAST_SHARED:
+            seq, until = event_facts(ee, he, refs[code])
+            at = window_for(ee, w, until, now)
+            if at != w:
+                close_run(c)
+                w = at
+                generation = generation_of(ee, w)
+                if listed:
+                    count = side_by_side(codes, shared, holds, k, limit, generation)
+        if count >= LEAST_SHARED:
+            at = shared[2 * code] & LOW40
+            until = ws[w + W_EVENT_UNTIL_HIGH]
+            add_shared(c, ee, he, w, kind, asker, until, at, shared[2 * code + 1], count)
+            k += count
+        else:
+            if listed or put_mark(ee, mark_of(kind, asker, seq)):
+                at = add_word(c, ee, he, w, kind, asker, until, seq)
+                if count == 0:
+                    shared[2 * code] = generation | at
+                    shared[2 * code + 1] = c[C_TOLD_USED] - 1
+            k += 1
+    close_run(c)
+
+
+@jit
+def is_new(e, mark):
+    """Enter a mark if there is a table; False when it is there already."""
+    return e[E_TOLD_CAP] == 0 or put_mark(e, mark)
 
 
 @jit
@@ -483,7 +510,7 @@ def settle(address, starts, first, limit, holds_address):
     subs = words(c[C_SUB_REFS], c[C_REFS_CAP])
     holds = octets(holds_address, c[C_ANSWER_COUNT])
     if c[C_REMEMBER]:
-        status = room_for(c, ee, 2 * c[C_ANSWER_COUNT])
+        status = room_for(c, ee, 2 * c[C_ANSWER_COUNT], True)
         if status != DONE:
             return status
     k = 0
@@ -500,11 +527,11 @@ def settle(address, starts, first, limit, holds_address):
         p = starts[i]
         now = row[p + R_NOW]
         if row[p] & 0xFF == PUBLISH:
-            size = 0
+            unseen = False
             for j in range(start, end):
                 if holds[j] and sub_facts(es, hs, subs[codes[j] & ~MAYBE])[2] & F_UNSEEN:
-                    size = 1
-            if size:
+                    unseen = True
+            if unseen:
                 size = first_of_users(c, es, hs, start, end, holds_address)
                 if size == 0:
                     return NEED_SCRATCH
@@ -514,16 +541,15 @@ def settle(address, starts, first, limit, holds_address):
                         holds[j] = 0
             until = row[p + R_UNTIL]
             if c[C_REMEMBER] and until > now:
+                seq = row[p + R_SEQ]
                 tell_published(
-                    c, es, hs, ee, he, start, end, holds_address, row[p + R_SEQ], until, now
+                    c, es, hs, ee, he, start, end, holds_address, unseen, seq, until, now
                 )
         elif c[C_REMEMBER]:
             _, key, ident, user, text, _ = row_parts(row, p)
             told = user_hash_of(es, octet, user, text)
-            unseen = (row[p] >> 8) & R_UNSEEN != 0
-            tell_subscribed(
-                c, ee, he, start, end, holds_address, told, root_of(row, p), unseen, now
-            )
+            asks = (row[p] >> 8) & R_UNSEEN != 0
+            tell_subscribed(c, ee, he, start, end, holds_address, told, root_of(row, p), asks, now)
     return DONE
 
 
@@ -535,97 +561,7 @@ def root_of(row, p):
     return row[p + R_SEQ]
 
 
-# ---- the log ---------------------------------------------------------------------------
-
-
 @jit
-def put_told_row(c, out, p, answered):
-    """Write the marks of a call as a row at word p; there is room. Returns its words."""
-    used = c[C_TOLD_USED]
-    size = R_BODY + used
-    out[p] = TOLD | (size << 32)
-    out[p + R_SEQ] = 0
-    out[p + R_NOW] = c[C_NEWEST]
-    out[p + R_AT] = answered
-    out[p + R_UNTIL] = c[C_TOLD_UNTIL]
-    out[p + R_LENGTHS] = 0
-    out[p + R_TEXT] = 0
-    runs = words(c[C_TOLD], c[C_TOLD_CAP])
-    for i in range(used):
-        out[p + R_BODY + i] = runs[i]
-    return size
-
-
-@jit
-def told_row(address, out, answered):
-    """The same, for Python: the row of the call's marks. Returns its words."""
-    return put_told_row(words(address, C_WORDS), out, 0, answered)
-
-
-@jit
-def replay_told(c, e, h, row, p):
-    """Bring the marks of a row back, unless their event has expired or they are there. Status."""
-    limit = p + (row[p] >> 32)
-    at = p + R_BODY
-    if row[p + R_AT] > c[C_ANSWERED]:
-        c[C_ANSWERED] = row[p + R_AT]
-    if row[p + R_UNTIL] <= c[C_NEWEST] or not c[C_REMEMBER]:
-        return DONE
-    status = room_for(c, e, limit - at)
-    if status == NEED_MEMORY:
-        return status
-    w = -1
-    while at < limit:
-        count = row[at] & LOW32
-        until = row[at + 1]
-        if until > c[C_NEWEST]:
-            w = window_for(e, w, until, row[p + R_NOW])
-            for i in range(at + RUN, at + RUN + count):
-                if e[E_TOLD_CAP] == 0 or put_mark(e, row[i]):
-                    append_mark(e, h, w, row[i], until)
-        at += RUN + count
-    return DONE
-
-
-@jit
-def take_told_back(c, e, h):
-    """The answers of the call were not given: their marks go."""
-    ws = windows_of(e)
-    out = words(c[C_TOLD], c[C_TOLD_CAP])
-    at = 0
-    while at < c[C_TOLD_USED]:
-        count = out[at] & LOW32
-        w = out[at] >> 32
-        for i in range(at + RUN, at + RUN + count):
-            take_mark(e, out[i])
-            chunk = ws[w + W_TOLD_HEAD]
-            found = False
-            while chunk > 0 and not found:
-                for j in range(chunk + CHUNK, chunk + CHUNK + chunk_used(h, chunk)):
-                    if h[j] == out[i]:
-                        h[j] = 0
-                        found = True
-                        break
-                chunk = h[chunk] & LOW40
-        at += RUN + count
-    c[C_TOLD_USED] = 0
-    c[C_TOLD_RUN] = -1
-
-
-# ---- to disk ---------------------------------------------------------------------------
-
-
-@jit
-def list_marks(address, number, out):
-    """The marks of a window. Returns how many."""
-    e = engine(address)
-    h = heap_of(e)
-    chunk = windows_of(e)[number * W_WORDS + W_TOLD_HEAD]
-    found = 0
-    while chunk > 0:
-        for j in range(chunk + CHUNK, chunk + CHUNK + chunk_used(h, chunk)):
-            if h[j] != 0:
-                out[found] = h[j]
-                found += 1
-        chunk = h[chunk] & LOW40
-    return found
+def told_row(address, answered):
+    """Complete the row of the call's marks, which stands at C_TOLD. Returns its words."""
+    return finish_told_row(words(address, C_WORDS), answered)

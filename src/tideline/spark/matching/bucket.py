@@ -168,8 +168,8 @@ class Bucket:
                         ran.rejected.append((first + row, reason))
             self._note_cancels(rows, starts[done:limit], call.own[done:limit])
             done = limit
-            if engine.state[at.C_TOLD_USED] and result & 0xFF != at.NEED_VERDICT:
-                marks.append(np.frombuffer(call.told_row(engine.address, 0), np.int64))
+            if engine.state[at.C_TOLD_USED] > at.R_BODY and result & 0xFF != at.NEED_VERDICT:
+                marks.append(call.told_row(engine.address, 0).copy())
             return Taken(len(answers.row))
 
         with engine.lock:
