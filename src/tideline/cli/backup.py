@@ -192,6 +192,7 @@ def _fetch(address: str, target: Path, token: str | None, ca: Path | None) -> No
 def _ask(address: str, token: str | None, ca: Path | None) -> Any:
     """The answer to a request for a backup, as far as its head."""
     from tideline.client.http import trusting
+    from tideline.client.wire import raise_error
 
     request = urllib.request.Request(address.rstrip("/") + "/v1/backup")
     if token is not None:
@@ -200,8 +201,7 @@ def _ask(address: str, token: str | None, ca: Path | None) -> Any:
     try:
         return urllib.request.urlopen(request, timeout=60, context=tls)
     except urllib.error.HTTPError as error:
-        text = error.read(10_000).decode(errors="replace")
-        raise InvalidRequest(f"the server refused: {error.code} {text}") from None
+        raise_error(error.code, error.read(10_000))
     except (OSError, http.client.HTTPException, ValueError) as error:
         reason = str(getattr(error, "reason", error)) or type(error).__name__
         if address.startswith("http:") and isinstance(error, http.client.BadStatusLine):
