@@ -237,7 +237,7 @@ def test_backup_of_a_running_server_and_restore(
     again = command("backup", url, str(tmp_path / "copy"), "--token", text)
     assert (again.returncode, "holds a database: give a new" in again.stderr) == (2, True)
     refused = command("backup", url, str(tmp_path / "other"), "--token", "wrong")
-    assert (refused.returncode, "401" in refused.stderr) == (2, True)
+    assert (refused.returncode, "token" in refused.stderr) == (2, True)
     owned = command("backup", str(tmp_path / "data"), str(tmp_path / "other"))
     assert owned.returncode == 5
     assert f"`tideline backup {url} TARGET`" in owned.stderr
