@@ -21,6 +21,7 @@ import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
 
+import tideline
 from tideline.cli.main import main
 
 SOURCE = Path(__file__).resolve().parents[1] / "src"
@@ -587,6 +588,25 @@ def test_a_damaged_database_is_corruption(roads: Run, tmp_path: Path) -> None:
     assert done.code == 6
     assert done.error.startswith("tideline: Corruption: ")
     assert "MANIFEST" in done.error
+
+
+def test_what_is_missing_is_named(roads: Run) -> None:
+    for words, said in [
+        (["apply", "data", "roads", "missing.csv"], "no such file. file='missing.csv'"),
+        (["apply", "data", "roads", "missing.parquet"], "no such file. file='missing.parquet'"),
+        (["apply", "data", "roads", "missing.jsonl"], "no such file. file='missing.jsonl'"),
+        (["drop", "data", "raods"], "no such channel or collection. name='raods', channels="),
+        (["stats", "data", "raods"], "no such channel or collection. name='raods', channels="),
+    ]:
+        done = roads(*words)
+        assert (done.code, said in done.error) == (3, True), done.error
+    done = roads("backup", "data", "data/copy")
+    assert (done.code, "outside the database" in done.error) == (2, True)
+
+
+def test_the_version_is_told(run: Run) -> None:
+    done = run("--version")
+    assert (done.code, done.text) == (0, f"tideline {tideline.__version__}\n")
 
 
 def test_help_needs_nothing(run: Run) -> None:

@@ -353,7 +353,7 @@ class Database:
         make_folder(target, "folder cannot be used")
         with telling("backup failed", target):
             if any(target.iterdir()):
-                raise InvalidRequest("a backup needs a new folder", folder=str(target))
+                raise InvalidRequest("a backup needs a new or an empty folder", folder=str(target))
         with self._lock:
             self._check_open()
             held: list[tuple[str, str, str, Any]] = [

@@ -63,6 +63,8 @@ def backup(
     if source.startswith(("http://", "https://")):
         _fetch(source, target, token, ca)
     else:
+        if Path(source).resolve() in target.resolve().parents:
+            raise InvalidRequest("give a folder outside the database", folder=str(target))
         with open_folder(Path(source)) as database:
             database.backup(target)
     line({"backup": str(target)})

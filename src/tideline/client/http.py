@@ -181,7 +181,10 @@ def _address(url: Any) -> tuple[SplitResult, str, int | None]:
             return parts, host, port
     except ValueError:  # brackets, a port or a name that cannot be
         pass
-    raise InvalidRequest("the address must be http://HOST:PORT or https://...", url=url)
+    raise InvalidRequest(
+        "the address must be http://HOST:PORT or https://HOST:PORT; tideline.open opens a folder",
+        url=url,
+    )
 
 
 @lru_cache(256)
