@@ -128,7 +128,7 @@ def test_a_backup_needs_a_new_folder(tmp_path: Path, open_database: Opener) -> N
     database = open_database()
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine").write_text("keep")
-    with pytest.raises(InvalidRequest, match="new folder"):
+    with pytest.raises(InvalidRequest, match="new or an empty folder"):
         database.backup(tmp_path / "full")
     assert (tmp_path / "full" / "mine").read_text() == "keep"
     (tmp_path / "file").write_text("")

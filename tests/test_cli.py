@@ -21,6 +21,7 @@ import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
 
+import tideline
 from tideline.cli.main import main
 
 SOURCE = Path(__file__).resolve().parents[1] / "src"
@@ -284,7 +285,41 @@ def test_a_session_answers_each_line_at_once(
     assert read(session)["events"] == 1
     assert session.stdin is not None
     session.stdin.close()
-    assert session.wait(TIMEOUT_S) == 0
+    assert session.wait(TIMEOUT_S) == 2  # of the first line that failed
+    assert session.stderr is not None
+    [said] = session.stderr.read().splitlines()
+    assert said.startswith("tideline: InvalidRequest: 2 lines failed, the first is line 3: ")
+
+
+def test_the_exit_code_of_a_session_is_that_of_its_first_error(roads: Run) -> None:
+    good = json.dumps({"op": "publish", "place": [-73.98, 40.75], "body": 1})
+    deep = '{"op": "find", "place": ' + "[" * 100_000 + "]" * 100_000 + "}"
+    for bad, code, said in [
+        ('{"op": "cancel", "id": "s9"}', 3, "NotFound: line 2: no such subscription"),
+        ('{"op": "shout"}', 2, "op must be one of publish, subscribe, resume, cancel"),
+        ('{"id": "s9"}', 2, "op must be one of publish, subscribe, resume, cancel"),
+        ("no json", 2, "not an operation: JSON is malformed"),
+        (deep, 2, "nested too deeply"),
+    ]:
+        done = roads("session", "data", "roads", stdin=f"{good}\n{bad}\n{good}\n")
+        kinds = [json.loads(line)["kind"] for line in done.text.splitlines()]
+        assert (done.code, kinds) == (code, ["told", "error", "told"]), bad[:50]
+        [line] = done.error.splitlines()
+        assert said in line
+        again = roads("session", "data", "roads", "--stop-on-error", stdin=f"{bad}\n{good}\n")
+        assert (again.code, again.text.count("\n")) == (code, 1)
+    assert roads("session", "data", "roads", stdin=f"{good}\n\n").code == 0
+    assert roads("session", "data", "roads", stdin="").code == 0
+
+
+def test_commands_that_read_stdin_say_so_when_it_is_closed(roads: Run, tmp_path: Path) -> None:
+    words = [*COMMAND, "session", "data", "roads"]
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$@" <&-', "sh", *words], cwd=tmp_path, env=environment(),
+        capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("tideline: InvalidRequest: stdin is closed")
 
 
 def test_a_second_process_is_told_who_owns_the_folder(
@@ -467,17 +502,36 @@ WRONG: list[tuple[list[str], int, str]] = [
     (["demo", "--drivers", "0"], 2, "InvalidRequest"),
     (["stats", "http://127.0.0.1:8080"], 2, "InvalidRequest"),
     (["serve", "https://127.0.0.1:8080"], 2, "InvalidRequest"),
+    (["channel", "create", "notes", "x"], 2, "InvalidRequest"),
+    (["collection", "create", "notes", "x", "--key", "id"], 2, "InvalidRequest"),
+    (["serve", "notes"], 2, "InvalidRequest"),
+    (["token", "create", "notes", "--scope", "read"], 2, "InvalidRequest"),
+    (["restore", "missing", "new"], 3, "NotFound"),
+    (["restore", "notes", "new"], 3, "NotFound"),
+    (["restore", "notes/todo.txt", "new"], 2, "InvalidRequest"),
+    (["restore", "copy", "notes"], 2, "InvalidRequest"),
+    (["restore", "copy", "notes/todo.txt"], 2, "InvalidRequest"),
+    (["restore", "copy", "notes/todo.txt/new"], 2, "InvalidRequest"),
+    (["restore", "copy", "data"], 2, "InvalidRequest"),
+    (["restore", "copy", "copy"], 2, "InvalidRequest"),
+    (["restore", "copy", "copy/new"], 2, "InvalidRequest"),
+    (["restore", "data", "new"], 2, "InvalidRequest"),
 ]
 
 
-def test_an_error_is_one_line_and_an_exit_code(
-    roads: Run,
-) -> None:
+def test_an_error_is_one_line_and_an_exit_code(roads: Run, tmp_path: Path) -> None:
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "todo.txt").write_text("milk")
+    assert roads("backup", "data", "copy").code == 0
+    backup = sorted((tmp_path / "copy").rglob("*"))
     for words, code, kind in WRONG:
         done = roads(*words)
         assert (done.code, done.text) == (code, ""), (words, done.error)
         [line] = done.error.splitlines()
         assert line.startswith(f"tideline: {kind}: "), words
+    assert [path.name for path in (tmp_path / "notes").iterdir()] == ["todo.txt"]
+    assert sorted((tmp_path / "copy").rglob("*")) == backup
+    assert not (tmp_path / "new").exists()
     assert roads("stats", "data", "roads").lines[0]["events"] == 0
 
 
@@ -534,6 +588,25 @@ def test_a_damaged_database_is_corruption(roads: Run, tmp_path: Path) -> None:
     assert done.code == 6
     assert done.error.startswith("tideline: Corruption: ")
     assert "MANIFEST" in done.error
+
+
+def test_what_is_missing_is_named(roads: Run) -> None:
+    for words, said in [
+        (["apply", "data", "roads", "missing.csv"], "no such file. file='missing.csv'"),
+        (["apply", "data", "roads", "missing.parquet"], "no such file. file='missing.parquet'"),
+        (["apply", "data", "roads", "missing.jsonl"], "no such file. file='missing.jsonl'"),
+        (["drop", "data", "raods"], "no such channel or collection. name='raods', channels="),
+        (["stats", "data", "raods"], "no such channel or collection. name='raods', channels="),
+    ]:
+        done = roads(*words)
+        assert (done.code, said in done.error) == (3, True), done.error
+    done = roads("backup", "data", "data/copy")
+    assert (done.code, "outside the database" in done.error) == (2, True)
+
+
+def test_the_version_is_told(run: Run) -> None:
+    done = run("--version")
+    assert (done.code, done.text) == (0, f"tideline {tideline.__version__}\n")
 
 
 def test_help_needs_nothing(run: Run) -> None:

@@ -163,7 +163,7 @@ def test_a_child_that_ends_as_programs_do_touches_nothing_of_the_parents(tmp_pat
         assert [event.id for event in inner.channel("m").find("a")] == ["e"]
         channel.publish("a", 1, id="e1", ttl_s=600)
         assert [event.id for event in handle.take()] == ["e1"]
-        with pytest.raises(Unavailable, match="open in another process"):
+        with pytest.raises(Unavailable, match="this process has the folder open already"):
             tideline.open(tmp_path / "data")  # the lock is held as before
         db.check()
 

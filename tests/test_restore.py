@@ -158,7 +158,7 @@ def test_a_folder_without_a_list_is_refused_with_the_way(copy: Path, tmp_path: P
         restore(copy, tmp_path / "fresh")
     with (
         tideline.open(copy),
-        pytest.raises(Unavailable, match="open in another process"),
+        pytest.raises(Unavailable, match="this process has the folder open already"),
     ):
         restore(copy, tmp_path / "fresh", unverified=True)
     assert not (tmp_path / "fresh").exists()

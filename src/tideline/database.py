@@ -10,7 +10,7 @@
                          (lsm/inventory.py)
 
 A channel and a collection never have the same name. A folder has one owner at a time: a second
-opener gets `Unavailable` naming the first.
+opener gets `Unavailable` naming the first. A folder of other files is refused (lsm/folder.py).
 A database belongs to the process that opened it: in a forked child everything that was inherited is
 `Closed`, and neither its use nor its end touches the parent's files, lock or threads.
 `":memory:"` keeps nothing: no log, and a temporary folder only for what does not fit.
@@ -20,7 +20,6 @@ Safe from any thread.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import re
 import secrets
@@ -42,7 +41,8 @@ from tideline.errors import Closed, Conflict, Corruption, InvalidRequest, NotFou
 from tideline.index.memory import Budget
 from tideline.kernels.warm import ensure
 from tideline.lsm import inventory
-from tideline.lsm.files import sync_folder, telling, unavailable
+from tideline.lsm.files import sync_folder, telling
+from tideline.lsm.folder import check_no_strangers, make_folder
 from tideline.lsm.manifest import Manifest
 from tideline.lsm.owner import Owner
 from tideline.lsm.shelter import Shelter
@@ -80,6 +80,9 @@ def open(
     durability: str = "os",
 ) -> Database:  # fmt: skip
     """Open a folder as a database; it is made if it is not there. `":memory:"` keeps nothing.
+
+    A folder that holds other files and no database is `InvalidRequest`; one that is open already
+    is `Unavailable`.
 
     >>> with open(":memory:") as db:
     ...     news = db.channel("news")
@@ -134,7 +137,8 @@ class Database:
             self.path = Path(self._temporary.name)
         else:
             self.path = Path(path)
-            _make_folder(self.path, "path is not a folder that can be used")
+            make_folder(self.path, "path is not a folder that can be used")
+            check_no_strangers(self.path)
         self._owner = Owner(self.path)
         _OPEN.add(self)
         try:
@@ -346,10 +350,10 @@ class Database:
         if self._temporary is not None:
             raise InvalidRequest("a database in memory cannot be backed up")
         target = Path(folder)
-        _make_folder(target, "folder cannot be used")
+        make_folder(target, "folder cannot be used")
         with telling("backup failed", target):
             if any(target.iterdir()):
-                raise InvalidRequest("a backup needs a new folder", folder=str(target))
+                raise InvalidRequest("a backup needs a new or an empty folder", folder=str(target))
         with self._lock:
             self._check_open()
             held: list[tuple[str, str, str, Any]] = [
@@ -579,15 +583,3 @@ def _remove(folder: Path) -> None:
     with telling("folder cannot be removed", folder):
         if folder.exists():
             shutil.rmtree(folder)
-
-
-def _make_folder(path: Path, otherwise: str) -> None:
-    """A folder to use; `InvalidRequest` when it is the path that is wrong, not the disk."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError, PermissionError, ValueError) as error:
-        raise InvalidRequest(otherwise, path=str(path), error=str(error)) from None
-    except OSError as error:
-        if error.errno in (errno.ENAMETOOLONG, errno.EROFS, errno.ELOOP):
-            raise InvalidRequest(otherwise, path=str(path), error=str(error)) from None
-        raise unavailable(error, otherwise, path) from error

@@ -100,6 +100,42 @@ def test_with_durability_os_a_cut_of_more_than_4_kib_is_found(tmp_path: Path) ->
             assert read(folder) == 100
 
 
+def test_with_durability_os_what_follows_the_note_may_be_cut_anywhere_but_not_changed(
+    tmp_path: Path,
+) -> None:
+    """docs/internals/log.md, "What it cannot see": as precise as it is said there."""
+    ends = killed(tmp_path / "log", "os", 1 << 20, 100)
+    content = {path.name: path.read_bytes() for path in (tmp_path / "log").iterdir()}
+    noted = int(content["LOG_END"].split()[4])
+    last = ends[-1][1]
+    assert 0 < last - noted <= 4096 + 136
+    whole = content["log-000001.log"]
+
+    def damaged(name: str, data: bytes) -> Path:
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "LOG_END").write_bytes(content["LOG_END"])
+        (folder / "log-000001.log").write_bytes(data)
+        return folder
+
+    for size in (noted - 1, noted, noted + 1, noted + 70, last - 1, last):
+        before = sum(end <= size for _, end in ends)
+        zeros = whole[:size] + bytes(last - size)
+        if size < noted:
+            for n, data in enumerate((whole[:size], zeros)):
+                with pytest.raises(Corruption):
+                    read(damaged(f"{size}-{n}", data))
+        else:  # at a frame's edge or inside of one: what is left is what was there before
+            assert read(damaged(f"{size}-cut", whole[:size])) == before
+    assert read(damaged("zeros", whole[:noted] + bytes(last - noted))) == sum(
+        end <= noted for _, end in ends
+    )
+    for at in (noted, noted + 40, last - 1):
+        flipped = whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]
+        with pytest.raises(Corruption):
+            read(damaged(f"{at}-flipped", flipped))
+
+
 @pytest.mark.parametrize("durability", ["os", "disk"])
 def test_a_closed_segment_cut_at_a_frames_end_and_a_missing_last_one_are_found(
     tmp_path: Path, durability: str

@@ -235,9 +235,9 @@ def test_backup_of_a_running_server_and_restore(
         assert (tmp_path / folder / "TOKENS").stat().st_mode & 0o077 == 0
     # And what goes wrong.
     again = command("backup", url, str(tmp_path / "copy"), "--token", text)
-    assert (again.returncode, "new folder" in again.stderr) == (2, True)
+    assert (again.returncode, "holds a database: give a new" in again.stderr) == (2, True)
     refused = command("backup", url, str(tmp_path / "other"), "--token", "wrong")
-    assert (refused.returncode, "401" in refused.stderr) == (2, True)
+    assert (refused.returncode, "token" in refused.stderr) == (2, True)
     owned = command("backup", str(tmp_path / "data"), str(tmp_path / "other"))
     assert owned.returncode == 5
     assert f"`tideline backup {url} TARGET`" in owned.stderr
@@ -382,6 +382,37 @@ def test_the_token_commands(tmp_path: Path, command: Command) -> None:
     assert command("token", "create", folder).returncode == 2
 
 
+def test_a_wrong_token_command_says_what_to_do(tmp_path: Path, command: Command) -> None:
+    folder = tmp_path / "data"
+    for options, said in [
+        (["--scope", "reed"], "one of read, publish, subscribe, admin"),
+        (["--scope", "read,publish"], "give several one by one"),
+        (["--scope", "read:*"], "takes no patterns: for all channels write read"),
+        (["--scope", "read:a/b"], "without '/'"),
+        (["--scope", "read", "--user", ""], "user must be 1 to 256 bytes"),
+        (["--scope", "read", "--user", "\udcff"], "user is not valid text"),
+    ]:
+        done = command("token", "create", str(folder), *options)
+        assert (done.returncode, said in done.stderr) == (2, True), done.stderr
+        assert not folder.exists()
+    done = command("token", "create", str(folder), "--scope", "read")
+    assert (done.returncode, "no database in" in done.stderr) == (0, True)
+    with tideline.open(folder) as database:
+        database.channel("roads")
+        done = command("token", "create", str(folder), "--scope", "read:raods")
+        assert (done.returncode, "no channel 'raods' yet" in done.stderr) == (0, True)
+        done = command("token", "create", str(folder), "--scope", "read:roads")
+        assert (done.returncode, done.stderr) == (0, "")
+    done = command("token", "revoke", str(folder), "x")
+    assert (done.returncode, "`tideline token list`" in done.stderr) == (3, True)
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "todo.txt").write_text("milk")
+    for words in (["list", "notes"], ["revoke", "notes", "x"]):
+        done = command("token", words[0], str(tmp_path / "notes"), *words[2:])
+        assert (done.returncode, "no database in this folder" in done.stderr) == (3, True)
+    assert [path.name for path in (tmp_path / "notes").iterdir()] == ["todo.txt"]
+
+
 def test_serve_refuses_what_is_wrong(tmp_path: Path, command: Command) -> None:
     folder = str(tmp_path / "data")
     for options in (["--host", "0.0.0.0"], ["--tls-cert", "x"], ["--log", "loud"], ["--rate", "0"],
@@ -439,7 +470,11 @@ def test_a_backup_of_any_length_is_unpacked(blocks: int, tmp_path: Path) -> None
         _unpack(io.BytesIO(sent[: 512 + len(data) // 2]), tmp_path / "cut")
 
 
-def test_a_folder_that_is_served_says_where(tmp_path: Path, command: Command) -> None:
+def test_a_folder_that_is_served_says_where(tmp_path: Path) -> None:
+    def in_process(*words: str) -> subprocess.CompletedProcess[str]:
+        line = [sys.executable, "-m", "tideline", *words]
+        return subprocess.run(line, capture_output=True, text=True, check=False)
+
     folder = tmp_path / "data"
     with tideline.open(folder) as database:
         database.channel("c")
@@ -447,12 +482,12 @@ def test_a_folder_that_is_served_says_where(tmp_path: Path, command: Command) ->
             tideline.open(folder)
         assert no.value.values["url"] == url
         with running(database) as url:
-            done = command("publish", str(folder), "c", "a", "1")
+            done = in_process("publish", str(folder), "c", "a", "1")
             assert (done.returncode, "tideline serve" in done.stderr) == (5, True)
             assert f"`tideline backup {url} TARGET`" in done.stderr
         # It is no server any more, but still somebody's.
-        done = command("publish", str(folder), "c", "a", "1")
+        done = in_process("publish", str(folder), "c", "a", "1")
         assert (done.returncode, "tideline session" in done.stderr) == (5, True)
         assert "tideline serve" not in done.stderr
-    done = command("publish", str(folder), "c", "a", "1")
+    done = in_process("publish", str(folder), "c", "a", "1")
     assert done.returncode == 0, done.stderr

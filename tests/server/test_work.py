@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ import pytest
 from talk import ROADS, Api, Talk, eventually
 
 import tideline
+from tideline.errors import InvalidRequest
 from tideline.server import running
 from tideline.where import parse
 
@@ -70,6 +72,82 @@ def test_what_has_ended_weighs_nothing_and_a_restart_counts_again(tmp_path: Any)
             assert api.delete(f"{ROADS}/subscriptions/s1").status == 200
             assert subscribe(api, 3, where).status == 201
             assert subscribe(api, 4, where).status == 429
+
+
+def operations(*rows: dict[str, Any]) -> pa.Table:
+    now = datetime.now(UTC)
+    plain = {"op": "subscribe", "place": "a", "user": "eve", "at": now,
+             "until": now + timedelta(seconds=600), "where": WEIGHS_50, "body": None}  # fmt: skip
+    return pa.Table.from_pylist([{**plain, **row} for row in rows])
+
+
+WEIGHS_50 = json.dumps({"$or": [{"n": n} for n in range(40)]})
+
+
+def test_conditions_in_a_batch_weigh_as_much_as_single_ones(tmp_path: Any) -> None:
+    where = json.loads(WEIGHS_50)
+    with (
+        tideline.open(tmp_path / "data", memory_mb=64) as database,
+        running(database, conditions_per_user=100) as url,
+        tideline.connect(url) as remote,
+    ):
+        api, roads = Api(url), remote.channel("roads")
+        applied = roads.apply(operations(
+            {"id": "s1"}, {"id": "s2"}, {"id": "s3"}, {"id": "s4", "where": None},
+            {"id": "s5", "user": "ann"},
+        ))  # fmt: skip
+        [rejected] = applied.rejected.to_pylist()
+        assert rejected["row"] == 2
+        assert "would weigh 150" in rejected["reason"]
+        stored = database.channel("roads").subscriptions()
+        assert [found.id for found in stored] == ["s1", "s2", "s4", "s5"]
+        assert subscribe(api, 6, where).status == 429  # they count for single ones, too
+        assert roads.apply(operations({"id": "s1"})).rejected.num_rows == 1  # another window
+        assert subscribe(api, 6, where).status == 429
+        # One that ends, in the same batch or before, gives its room back.
+        gone = {"op": "cancel", "where": None}
+        again = operations({"id": "s1", **gone}, {"id": "s7"}, {"id": "s7", **gone}, {"id": "s8"})
+        assert roads.apply(again).rejected.num_rows == 0
+        assert subscribe(api, 6, where).status == 429
+        assert api.delete(f"{ROADS}/subscriptions/s8").status == 200
+        assert subscribe(api, 6, where).status == 201
+        assert roads.apply(operations({"id": "s9"})).rejected.num_rows == 1
+        assert roads.apply(operations({"id": "s6", **gone}, {"id": "s9"})).rejected.num_rows == 0
+        # The database's own process is not a caller of the server.
+        assert database.channel("roads").apply(operations({"id": "s10"})).rejected.num_rows == 0
+
+
+def test_a_batch_that_fails_takes_no_room_and_gives_none(tmp_path: Any) -> None:
+    where = json.loads(WEIGHS_50)
+    with (
+        tideline.open(tmp_path / "data", memory_mb=64) as database,
+        running(database, conditions_per_user=100, match_steps=10_000) as url,
+        tideline.connect(url) as remote,
+    ):
+        api, roads = Api(url), remote.channel("roads")
+        assert subscribe(api, 1, where).status == 201
+        too_much = {"op": "publish", "id": "e", "where": None, "body": json.dumps([1] * 1000)}
+        ends = {"op": "cancel", "id": "s1", "where": None}
+        with pytest.raises(InvalidRequest, match="matching conditions would take"):
+            roads.apply(operations(ends, {"id": "s2"}, too_much))
+        assert [found.id for found in database.channel("roads").subscriptions()] == ["s1"]
+        assert subscribe(api, 3, where).status == 201
+        assert subscribe(api, 4, where).status == 429
+
+
+def test_conditions_of_staged_rows_weigh_too(serve: Serve) -> None:
+    database, url = serve(conditions_per_user=100)
+    database.channel("roads")
+    api = Api(url)
+    table = operations({"id": "s1"}, {"id": "s2"}, {"id": "s3"})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    staged = api.post(f"{ROADS}/staged?job=j", data=sink.getvalue().to_pybytes())
+    assert staged.status == 200, staged.json
+    landed = api.post(f"{ROADS}/staged/commit", {"tokens": [staged.json["token"]]}).json
+    assert (landed["rows"], landed["rejected"]) == (3, 1)
+    assert subscribe(api, 6, json.loads(WEIGHS_50)).status == 429
 
 
 def test_matching_over_the_budget_is_refused_and_changes_nothing(serve: Serve) -> None:

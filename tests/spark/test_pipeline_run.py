@@ -203,7 +203,7 @@ def test_a_damaged_file_is_told_and_can_be_put_back(spark: Any, tmp_path: Path) 
 
 def test_a_closed_database_and_a_folder_in_use_are_told(spark: Any, tmp_path: Path) -> None:
     db = tideline.open(tmp_path / "data")
-    with pytest.raises(Unavailable, match="open in another process"):
+    with pytest.raises(Unavailable, match="this process has the folder open already"):
         Pipeline(config(tmp_path)).run(spark=spark)
     db.close()
     with pytest.raises(Closed):

@@ -8,6 +8,7 @@ record, into the dictionaries of the `subscription`, `event` and `user` columns.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from tideline.channel.subscription import Subscription
     from tideline.index.memory import Memory
 
-__all__ = ["answers_table", "apply", "rejected_table"]
+__all__ = ["Admit", "answers_table", "apply", "rejected_table"]
 
 Words = NDArray[np.int64]
 Codes = NDArray[np.int32]
@@ -44,7 +45,15 @@ _ANSWERS = pa.schema(
 )  # fmt: skip
 
 
-def apply(channel: Channel, table: pa.Table, once: tuple[str, int] | None = None) -> Applied:
+Admit = Callable[[Operations, int], Callable[[bool], None]]
+"""Is shown operations before any runs, with the first row that will, and may reject some; what it
+returns is called when they have run, with whether all did."""
+
+
+def apply(
+    channel: Channel, table: pa.Table, once: tuple[str, int] | None = None,
+    admit: Admit | None = None,
+) -> Applied:  # fmt: skip
     """Run a table of operations in order; the good rows land.
 
     With `once`, every frame carries how much of the writer's batch has landed with it: a batch
@@ -63,6 +72,22 @@ def apply(channel: Channel, table: pa.Table, once: tuple[str, int] | None = None
         table, channel.space, channel._new_ids, id_limit=ID_LIMIT_BYTES,
         body_limit=BODY_LIMIT_BYTES, ahead=channel._ahead(),
     )  # fmt: skip
+    if admit is None:
+        return _apply(channel, operations, landed, once)
+    settle = admit(operations, landed)
+    whole = False
+    try:
+        applied = _apply(channel, operations, landed, once)
+        whole = True
+    finally:
+        settle(whole)
+    return applied
+
+
+def _apply(
+    channel: Channel, operations: Operations, landed: int, once: tuple[str, int] | None
+) -> Applied:
+    """Run operations from a row on."""
     rows, starts, used = operations.encode()
     n = len(operations.kinds)
     engine = channel._engine
@@ -118,6 +143,7 @@ def _run(
         answers = settled(engine, starts, done, limit, result, first)
         parts.append(_table(channel, answers, starts))
         for row in (np.flatnonzero(call.duplicates[done:limit]) + done).tolist():
+            operations.repeated.add(first + row)
             reason = _repeated(channel, rows, starts, row)
             if reason:
                 operations.rejected[first + row] = reason

@@ -667,13 +667,19 @@ class Channel:
         (True, 1)
         >>> db.close()
         """
+        return self._apply(table, once)
+
+    def _apply(
+        self, table: pa.Table, once: tuple[str, int] | None, admit: batch.Admit | None = None
+    ) -> Applied:
+        """`apply`; a server may reject rows of its own accord."""
         self._check_open()
         checked = None if once is None else check_once(once)
         if self._poller is not None:
             if checked is not None:
                 raise InvalidRequest("layout 'poll' does not take once", once=once)
             return self._poller.apply(table)
-        return batch.apply(self, table, checked)
+        return batch.apply(self, table, checked, admit)
 
     def landed(self, writer: str, number: int) -> int | None:
         """How many rows of a writer's batch have landed by `apply`; None when it is done with.

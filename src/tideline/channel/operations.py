@@ -54,6 +54,13 @@ class Operations:
     rejected: dict[int, str] = field(default_factory=dict)
     deltas: bool = False
     """Whether a condition asks for a change."""
+    repeated: set[int] = field(default_factory=set)
+    """Rows that stored nothing because their id was there, or ended nothing, once they have run."""
+
+    def reject(self, row: int, reason: str) -> None:
+        """Take a row out, before they are encoded."""
+        self.rejected.setdefault(row, reason)
+        self.kinds[row], self.flags[row] = at.VOID, 0
 
     def encode(self) -> tuple[Words, Words, int]:
         """The operations as rows: (rows, where each starts, words used)."""

@@ -28,6 +28,7 @@ from tideline.database import Database
 from tideline.errors import InvalidRequest, NotFound, TidelineError, Unavailable
 from tideline.lsm import inventory
 from tideline.lsm.files import sync_folder, telling
+from tideline.lsm.folder import has_database, is_tolerated, make_folder
 from tideline.lsm.owner import Owner
 
 __all__ = ["register"]
@@ -62,6 +63,8 @@ def backup(
     if source.startswith(("http://", "https://")):
         _fetch(source, target, token, ca)
     else:
+        if Path(source).resolve() in target.resolve().parents:
+            raise InvalidRequest("give a folder outside the database", folder=str(target))
         with open_folder(Path(source)) as database:
             database.backup(target)
     line({"backup": str(target)})
@@ -82,15 +85,18 @@ def restore(
     """Make a database from a backup that is whole, and verify it.
 
     Twin of copying the folder, opening the copy and Database.check.
+
+    The new folder may be there if it is empty. Exit codes: 2 a file instead of a folder, a folder
+    that is not empty, a backup without a list; 3 no such backup; 5 in use, disk full; 6 damaged.
     """
+    _check_paths(source, target)
     files = inventory.load_list(source)
     if files is None:
         files = _files(source, unverified)
-    if not (target / inventory.RESTORING).exists():
-        _new(target)
+    if source.resolve() in target.resolve().parents:
+        raise InvalidRequest("restore into a folder outside the backup", folder=str(target))
     made = not target.exists()
-    with telling("restore failed", target):
-        target.mkdir(parents=True, exist_ok=True)
+    make_folder(target, "folder cannot be used: give a new or an empty one")
     owner = Owner(target)
     try:
         if (target / inventory.RESTORING).exists():
@@ -120,7 +126,10 @@ def restore(
 def _files(source: Path, unverified: bool) -> dict[str, inventory.Listed]:
     """The files of a backup that does not list them."""
     if not (source / "MANIFEST").is_file():
-        raise NotFound("no backup in this folder, or one that was not finished", folder=str(source))
+        raise NotFound(
+            "no backup in this folder, or one that was not finished: give the folder that"
+            " `tideline backup` made", folder=str(source),
+        )  # fmt: skip
     if not unverified:
         raise InvalidRequest(
             "the backup has no list of its files: it is not whole, it has been opened, or an"
@@ -134,14 +143,45 @@ def _files(source: Path, unverified: bool) -> dict[str, inventory.Listed]:
     return {name: inventory.list_of(source / name) for name in names if inventory.is_name(name)}
 
 
-def _new(folder: Path) -> None:
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InvalidRequest("a new folder is needed", folder=str(folder))
+def _check_paths(source: Path, target: Path) -> None:
+    """Refuse what cannot be restored from, or into, before anything is touched."""
+    with telling("backup cannot be read", source):
+        if not source.exists():
+            raise NotFound("no such backup: there is no such folder", folder=str(source))
+        if not source.is_dir():
+            raise InvalidRequest(
+                "a backup is a folder, and this is a file: give the folder that `tideline backup`"
+                " made, unpacked if it was packed", path=str(source),
+            )  # fmt: skip
+    with telling("folder cannot be read", target):
+        left = (target / inventory.RESTORING).exists()
+    if not left:  # what a killed restore left is removed
+        _check_new(target, hidden=True)
+
+
+def _check_new(folder: Path, *, hidden: bool = False) -> None:
+    """Refuse a target that is there and not an empty folder; `hidden` files may stay in it."""
+    with telling("folder cannot be read", folder):
+        if not folder.exists():
+            return
+        if not folder.is_dir():
+            raise InvalidRequest(
+                "a folder is needed, and this is a file: give a new folder", path=str(folder)
+            )
+        names = {path.name for path in folder.iterdir()}
+    if hidden:
+        names = {name for name in names if not is_tolerated(name) and name != "LOCK"}
+    if names:
+        what = "holds a database" if has_database(folder) else "is not empty"
+        raise InvalidRequest(
+            f"the folder {what}: give a new or an empty one; nothing in it was changed",
+            folder=str(folder),
+        )
 
 
 def _fetch(address: str, target: Path, token: str | None, ca: Path | None) -> None:
     """Unpack a server's backup; all of it or nothing."""
-    _new(target)
+    _check_new(target)
     partial = target.with_name(target.name + ".partial")
     if partial.exists():
         raise InvalidRequest(
@@ -154,6 +194,7 @@ def _fetch(address: str, target: Path, token: str | None, ca: Path | None) -> No
 def _ask(address: str, token: str | None, ca: Path | None) -> Any:
     """The answer to a request for a backup, as far as its head."""
     from tideline.client.http import trusting
+    from tideline.client.wire import raise_error
 
     request = urllib.request.Request(address.rstrip("/") + "/v1/backup")
     if token is not None:
@@ -162,8 +203,7 @@ def _ask(address: str, token: str | None, ca: Path | None) -> Any:
     try:
         return urllib.request.urlopen(request, timeout=60, context=tls)
     except urllib.error.HTTPError as error:
-        text = error.read(10_000).decode(errors="replace")
-        raise InvalidRequest(f"the server refused: {error.code} {text}") from None
+        raise_error(error.code, error.read(10_000))
     except (OSError, http.client.HTTPException, ValueError) as error:
         reason = str(getattr(error, "reason", error)) or type(error).__name__
         if address.startswith("http:") and isinstance(error, http.client.BadStatusLine):

@@ -22,7 +22,7 @@ import msgspec
 import pyarrow as pa
 
 from tideline.cli.parse import parse_time
-from tideline.errors import InvalidRequest
+from tideline.errors import InvalidRequest, NotFound
 
 __all__ = ["Operations", "apply_table", "read_operations", "read_table", "write_table"]
 
@@ -104,6 +104,8 @@ def read_table(file: Path) -> Any:
 
             options = arrow_csv.ConvertOptions(column_types=_TYPES, strings_can_be_null=True)
             return arrow_csv.read_csv(file, convert_options=options)
+    except FileNotFoundError:  # Arrow's own does not name it
+        raise NotFound("no such file", file=str(file)) from None
     except pa.ArrowInvalid as error:
         raise InvalidRequest(f"the file cannot be read: {error}", file=str(file)) from None
     raise InvalidRequest("FILE must end in .parquet, .arrow, .csv or .jsonl", file=str(file))

@@ -153,7 +153,7 @@ def put(
     """
     if document is not None and file is not None:
         raise InvalidRequest("give a DOCUMENT or --file, not both")
-    if document is None and file is None and sys.stdin.isatty():
+    if document is None and file is None and (sys.stdin is None or sys.stdin.isatty()):
         raise InvalidRequest("give a DOCUMENT, --file, or JSON lines on stdin")
     with _opened(folder, collection) as opened:
         if document is not None:
@@ -389,7 +389,7 @@ def _value(text: str) -> Any:
     """
     try:
         return msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeEncodeError):
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return text
 
 

@@ -23,6 +23,7 @@ from typing import Annotated
 
 import typer
 
+import tideline
 from tideline.cli import (
     backup,
     collections,
@@ -83,6 +84,12 @@ token.register(app)
 backup.register(app)
 
 
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"tideline {tideline.__version__}")
+        raise typer.Exit
+
+
 @app.callback()
 def settings(
     memory_mb: Annotated[
@@ -92,6 +99,10 @@ def settings(
         str | None,
         typer.Option(help="os: survives a killed process. disk: also a power cut."),
     ] = None,
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Show the version."),
+    ] = False,
 ) -> None:
     store.SETTINGS.clear()
     if memory_mb is not None:

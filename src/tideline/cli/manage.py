@@ -18,7 +18,7 @@ import typer
 
 from tideline.cli.output import line, plain, show, space_fields, time_text
 from tideline.cli.parse import parse_space
-from tideline.cli.store import existing, open_folder
+from tideline.cli.store import check_there, existing, open_folder
 from tideline.lsm import inventory
 
 __all__ = ["register"]
@@ -88,6 +88,8 @@ def stats(
     Twin of Database.stats, Channel.stats and Collection.stats.
     """
     with open_folder(folder) as database:
+        if name is not None:
+            check_there(database, name)
         collections = database.collections()
         if name not in collections:
             names = database.channels() if name is None else [name]
@@ -126,10 +128,10 @@ def drop(
     Twin of Database.drop_channel and Database.drop_collection.
     """
     with open_folder(folder) as database:
+        check_there(database, name)
         if name in database.collections():
             database.drop_collection(name)
         else:
-            existing(database, name)
             database.drop_channel(name)
         line({"dropped": name})
 

@@ -70,6 +70,8 @@ def parse_json(text: str, name: str) -> Any:
     """
     try:
         return msgspec.json.decode(text)
+    except RecursionError:
+        raise InvalidRequest(f"{name} is nested too deeply", **{name: text}) from None
     except (msgspec.DecodeError, UnicodeEncodeError) as error:
         raise InvalidRequest(
             f"{name} must be JSON: {error} (text needs its own double quotes)", **{name: text}

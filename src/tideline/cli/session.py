@@ -11,7 +11,8 @@ One JSON line in, one or more JSON lines out, in order. `op` says which:
 
 Out: told, subscribed, past, live, found, cancelled, stats, ended, or error, each with the number
 of the input line it belongs to. `live` lines go to the subscriptions made or resumed in this
-session; `told` names every subscription. A failed line changes nothing and the session goes on.
+session; `told` names every subscription. A failed line changes nothing and the session goes on; at
+its end the exit code is that of the first error, and stderr says how many lines failed.
 
 Single-threaded: answers are printed before the next line is read.
 """
@@ -20,7 +21,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import Annotated, Any, BinaryIO, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 import typer
@@ -33,6 +34,7 @@ from tideline.cli.output import (
     plain,
     subscribed_line,
     told_line,
+    warn,
 )
 from tideline.cli.parse import parse_place, parse_time
 from tideline.cli.store import open_channel
@@ -114,6 +116,7 @@ class Stats(_Line, tag="stats", kw_only=True):
 
 
 _Any = Publish | Subscribe | Resume | Cancel | Find | Stats
+_OPS = "publish, subscribe, resume, cancel, find, stats"
 
 
 def register(app: typer.Typer) -> None:
@@ -132,10 +135,15 @@ def session(
 
     Several programs take part by writing to one pipe, for instance a named one: mkfifo ops;
     tideline session data roads < ops. Operations: publish, subscribe, resume, cancel, find, stats.
+
+    A line that fails prints an error and the session goes on; its exit code is that of the first
+    error, 0 if there was none.
     """
+    failures = 0
+    first: tuple[int, TidelineError] | None = None
     with open_channel(folder, channel) as opened:
         held: dict[str, Any] = {}
-        for number, text in input_lines(sys.stdin.buffer):
+        for number, text in input_lines():
             try:
                 request = read_line(_Any, text)
                 for record in _answer(opened, held, request):
@@ -143,8 +151,17 @@ def session(
             except TidelineError as error:
                 kind = type(error).__name__
                 line({"line": number, "kind": "error", "error": kind, "message": str(error)})
+                failures += 1
+                first = first or (number, error)
                 if stop_on_error:
-                    raise failed(error) from None
+                    break
+    if first is not None:
+        at, reason = first
+        which = (
+            f"line {at}" if failures == 1 else f"{failures} lines failed, the first is line {at}"
+        )
+        warn(type(reason).__name__, f"{which}: {reason}")
+        raise failed(reason)
 
 
 def _answer(channel: Any, held: dict[str, Any], request: Any) -> Iterator[dict[str, Any]]:
@@ -209,9 +226,11 @@ def do_publish(channel: Any, request: Publish) -> Any:
     )
 
 
-def input_lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Numbered lines that say something, as they arrive."""
-    for number, text in enumerate(iter(stream.readline, b""), start=1):
+def input_lines() -> Iterator[tuple[int, bytes]]:
+    """The lines of stdin that say something, with their numbers, as they arrive."""
+    if sys.stdin is None:  # it was closed by whoever started this
+        raise InvalidRequest("stdin is closed: give operations as JSON lines on it")
+    for number, text in enumerate(iter(sys.stdin.buffer.readline, b""), start=1):
         if text.strip():
             yield number, text
 
@@ -224,9 +243,12 @@ def read_line(kind: Any, text: bytes) -> Any:
     """
     try:
         return msgspec.json.decode(text, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         shown = text.decode(errors="replace").strip()
-        raise InvalidRequest(f"not an operation: {error}", given=shown) from None
+        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        if "$.op`" in reason or "field `op`" in reason:
+            reason = f"op must be one of {_OPS}"
+        raise InvalidRequest(f"not an operation: {reason}", given=shown) from None
 
 
 def failed(error: TidelineError) -> typer.Exit:

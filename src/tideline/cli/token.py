@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,7 +10,9 @@ import typer
 
 from tideline.cli.manage import AsJson, Folder
 from tideline.cli.output import line, show
-from tideline.errors import InvalidRequest, NotFound
+from tideline.errors import NotFound
+from tideline.lsm.folder import check_no_strangers, has_database, make_folder
+from tideline.lsm.manifest import Manifest
 
 __all__ = ["register"]
 
@@ -47,14 +50,36 @@ def create(
     --scope may be repeated. A token bound to a user subscribes for that user alone, and sees and
     cancels no other's subscriptions.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InvalidRequest(
-            "path is not a folder that can be used", path=str(folder), error=error.strerror
-        ) from None
+    from tideline.server.tokens import check_grant
+
+    check_grant(scope, user)  # before a folder is made
+    make_folder(folder, "path is not a folder that can be used")
+    check_no_strangers(folder)
     text, token = _tokens(folder).create(scope, user=user, name=name)
     line({"token": text, "id": token.id, "scopes": list(token.scopes), "user": token.user})
+    for note in _notes(folder, token.scopes):
+        typer.echo(f"tideline: note: {note}", err=True)
+
+
+def _notes(folder: Path, scopes: tuple[str, ...]) -> Iterator[str]:
+    """What the caller may have misspelt: it may also be made later."""
+    document = Manifest(folder / "MANIFEST").load()
+    if document is None:
+        yield f"there is no database in {folder} yet; the token is for the one that is made there"
+        return
+    channels = document.get("channels", {})
+    for scope in scopes:
+        name = scope.partition(":")[2]
+        if name and name not in channels:
+            known = f"; there is {', '.join(sorted(channels))}" if channels else ""
+            yield f"there is no channel {name!r} yet{known}"
+
+
+def _check_database(folder: Path) -> None:
+    if not folder.is_dir():
+        raise NotFound("no such folder: check the path", folder=str(folder))
+    if not (has_database(folder) or (folder / "TOKENS").is_file()):
+        raise NotFound("no database in this folder: check the path", folder=str(folder))
 
 
 def list_tokens(folder: Folder, as_json: AsJson = False) -> None:
@@ -62,8 +87,7 @@ def list_tokens(folder: Folder, as_json: AsJson = False) -> None:
 
     Twin of tideline.server.tokens.Tokens.load.
     """
-    if not folder.is_dir():
-        raise NotFound("no such folder", folder=str(folder))
+    _check_database(folder)
     rows = [
         {"id": token.id, "name": token.name, "scopes": list(token.scopes), "user": token.user,
          "made": token.made}
@@ -80,5 +104,6 @@ def revoke(
 
     Twin of tideline.server.tokens.Tokens.revoke.
     """
+    _check_database(folder)
     _tokens(folder).revoke(id)
     line({"revoked": id})

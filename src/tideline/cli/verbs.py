@@ -86,10 +86,10 @@ def publish(
             base.body = parse_json(body, "body")
             line(told_line(do_publish(opened, base)))
             return
-        if sys.stdin.isatty():
+        if sys.stdin is None or sys.stdin.isatty():
             raise InvalidRequest("give a BODY, or JSON lines on stdin")
         first_error: TidelineError | None = None
-        for number, text in input_lines(sys.stdin.buffer):
+        for number, text in input_lines():
             try:
                 request = read_line(Publish, text).over(base)
                 line(told_line(do_publish(opened, request)))
@@ -254,7 +254,7 @@ def _follow(channel: Any, subscription: Any, *, no_wait: bool, stdin: bool) -> N
         line(answer_line("past", subscription, event))
     if stdin:
         first_error: TidelineError | None = None
-        for number, text in input_lines(sys.stdin.buffer):
+        for number, text in input_lines():
             try:
                 do_publish(channel, read_line(Publish, text))
             except TidelineError as error:

@@ -5,7 +5,7 @@
     remote.py        what `Database` is for a folder
     channel.py       the verbs of a channel
     subscription.py  a handle: past, take, iteration
-    live.py          the WebSocket of all subscriptions; reconnects and resumes (feeds.py)
+    live.py          the WebSocket of all subscriptions; reconnects, resumes (feeds.py, resting.py)
     http.py          requests, retries;  wire.py JSON;  tables.py Arrow
     connection.py    one request on a kept connection, a pool of those
 
@@ -31,7 +31,8 @@ def connect(
 
     `timeout_s`: how long a call waits for an answer, new connections included. `ca`: a file
     with the certificates to trust, for a server with one of its own. The server is asked once:
-    `Unavailable` when nobody answers there, `InvalidRequest` when it does not take the token.
+    `Unavailable` when nobody answers there, `InvalidRequest` when it does not take the token. When
+    there were too many calls a second, this one and every later call waits as the server asks.
 
     >>> import tideline
     >>> from tideline.server import running

@@ -16,7 +16,7 @@ from tideline.client.wire import WireSubscription, error_of, raise_error
 from tideline.errors import TidelineError
 from tideline.model import Event
 
-__all__ = ["Again", "Call", "Feed", "Lost", "Make", "refusal"]
+__all__ = ["Again", "Call", "Feed", "Lost", "Make", "refusal", "rest_s", "told"]
 
 _REFUSED = {4401: 401, 4403: 403}  # close codes: trying again is no use
 
@@ -52,7 +52,7 @@ class Call:
 class Feed:
     """A subscription on the connection."""
 
-    __slots__ = ("after", "call", "channel", "handle", "id", "resuming", "tag")
+    __slots__ = ("after", "call", "channel", "handle", "id", "rested", "resuming", "tag")
 
     def __init__(self, channel: str, id: str, after: str | None, call: Call) -> None:
         self.channel = channel
@@ -61,16 +61,32 @@ class Feed:
         self.tag = 0
         self.call: Call | None = call
         self.resuming = False
+        self.rested = False
+        """Whether resuming it was over the server's rate, and is asked for again."""
         self.handle: Callable[[], RemoteSubscription | None] = lambda: None
+
+
+def told(error: Exception) -> TidelineError | None:
+    """What the server said when it refused a connection; None when it said nothing."""
+    if isinstance(error, InvalidStatus):
+        try:
+            raise_error(error.response.status_code, bytes(error.response.body or b""))
+        except TidelineError as said:
+            return said
+    return None
+
+
+def rest_s(error: Exception) -> float | None:
+    """How long the server wants to be left alone, if an error says so."""
+    said = error if isinstance(error, TidelineError) else told(error)
+    found = None if said is None else said.values.get("retry_after_s")
+    return None if found is None else float(found)
 
 
 def refusal(error: Exception) -> TidelineError | None:
     """What the server said, if it will say so again: a wrong token, a scope that is missing."""
     if isinstance(error, InvalidStatus) and error.response.status_code in (401, 403):
-        try:
-            raise_error(error.response.status_code, bytes(error.response.body or b""))
-        except TidelineError as said:
-            return said
+        return told(error)
     if isinstance(error, ConnectionClosed) and error.rcvd and error.rcvd.code in _REFUSED:
         return error_of("", error.rcvd.reason or "the token is refused", _REFUSED[error.rcvd.code])
     return None

@@ -8,8 +8,8 @@ further piece of it. What is made again when the connection fails:
                                     that changes nothing when it had landed (an id, `once`)
 
 Any other call that breaks is `Unavailable` and says that it may have landed. Waits between
-tries grow (`waits`). A server that was asked too much (429) says when to come back: the call waits
-for that, if it has the time. Any other answer is never asked for twice.
+tries grow (`waits`). A server that was asked too much (429) has done nothing and says when to come
+back: every call waits for that, if it has the time. Any other answer is never asked for twice.
 
 Safe from any thread: each call takes a connection of the pool for itself.
 """
@@ -86,7 +86,8 @@ class Http:
         return answer
 
     def check(self) -> None:
-        """Ask once whether a Tideline server is there and takes the token."""
+        """Ask whether a Tideline server is there and takes the token; one that is not there is
+        not asked again."""
         target = f"{self._path}/v1/channels"
         answer, _ = self._ask("GET", target, "", None, again=True, tries=False)
         # A token that may not list channels is still one.
@@ -121,7 +122,7 @@ class Http:
                 failed = error
             else:
                 rest_s = _rest_s(answer)
-                if not tries or rest_s is None or time.monotonic() + rest_s >= limit:
+                if rest_s is None or time.monotonic() + rest_s >= limit:
                     return answer, heard
                 time.sleep(rest_s)
                 continue
@@ -180,7 +181,10 @@ def _address(url: Any) -> tuple[SplitResult, str, int | None]:
             return parts, host, port
     except ValueError:  # brackets, a port or a name that cannot be
         pass
-    raise InvalidRequest("the address must be http://HOST:PORT or https://...", url=url)
+    raise InvalidRequest(
+        "the address must be http://HOST:PORT or https://HOST:PORT; tideline.open opens a folder",
+        url=url,
+    )
 
 
 @lru_cache(256)

@@ -20,7 +20,9 @@ in order, through any number of breaks, while its window lasts and the event is 
 3. A feed whose handle nobody holds is released, not resumed.
 
 A call that waits for its reply when the connection breaks is made again: none of them does
-anything twice (a subscription has an id, made here if the user gave none).
+anything twice (a subscription has an id, made here if the user gave none). So is one that the
+server refused because it was asked too much, after the time it asked for; and so is resuming a
+feed (resting.py).
 
 Threads: any may call. `_lock` guards the tables and is never held while sending or waiting;
 `feeding` is held by the reader while it hands out one frame.
@@ -41,13 +43,15 @@ from typing import Any
 import msgspec
 from websockets.exceptions import WebSocketException
 
-from tideline.client.feeds import Again, Call, Feed, Lost, Make, refusal
+from tideline.client.feeds import Again, Call, Feed, Lost, Make, refusal, rest_s, told
 from tideline.client.http import Http, waits
+from tideline.client.resting import Resting
 from tideline.client.subscription import RemoteSubscription
 from tideline.client.websocket import WebSocket
 from tideline.client.wire import (
     Answer,
     Message,
+    WireError,
     encode,
     error_of,
     event_of,
@@ -57,6 +61,7 @@ from tideline.errors import Closed, NotFound, TidelineError, Unavailable
 
 __all__ = ["Live"]
 
+_LOOK_S = 0.02  # between looks at what waits for the server's rate
 _OPEN_S = 10.0  # a connection must be there within so long
 _QUICK_BYTES = 16 << 10  # a longer event is not worth a place among others
 _log = logging.getLogger("tideline.client")
@@ -76,6 +81,7 @@ class Live:
         self._feeds: dict[int, Feed] = {}
         self._named: dict[tuple[str, str], Feed] = {}
         self._calls: dict[int, Call] = {}
+        self._resting = Resting(self._resume_again)
         self._gone: deque[Feed] = deque()  # their handles were let go
         self._socket: WebSocket | None = None
         self._thread: threading.Thread | None = None
@@ -96,6 +102,9 @@ class Live:
                 handle = self._open(make, "subscribe", channel, fields, limit)
             except Lost:
                 continue
+            except Unavailable as error:
+                self._rest(error, limit)
+                continue
             if tried and handle.duplicate:
                 # It landed before the connection broke, and what it was answered with was lost.
                 return self.resume(make, channel, {"id": fields["id"]})
@@ -106,8 +115,12 @@ class Live:
         """Follow a stored subscription."""
         limit = self._limit()
         while True:
-            with contextlib.suppress(Lost):
+            try:
                 return self._open(make, "resume", channel, fields, limit)
+            except Lost:
+                pass
+            except Unavailable as error:
+                self._rest(error, limit)
 
     def cancel(self, handle: RemoteSubscription) -> None:
         """End a subscription; what was sent before the end has arrived when this returns."""
@@ -115,6 +128,9 @@ class Live:
         while not handle._ended:
             socket = self._connected(limit)
             feed: Feed = handle._feed
+            if feed.rested and feed.resuming:  # the server does not know its tag yet
+                self._wait_a_little(limit)
+                continue
             with self._lock:
                 if self._feeds.get(feed.tag) is not feed:
                     continue  # it has just ended
@@ -124,18 +140,28 @@ class Live:
                     self._exchange(socket, call, {"do": "cancel", "tag": feed.tag}, limit)
                 except NotFound:
                     handle._end("cancelled")
+                except Unavailable as error:
+                    self._rest(error, limit)
 
     def sync(self) -> int:
         """Wait until all that was sent so far has been handed out; the server's time."""
         limit = self._limit()
         while True:
             socket = self._connected(limit)
+            if self._resting:  # what these missed has not been asked for yet
+                self._wait_a_little(limit)
+                continue
             tag, call = next(self._tags), Call()
             with self._lock:
                 self._calls[tag] = call
             try:
-                with contextlib.suppress(Lost):
-                    return int(self._exchange(socket, call, {"do": "sync", "tag": tag}, limit))
+                now = int(self._exchange(socket, call, {"do": "sync", "tag": tag}, limit))
+                if not self._resting:
+                    return now
+            except Lost:
+                pass
+            except Unavailable as error:
+                self._rest(error, limit)
             finally:
                 with self._lock:
                     self._calls.pop(tag, None)
@@ -248,6 +274,25 @@ class Live:
             socket.end(Again("interrupted"))
             raise
 
+    def _rest(self, error: Unavailable, limit: float) -> None:
+        """Wait as long as the server asked for; raise the error when it did not, or it is too long.
+
+        What was refused so was not done.
+        """
+        span_s = rest_s(error)
+        if span_s is None or time.monotonic() + span_s >= limit:
+            raise error
+        self._stop.wait(span_s)
+
+    def _wait_a_little(self, limit: float) -> None:
+        """Wait for feeds that are to be resumed."""
+        if time.monotonic() >= limit:
+            raise Unavailable(
+                "the server is asked too much: subscriptions are still being resumed",
+                url=self._http.url,
+            )
+        self._stop.wait(_LOOK_S)
+
     def _limit(self) -> float:
         return time.monotonic() + self._http.timeout_s
 
@@ -267,9 +312,12 @@ class Live:
                     assert self._error is not None
                     raise self._error
                 if not self._changed.wait(limit - time.monotonic()):
+                    said = None if self._error is None else told(self._error)
                     raise Unavailable(
-                        "the server cannot be reached", url=self._http.url, error=str(self._error)
-                    )
+                        "the server cannot be reached" if said is None
+                        else "the server takes no live connection now",
+                        url=self._http.url, error=str(said or self._error),
+                    )  # fmt: skip
 
     # ---- the reader -------------------------------------------------------------------------
 
@@ -300,7 +348,7 @@ class Live:
                 return
             if not self._stop.is_set():
                 _log.info("connection lost, trying again: %s (%s)", self._http.url, error)
-                self._stop.wait(next(spans))
+                self._stop.wait(max(next(spans), rest_s(error) or 0.0))
         self._end_all("closed", None)
 
     def _open_socket(self) -> WebSocket:
@@ -319,18 +367,26 @@ class Live:
             self._feeds = {}
             for feed in held:
                 feed.tag = next(self._tags)
-                feed.resuming = True
+                feed.resuming, feed.rested = True, False
                 self._feeds[feed.tag] = feed
         for feed in held:
-            message = {"do": "resume", "tag": feed.tag, "channel": feed.channel, "id": feed.id}
-            if feed.after is not None:
-                message["after"] = feed.after
-            socket.send(encode(message))
+            socket.send(encode(_resume_message(feed)))
         with self._lock:
             if self._closed:
                 raise Again
             self._socket = socket
             self._changed.notify_all()
+
+    def _resume_again(self, rested: list[tuple[int, Feed]]) -> None:
+        """Ask once more for feeds that were over the server's rate."""
+        with self._lock:
+            socket = self._socket
+            # A tag means one connection: what a new one has resumed itself is not among them.
+            feeds = [feed for tag, feed in rested if self._feeds.get(tag) is feed]
+        if socket is not None:
+            with contextlib.suppress(OSError):  # it broke: the next connection resumes all
+                for feed in feeds:
+                    socket.send(encode(_resume_message(feed)))
 
     def _lost(self, error: Exception) -> None:
         """No connection any more: whoever waits for a reply must ask again."""
@@ -394,7 +450,7 @@ class Live:
         if feed is None:
             call = self._calls.get(tag)
             if call is not None and message.error is not None:
-                call.finish(error=error_of(message.error.kind, message.error.message))
+                call.finish(error=_error(message.error))
             elif call is not None:
                 call.finish(message.told or time_us(message.synced))
         elif message.event is not None:
@@ -415,7 +471,7 @@ class Live:
         elif message.ended is not None:
             self._ended(feed, message.ended)
         elif message.error is not None:
-            self._failed(feed, error_of(message.error.kind, message.error.message))
+            self._failed(feed, _error(message.error))
 
     def _opened(self, feed: Feed) -> None:
         """All past events of a feed are there: its caller gets the handle."""
@@ -446,7 +502,11 @@ class Live:
         """The server refused something about a feed."""
         call, handle = feed.call, feed.handle()
         if feed.resuming and isinstance(error, Unavailable):
-            raise Again(str(error))  # it cannot be resumed now
+            span_s = rest_s(error)
+            if span_s is None:
+                raise Again(str(error))  # it cannot be resumed now
+            self._resting.add(feed, span_s)
+            return
         if feed.resuming or (call is not None and call.make is not None):
             self._forget(feed)
         if feed.resuming and handle is not None:
@@ -463,3 +523,14 @@ class Live:
             if self._named.get((feed.channel, feed.id)) is feed:
                 del self._named[feed.channel, feed.id]
             return self._feeds.pop(feed.tag, None) is not None
+
+
+def _resume_message(feed: Feed) -> dict[str, Any]:
+    message = {"do": "resume", "tag": feed.tag, "channel": feed.channel, "id": feed.id}
+    if feed.after is not None:
+        message["after"] = feed.after
+    return message
+
+
+def _error(error: WireError) -> TidelineError:
+    return error_of(error.kind, error.message, retry_after_s=error.retry_after_s)

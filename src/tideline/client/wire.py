@@ -14,7 +14,7 @@ Pure functions; safe from any thread.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -27,8 +27,8 @@ from tideline.space.plain import from_plain, to_plain
 from tideline.space.shapes import pair_of
 
 __all__ = [
-    "Answer", "Message", "WireEvent", "WireSubscription", "encode", "error_of", "event_of",
-    "info_of", "place_json", "raise_error", "time_text", "time_us", "window_json",
+    "Answer", "Message", "WireError", "WireEvent", "WireSubscription", "encode", "error_of",
+    "event_of", "info_of", "place_json", "raise_error", "time_text", "time_us", "window_json",
 ]  # fmt: skip
 
 # What is not a class of errors.py: how a caller should take it.
@@ -76,6 +76,7 @@ class WireError(msgspec.Struct):
 
     kind: str = ""
     message: str = ""
+    retry_after_s: float | None = None
 
 
 class Answer(msgspec.Struct):
@@ -178,25 +179,31 @@ def info_of(wire: WireSubscription) -> SubscriptionInfo:
     )  # fmt: skip
 
 
-def error_of(kind: str, message: str, status: int = 0) -> TidelineError:
+def error_of(
+    kind: str, message: str, status: int = 0, retry_after_s: float | None = None
+) -> TidelineError:
     """The error the server told of, as the class a database would have raised.
 
     >>> error_of("NotFound", "no such subscription. id='s1'")
     NotFound("no such subscription. id='s1'")
+    >>> error_of("TooMany", "slow down", retry_after_s=2)
+    Unavailable('slow down. retry_after_s=2')
     """
     if kind == "Corruption":
         return errors.Corruption(message, file="on the server")
     found = _KINDS.get(kind) or (getattr(errors, kind, None) if kind in errors.__all__ else None)
     if found is None:
-        found = Unavailable if status >= 500 else InvalidRequest
+        found = Unavailable if status >= 500 or status == 429 else InvalidRequest
+    if found is Unavailable and retry_after_s is not None:
+        return Unavailable(message, retry_after_s=retry_after_s)
     return found(message)
 
 
-def raise_error(status: int, body: bytes) -> None:
+def raise_error(status: int, body: bytes) -> NoReturn:
     """Raise what an answer that is not 2xx says; a body of another program is shown in part."""
     try:
         error = msgspec.json.decode(body, type=dict[str, WireError])["error"]
     except (msgspec.MsgspecError, KeyError, UnicodeDecodeError):
         said = body[:200].decode(errors="replace").strip()
         raise error_of("", f"the server answered {status}: {said or 'nothing'}", status) from None
-    raise error_of(error.kind, error.message, status)
+    raise error_of(error.kind, error.message, status, error.retry_after_s)

@@ -25,6 +25,7 @@ from zlib import crc32
 
 from tideline.errors import Corruption, InvalidRequest
 from tideline.lsm.files import sync_folder, unavailable
+from tideline.lsm.folder import is_tolerated
 from tideline.lsm.manifest import Manifest
 
 __all__ = [
@@ -141,10 +142,14 @@ def clear(folder: Path) -> None:
     `InvalidRequest`, and nothing is removed, when there is something that no restore makes.
     """
     try:
-        entries = sorted(folder.iterdir(), key=lambda path: path.name == RESTORING)
+        entries = [path for path in folder.iterdir() if not is_tolerated(path.name)]
+        entries.sort(key=lambda path: path.name == RESTORING)
         for entry in entries:
             if entry.name not in _OURS:
-                raise InvalidRequest("a new folder is needed: this is not ours", path=str(entry))
+                raise InvalidRequest(
+                    "a restore into this folder did not finish, and something else lies there now:"
+                    " move it away, or give a new folder", path=str(entry),
+                )  # fmt: skip
         for entry in entries:
             if entry.is_dir() and not entry.is_symlink():
                 shutil.rmtree(entry)

@@ -23,9 +23,12 @@ from typing import Any
 from tideline.errors import Corruption, InvalidRequest, Unavailable
 from tideline.lsm.files import checksum, replace_file, sync_folder, unavailable
 
-__all__ = ["Manifest"]
+__all__ = ["BEGINNING", "Manifest"]
 
-_PREFIX = b"tideline-manifest 1 "
+BEGINNING = b"tideline-manifest "
+"""How every manifest begins, of whatever version."""
+
+_PREFIX = BEGINNING + b"1 "
 
 
 class Manifest:
@@ -56,7 +59,7 @@ class Manifest:
             raise unavailable(error, "manifest cannot be read", self.path) from error
         header, newline, body = content.partition(b"\n")
         if not newline or header != _header(body):
-            if header.startswith(b"tideline-manifest ") and not header.startswith(_PREFIX):
+            if header.startswith(BEGINNING) and not header.startswith(_PREFIX):
                 # It may be a newer release's file or a damaged digit: either way, not ours to read.
                 raise Corruption("manifest format is not known here", file=self.path)
             raise Corruption("manifest is damaged: its checksum differs", file=self.path)

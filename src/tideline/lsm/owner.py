@@ -3,8 +3,10 @@
     LOCK := "pid 4711 since 2026-02-03T04:05:06+00:00" [", serving at http://..."] "\\n"
 
 The lock is flock(2) on the open file: a killed process lets go of it by itself, and the line is
-only for whoever finds the folder taken. A forked child inherits the open file, and would hold the
-lock for as long as it lives: `leave` closes the child's share of it, which lets go of nothing.
+only for whoever finds the folder taken. Whether that is this process itself is known from `_HELD`,
+not from the line: two containers may have the same process id. A forked child inherits the open
+file, and would hold the lock for as long as it lives: `leave` closes the child's share of it, which
+lets go of nothing.
 
 Safe from any thread.
 """
@@ -23,6 +25,12 @@ from tideline.lsm.files import unavailable
 __all__ = ["SERVING", "Owner"]
 
 SERVING = "serving at"  # what a server says in the lock file, before its address
+_HELD: dict[tuple[int, int], int] = {}  # lock files by device and inode: the process that holds it
+
+
+def _identity(fd: int) -> tuple[int, int]:
+    found = os.fstat(fd)
+    return found.st_dev, found.st_ino
 
 
 class Owner:
@@ -36,11 +44,12 @@ class Owner:
     ...     except Unavailable as error:
     ...         print(str(error).partition('.')[0])
     ...     owner.leave()
-    the folder is open in another process
+    this process has the folder open already: use that Database, or close() it first
     """
 
     def __init__(self, folder: Path) -> None:
         """Take the folder's lock, or say who has it."""
+        self._identity: tuple[int, int] | None = None  # once it is held
         path = folder / "LOCK"
         try:
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -49,15 +58,24 @@ class Owner:
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
+            ours = _HELD.get(_identity(self._fd)) == os.getpid()
             owner = os.read(self._fd, 200).decode(errors="replace").strip()
             self.leave()
-            message = "the folder is open in another process"
-            values = {"path": str(folder), "owner": owner}
             _, serving, url = owner.partition(SERVING)
+            values = {"path": str(folder)}
+            if ours:
+                message = "this process has the folder open already: use that Database"
+                message += ", connect to its url" if serving else ""
+                message += ", or close() it first"
+            else:
+                message = "the folder is open in another process"
+                message += " that serves it: connect to its url" if serving else ""
+                values["owner"] = owner
             if serving:
-                message += " that serves it: connect to its url"
                 values["url"] = url.strip()
             raise Unavailable(message, **values) from None
+        self._identity = _identity(self._fd)
+        _HELD[self._identity] = os.getpid()
         started = datetime.now(UTC).isoformat(timespec="seconds")
         self._name = f"pid {os.getpid()} since {started}"
         self.sign()
@@ -73,6 +91,8 @@ class Owner:
         """Let go. Twice is allowed. In a forked child (`to_parent`) the parent keeps the folder."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
+            if self._identity is not None:
+                _HELD.pop(self._identity, None)
             if not to_parent:  # a child that was just forked may have it open a moment longer
                 fcntl.flock(fd, fcntl.LOCK_UN)
             os.close(fd)

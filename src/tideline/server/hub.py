@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeVar
 from tideline.errors import NotFound
 from tideline.server.access import Access
 from tideline.server.alarm import Alarm
+from tideline.server.counted import CountedChannel
 from tideline.server.limits import Limits
 from tideline.server.logs import log
 from tideline.server.metrics import Metrics
@@ -184,7 +185,7 @@ class Hub:
                 raise
         handle = await self.write(caller, channel, request.call, channel, user)
         if not handle.duplicate and channel.layout != "poll":
-            quotas.add(user, handle.until_us, weight)
+            quotas.add(user, handle.until_us, weight, handle.id)
         return handle
 
     async def cancel(self, channel: Any, id: str, caller: Any) -> None:
@@ -197,7 +198,7 @@ class Hub:
             return info
 
         info = await self.write(caller, channel, run)
-        self._quotas_of(channel).remove(info.user, info.until_us, _weight(info))
+        self._quotas_of(channel).remove(info.user, info.until_us, _weight(info), id)
 
     async def prolong(self, channel: Any, id: str, caller: Any, asked: Any) -> Any:
         """Move the end of a stored subscription of the caller's."""
@@ -210,9 +211,13 @@ class Hub:
 
         before, info = await self.write(caller, channel, run)
         weight = _weight(info)
-        self._quotas_of(channel).remove(info.user, before.until_us, weight)
-        self._quotas_of(channel).add(info.user, info.until_us, weight)
+        self._quotas_of(channel).remove(info.user, before.until_us, weight, id)
+        self._quotas_of(channel).add(info.user, info.until_us, weight, id)
         return info
+
+    def counted(self, channel: Any) -> CountedChannel:
+        """The channel for batches, whose conditions count for their users."""
+        return CountedChannel(channel, self._quotas_of(channel), self.db.clock)
 
     def _quotas_of(self, channel: Any) -> Quotas:
         found = self._quotas.get(channel)

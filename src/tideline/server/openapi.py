@@ -23,10 +23,11 @@ _WORDS = {
 
 
 class ErrorBody(msgspec.Struct):
-    """What went wrong: the kind, and a message for people."""
+    """What went wrong: the kind, a message for people, and when to come back if the rate was it."""
 
     kind: str
     message: str
+    retry_after_s: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class Error(msgspec.Struct):

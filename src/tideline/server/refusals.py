@@ -74,5 +74,13 @@ def refusal(error: BaseException) -> Refused | None:
 
 
 def error_body(refused: Refused) -> dict[str, Any]:
-    """The document of an error."""
-    return {"error": {"kind": refused.kind, "message": str(refused)}}
+    """The document of an error; `retry_after_s` also where no header can say it, on a WebSocket.
+
+    >>> error_body(Refused(429, "TooMany", "slow down", retry_after="2"))
+    {'error': {'kind': 'TooMany', 'message': 'slow down', 'retry_after_s': 2}}
+    """
+    error: dict[str, Any] = {"kind": refused.kind, "message": str(refused)}
+    after = refused.headers.get("retry-after")
+    if after is not None:
+        error["retry_after_s"] = int(after)
+    return {"error": error}

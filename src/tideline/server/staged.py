@@ -87,7 +87,7 @@ def _landing(call: Call) -> Landing:
 
     if call.channel.layout == "poll":
         raise InvalidRequest("layout 'poll' takes no staged rows", channel=call.channel.name)
-    return Landing(call.channel, _spool(call), go_on)
+    return Landing(call.hub.counted(call.channel), _spool(call), go_on)
 
 
 async def stage(call: Call) -> dict[str, str]:

@@ -134,9 +134,10 @@ async def apply(call: Call) -> Any:
     once = _once(call.query.once)
     channel, user = call.channel, call.caller.user
     table = await read_operations(call)
+    counted = call.hub.counted(channel)
 
     def run() -> tuple[pa.Buffer, bool]:
-        applied = channel.apply(table, once=once)
+        applied = counted.apply(table, once=once)
         return stream_of(_own(applied.answers, user), applied.rejected), applied.repeated
 
     data, repeated = await call.hub.long(call.caller, channel, run)

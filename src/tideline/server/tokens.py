@@ -24,12 +24,15 @@ from pathlib import Path
 
 import msgspec
 
+from tideline.channel.checks import check_text
+from tideline.database import check_name
 from tideline.errors import Corruption, InvalidRequest, NotFound
 from tideline.lsm.manifest import Manifest
 
-__all__ = ["SCOPES", "Token", "Tokens"]
+__all__ = ["SCOPES", "Token", "Tokens", "check_grant"]
 
 SCOPES = ("read", "publish", "subscribe", "admin")
+_SCOPES = f"one of {', '.join(SCOPES)}, or one with a channel: read:roads"
 _TEXT = re.compile(r"tl_([0-9a-f]{8})_([A-Za-z0-9_-]{43})")
 
 
@@ -96,17 +99,7 @@ class Tokens:
         self, scopes: list[str], *, user: str | None = None, name: str = ""
     ) -> tuple[str, Token]:
         """Make a token; returns its text, which nobody can tell again, and what is kept of it."""
-        if not scopes:
-            raise InvalidRequest("a token needs a scope", scopes=scopes)
-        for scope in scopes:
-            kind, colon, channel = scope.partition(":")
-            if kind not in SCOPES or bool(colon) != bool(channel):
-                raise InvalidRequest(
-                    f"a scope is one of {', '.join(SCOPES)}, or one with a channel: read:roads",
-                    scope=scope,
-                )
-        if user is not None and not 0 < len(user.encode("utf-8", "replace")) <= 256:
-            raise InvalidRequest("user must be 1 to 256 bytes", user=user)
+        check_grant(scopes, user)
         id, secret = secrets.token_hex(4), secrets.token_urlsafe(32)
         made = datetime.now(UTC).isoformat(timespec="seconds")
         token = Token(id, _hash(secret), tuple(scopes), user, name, made)
@@ -120,7 +113,7 @@ class Tokens:
             known = self.load()
             left = [token for token in known if token.id != id]
             if len(left) == len(known):
-                raise NotFound("no such token", id=id)
+                raise NotFound("no such token; `tideline token list` shows the ids", id=id)
             self._save(left)
 
     def match(self, text: str, known: Mapping[str, Token] | None = None) -> Token | None:
@@ -142,13 +135,33 @@ class Tokens:
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
         if not self._path.parent.is_dir():
-            raise NotFound("no such folder", folder=str(self._path.parent))
+            raise NotFound("no such folder: check the path", folder=str(self._path.parent))
         lock = os.open(self._path.with_name("TOKENS.lock"), os.O_CREAT | os.O_RDWR, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
         finally:
             os.close(lock)
+
+
+def check_grant(scopes: list[str], user: str | None) -> None:
+    """`InvalidRequest` for scopes or a user that no token can have."""
+    if user is not None:
+        check_text(user, "user")
+    if not scopes:
+        raise InvalidRequest(f"a token needs a scope: {_SCOPES}", scopes=scopes)
+    for scope in scopes:
+        kind, colon, channel = scope.partition(":")
+        if kind not in SCOPES or bool(colon) != bool(channel):
+            each = "; give several one by one" if "," in scope else ""
+            raise InvalidRequest(f"a scope is {_SCOPES}{each}", scope=scope)
+        if channel:
+            if "*" in channel:
+                raise InvalidRequest(
+                    f"a scope names one channel and takes no patterns: for all channels write"
+                    f" {kind}, for some give a scope for each", scope=scope,
+                )  # fmt: skip
+            check_name(channel, "channel")
 
 
 def _hash(secret: str) -> str:

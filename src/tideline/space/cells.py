@@ -229,7 +229,9 @@ class QuadTree(_Map):
         digits = text.split(".")
         if not 1 <= len(digits) <= self.depth or not all(d in _QUARTERS for d in digits):
             raise InvalidRequest(
-                f"a quad path is 1 to {self.depth} of the digits 1 to 4 joined by '.'", place=text
+                f"a place here is a point, a circle, a box or a quad path, and a quad path is 1 to"
+                f" {self.depth} of the digits 1 to 4 joined by '.'",
+                place=text,
             )
         key = bytes(map(int, digits))
         return Place(key, CELL, *self._cells.extent(key))

@@ -15,6 +15,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from tideline.errors import InvalidRequest
+from tideline.lsm.folder import check_no_strangers
 from tideline.lsm.manifest import Manifest
 from tideline.space import Flat, space_from_spec
 from tideline.spark.pipeline.check import check_space, space_of
@@ -30,6 +32,12 @@ def check_there(config: Config) -> None:
     if store.folder is None and store.url is None:
         problems.add(("store",), "[store] needs a folder or a url, or run an open database")
     elif store.url is None:
+        assert store.folder is not None
+        try:
+            check_no_strangers(Path(config.resolve(store.folder)))
+        except InvalidRequest as error:
+            problems.add(("store", "folder"), str(error))
+            problems.check()
         facts = _facts(config)
         wanted = space_of(config)
         if not facts:  # it is made by the first run, as the config says
