@@ -6,6 +6,11 @@
     Storm                    a timer's signal handler raises in the main thread
     throw_into               throws into another thread, with PyThreadState_SetAsyncExc
 
+    try_every_place          one operation, cut at its first place, its second, and so on
+    twice, by_signals, thrown_from_another_thread        a call, cut somehow, for random operations
+
+An *operation* gets a model ready. It returns the call, and what must hold after it, hit or not.
+
 The first are exact and can be replayed: run with 1, 2, 3 ... until the call ends without being hit,
 and every place was tried. CPython delivers an asynchronous exception after a call of a C function,
 at a backward jump, and at the begin of a function; a line is at least as strict, but for one
@@ -19,10 +24,14 @@ import ctypes
 import dis
 import functools
 import itertools
+import queue
+import random
 import signal
 import sys
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType, FrameType, TracebackType
 from typing import Any
@@ -31,8 +40,13 @@ import tideline
 
 _ROOT = str(Path(tideline.__file__).parent)
 _PARTS = tuple(
-    f"{_ROOT}/{part}" for part in ("channel/", "lsm/", "index/", "documents/", "database")
+    f"{_ROOT}/{part}"
+    for part in ("channel/", "lsm/", "index/", "documents/", "database", "shelter")
 )
+
+Operation = Callable[[Any], tuple[Callable[[], Any], Callable[[bool], None]]]
+Interrupted = Callable[[Callable[[], Any], random.Random], tuple[bool, str]]
+"""Runs a call and cuts it; whether it did, and where."""
 
 
 class Cut(BaseException):
@@ -64,11 +78,15 @@ def _with_ends(code: CodeType) -> frozenset[int]:
 class Thrower:
     """A context in which the n-th place of a kind raises; `hit` tells whether there was one.
 
-    With `again`, the so-many-th place of the other kind after that raises as well.
+    With `again`, the so-many-th place of the other kind after that raises as well. `parts` are
+    the files that count, by how their paths begin.
     """
 
-    def __init__(self, kind: str, n: int, again: int = 0) -> None:
+    def __init__(
+        self, kind: str, n: int, again: int = 0, parts: tuple[str, ...] = _PARTS
+    ) -> None:  # fmt: skip
         self._kind = kind
+        self._parts = parts
         self._left = n
         self._again = again
         self.hit = False
@@ -87,7 +105,7 @@ class Thrower:
         return isinstance(value, Cut)
 
     def _event(self, frame: FrameType, event: str, arg: Any) -> Any:
-        if not frame.f_code.co_filename.startswith(_PARTS):
+        if not frame.f_code.co_filename.startswith(self._parts):
             return None
         if self._kind == "line":
             if event != "line" or frame.f_lasti in _with_ends(frame.f_code):
@@ -161,3 +179,91 @@ def throw_into(thread: threading.Thread) -> None:
     """Throw `Cut` into another thread."""
     assert thread.ident is not None
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(Cut))
+
+
+# ---- operations ---------------------------------------------------------------------------------
+
+
+def try_every_place(model: Any, operation: Operation, kind: str, step: int = 1) -> int:
+    """Cut an operation at every place; after each, the model agrees. How many places it has."""
+    n = 0
+    while True:
+        n += step
+        call, after = operation(model)
+        thrower = Thrower(kind, n)
+        with thrower:
+            call()
+        try:
+            after(thrower.hit)
+            model.agree()
+        except BaseException as error:
+            error.add_note(f"thrown at {kind} {n}:{thrower.where}")
+            raise
+        model.tidy()
+        if not thrower.hit:
+            return n
+
+
+def twice(call: Callable[[], Any], rng: random.Random) -> tuple[bool, str]:
+    """Interrupt a call, and what mends it."""
+    thrower = Thrower(rng.choice(["line", "call"]), rng.randrange(1, 150), rng.randrange(1, 40))
+    with thrower:
+        call()
+    return thrower.hit, thrower.where
+
+
+def _moment_s(rng: random.Random) -> float:
+    return rng.choice([1e-5, 1e-4, 1e-3]) * rng.uniform(0.1, 3)
+
+
+@contextmanager
+def by_signals() -> Iterator[Interrupted]:
+    """Gives what interrupts calls of the main thread by signals, some by many."""
+    with Storm() as storm:
+
+        def interrupted(call: Callable[[], Any], rng: random.Random) -> tuple[bool, str]:
+            again_s = rng.choice([0.0, 0.0, 0.00003])
+            return storm.strike(call, _moment_s(rng), again_s), "by a signal"
+
+        yield interrupted
+
+
+def thrown_from_another_thread(work: Callable[[Interrupted], None]) -> None:
+    """Run work in a thread, with what lets another thread throw into its calls."""
+    failed: list[BaseException] = []
+    orders: queue.SimpleQueue[float | None] = queue.SimpleQueue()
+    thrown = [0]
+
+    def interrupted(call: Callable[[], Any], rng: random.Random) -> tuple[bool, str]:
+        before = thrown[0]
+        orders.put(_moment_s(rng))
+        cut = done = False
+        looks = 3  # after the throw: it comes at once, or it was swallowed, or hit a new thread
+        while not (done and thrown[0] > before and (cut or not looks)):
+            try:
+                if not done:
+                    done = True
+                    call()
+                elif thrown[0] > before:
+                    looks -= 1
+                time.sleep(0.0001)
+            except Cut:
+                cut = True
+        return cut, "by another thread"
+
+    def run() -> None:
+        try:
+            work(interrupted)
+        except BaseException as error:
+            failed.append(error)
+        orders.put(None)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    while (delay := orders.get()) is not None:
+        time.sleep(delay)
+        throw_into(thread)
+        thrown[0] += 1
+    thread.join()
+    if failed:
+        raise failed[0]

@@ -9,12 +9,11 @@ waits for a lock; and the folder opens again with the same content.
 from __future__ import annotations
 
 import faulthandler
-import queue
 import random
 import subprocess
 import sys
 import threading
-import time
+from _thread import start_new_thread
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,9 +21,19 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from interrupting import Cut, Storm, Thrower, throw_into
+from interrupting import (
+    Interrupted,
+    Operation,
+    Storm,
+    Thrower,
+    by_signals,
+    thrown_from_another_thread,
+    try_every_place,
+    twice,
+)
 
 import tideline
+from tideline import shelter
 from tideline.testing import ManualClock
 
 PLACES = ("a", "b")
@@ -118,11 +127,16 @@ class Model:
             assert set(past) <= {e for e, at in self.events.items() if at == self.subs[id]}
         self.agree()
 
+    def tidy(self) -> None:
+        """Few subscriptions and no events: then a call comes to the same places every time."""
+        self.clock.advance(10)
+        self.events.clear()
+        for id in list(self.subs)[6:]:
+            self.channel.cancel(id)
+            del self.subs[id], self.handles[id]
+
 
 # ---- one call each: run it, then say what must hold -------------------------------------------
-# An operation gets ready and returns the call, and what to do after it, hit or not.
-
-Operation = Callable[[Model], tuple[Callable[[], Any], Callable[[bool], None]]]
 
 
 def publish(model: Model) -> Any:
@@ -314,34 +328,6 @@ def ready(folder: Path, **settings: Any) -> Model:
     return model
 
 
-def tidy(model: Model) -> None:
-    """Few subscriptions and no events, so that a call comes to the same places every time."""
-    model.clock.advance(10)
-    model.events.clear()
-    for id in list(model.subs)[6:]:
-        model.channel.cancel(id)
-        del model.subs[id], model.handles[id]
-
-
-def try_every_place(model: Model, operation: Operation, kind: str, step: int = 1) -> int:
-    n = 0
-    while True:
-        n += step
-        call, after = operation(model)
-        thrower = Thrower(kind, n)
-        with thrower:
-            call()
-        try:
-            after(thrower.hit)
-            model.agree()
-        except BaseException as error:
-            error.add_note(f"thrown at {kind} {n}:{thrower.where}")
-            raise
-        tidy(model)
-        if not thrower.hit:
-            return n
-
-
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_a_call_is_whole_or_not_at_all_wherever_it_is_interrupted(
     name: str, tmp_path: Path
@@ -374,7 +360,7 @@ def run_interrupted(
     except BaseException as error:
         error.add_note(f"{name} was interrupted: {where}")
         raise
-    tidy(model)
+    model.tidy()
     return hit
 
 
@@ -384,7 +370,7 @@ def fill(model: Model, rng: random.Random) -> None:
         model.channel.publish("z", {"x": "y" * rng.randrange(20_000)}, ttl_s=rng.randrange(1, 900))
 
 
-def rounds(model: Model, seed: int, count: int, interrupted: Any) -> int:
+def rounds(model: Model, seed: int, count: int, interrupted: Interrupted) -> int:
     """So many random operations; how many were interrupted."""
     rng = random.Random(seed)
     hits = 0
@@ -399,14 +385,6 @@ def rounds(model: Model, seed: int, count: int, interrupted: Any) -> int:
     return hits
 
 
-def twice(call: Callable[[], Any], rng: random.Random) -> tuple[bool, str]:
-    """Interrupt a call, and what mends it."""
-    thrower = Thrower(rng.choice(["line", "call"]), rng.randrange(1, 150), rng.randrange(1, 40))
-    with thrower:
-        call()
-    return thrower.hit, thrower.where
-
-
 @pytest.mark.parametrize("name", SETTINGS)
 @pytest.mark.parametrize("count", [120, pytest.param(5000, marks=pytest.mark.long)])
 def test_what_mends_a_call_may_be_interrupted_too(name: str, count: int, tmp_path: Path) -> None:
@@ -416,12 +394,7 @@ def test_what_mends_a_call_may_be_interrupted_too(name: str, count: int, tmp_pat
 @pytest.mark.parametrize("name", SETTINGS)
 @pytest.mark.parametrize("count", [150, pytest.param(20_000, marks=pytest.mark.long)])
 def test_a_signal_handler_may_raise_at_any_moment(name: str, count: int, tmp_path: Path) -> None:
-    with Storm() as storm:
-
-        def interrupted(call: Callable[[], Any], rng: random.Random) -> tuple[bool, str]:
-            first_s = rng.choice([1e-5, 1e-4, 1e-3]) * rng.uniform(0.1, 3)
-            return storm.strike(call, first_s, rng.choice([0.0, 0.0, 0.00003])), "by a signal"
-
+    with by_signals() as interrupted:
         hits = rounds(ready(tmp_path / "db", **SETTINGS[name]), count, count, interrupted)
         assert hits > count // 4
 
@@ -430,41 +403,7 @@ def test_a_signal_handler_may_raise_at_any_moment(name: str, count: int, tmp_pat
 @pytest.mark.parametrize("count", [100, pytest.param(10_000, marks=pytest.mark.long)])
 def test_another_thread_may_throw_at_any_moment(name: str, count: int, tmp_path: Path) -> None:
     model = ready(tmp_path / "db", **SETTINGS[name])
-    failed: list[BaseException] = []
-    orders: queue.SimpleQueue[float | None] = queue.SimpleQueue()
-    thrown = [0]
-
-    def interrupted(call: Callable[[], Any], rng: random.Random) -> tuple[bool, str]:
-        before = thrown[0]
-        orders.put(rng.choice([1e-5, 1e-4, 1e-3]) * rng.uniform(0.1, 3))
-        cut = False
-        done = False
-        while not (done and thrown[0] > before and cut):
-            try:
-                if not done:
-                    done = True
-                    call()
-                time.sleep(0.0001)
-            except Cut:
-                cut = True
-        return True, ""
-
-    def work() -> None:
-        try:
-            rounds(model, count, count, interrupted)
-        except BaseException as error:
-            failed.append(error)
-        orders.put(None)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    while (delay := orders.get()) is not None:
-        time.sleep(delay)
-        throw_into(thread)
-        thrown[0] += 1
-    thread.join()
-    if failed:
-        raise failed[0]
+    thrown_from_another_thread(lambda interrupted: rounds(model, count, count, interrupted))
 
 
 @pytest.mark.parametrize("kind", ["line", "call"])
@@ -481,7 +420,7 @@ def test_a_database_is_closed_or_it_is_not(kind: str, tmp_path: Path) -> None:
         hit = thrower.hit
         model.open()
         model.agree()
-        tidy(model)
+        model.tidy()
     model.db.close()
     assert n > 3
 
@@ -499,7 +438,7 @@ def test_who_waits_for_events_may_be_interrupted(tmp_path: Path) -> None:
             # Again and again: one that falls into a weak reference's callback is swallowed there.
             assert storm.strike(lambda: next(iter(handle)), first_s, 0.01)
             model.agree()
-            tidy(model)
+            model.tidy()
     assert storm.thrown >= 300
     waiting = threading.Thread(target=lambda: got.append(next(iter(handle)).id))
     got: list[str] = []
@@ -508,6 +447,23 @@ def test_who_waits_for_events_may_be_interrupted(tmp_path: Path) -> None:
     waiting.join()
     assert got == ["last"]
     model.db.close()
+
+
+def test_a_thread_that_is_hit_before_it_begins_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CPython throws into the new thread what comes for the caller while that one starts it."""
+    starts: list[Any] = []
+
+    def start(*given: Any) -> None:
+        starts.append(given)
+        if len(starts) > 1:
+            start_new_thread(*given)
+
+    monkeypatch.setattr(shelter, "start_new_thread", start)
+    made: list[int] = []
+    caller = threading.Thread(target=lambda: made.append(shelter.run_apart(lambda: 7)), daemon=True)
+    caller.start()
+    caller.join(_LONG_S / 10)
+    assert made == [7]
 
 
 ENDING = """

@@ -45,8 +45,8 @@ from tideline.lsm.files import sync_folder, telling
 from tideline.lsm.folder import check_no_strangers, make_folder
 from tideline.lsm.manifest import Manifest
 from tideline.lsm.owner import Owner
-from tideline.lsm.shelter import Shelter
 from tideline.model import ChannelStats, CollectionStats, Report
+from tideline.shelter import Shelter
 from tideline.space import Flat, Space, space_from_spec
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ engines, which may be one.
 
 Exceptions thrown into a caller (Ctrl-C, a signal handler that raises) may come at any moment. A
 call is whole or not at all all the same (docs/decisions/0040-interrupts.md): what takes many steps
-is sheltered (lsm/shelter.py), and a single row either has its frame in the log, and then its
+is sheltered (shelter.py), and a single row either has its frame in the log, and then its
 effects are brought to their end, or it is taken back. `unfinished` says that there is something to
 bring to its end. It is looked at by whoever takes the lock, before anything else.
 
@@ -49,10 +49,10 @@ from tideline.lsm.frames import HEADER_BYTES
 from tideline.lsm.inventory import Listed
 from tideline.lsm.log import Position
 from tideline.lsm.policy import Window
-from tideline.lsm.shelter import Shelter, run_apart
 from tideline.lsm.store import Store
 from tideline.lsm.tree import Tree
 from tideline.lsm.worker import Worker
+from tideline.shelter import Shelter, run_apart
 
 __all__ = ["Engine", "Given", "Side", "Taken"]
 

@@ -65,17 +65,22 @@ class Building:
         """Begin to build an index in the background."""
         engine = self._engine
         with engine.writing:
+            engine.settle()
             engine.require_open()
             if field in engine.indexes:
                 raise Conflict("there is an index on this field", field=field)
-            if not engine.active.is_empty:
-                engine.upkeep.freeze()  # if that fails, nothing has changed
-            try:
-                job = self._begin(field, kind, progress)
-                engine.upkeep.commit()
-            except BaseException:  # nothing was written meanwhile
-                self._remove(field)
-                raise
+            engine.sheltered(lambda: self._add(field, kind, progress))
+
+    def _add(self, field: str, kind: str, progress: Progress | None) -> None:
+        engine = self._engine
+        if not engine.active.is_empty:
+            engine.upkeep.freeze()  # if that fails, nothing has changed
+        try:
+            job = self._begin(field, kind, progress)
+            engine.upkeep.commit()
+        except BaseException:  # nothing was written meanwhile
+            self._remove(field)
+            raise
         engine.upkeep.submit(lambda: self._run(job))
 
     def _begin(self, field: str, kind: str, progress: Progress | None) -> _Job:
@@ -96,11 +101,15 @@ class Building:
         """Forget an index."""
         engine = self._engine
         with engine.writing:
+            engine.settle()
             engine.require_open()
             if field not in engine.indexes:
                 raise NotFound("no index on this field", field=field)
-            self._remove(field)
-        engine.upkeep.commit()
+            engine.sheltered(lambda: self._drop(field))
+
+    def _drop(self, field: str) -> None:
+        self._remove(field)
+        self._engine.upkeep.commit()
 
     def _remove(self, field: str) -> None:
         engine = self._engine

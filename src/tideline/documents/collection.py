@@ -409,10 +409,7 @@ class Collection:
 
     def _write(self, given: Rows, arrays: Iterable[str]) -> None:
         self._finder.before_write(arrays)
-        try:
-            self._engine.write(given)
-        finally:
-            self._finder.after_write()
+        self._engine.write(given)
 
     def _delete(self, keys: list[bytes]) -> None:
         self._write(rows.deletions(keys, self._fields(), self.filter), ())

@@ -17,6 +17,13 @@ was done so far, for `advise`; the owner of the engine counts it).
 Threads: `lock` guards what there is to read; every reader holds it, but for scans, which take
 note of what there is and then read without. `writing` is held by one writer at a time, over log
 and memory; who holds it may take `lock`, never the other way round.
+
+Exceptions thrown into a caller (Ctrl-C, a signal handler that raises) may come at any moment. A
+write is whole or not at all all the same (docs/decisions/0040-interrupts.md): `unfinished` is the
+write that is under way, and the log decides. Once the log has its frame, whoever takes `lock`
+next brings it into memory, be it the writer or a reader; adding it again does no harm. What
+takes many steps, freezing and changes of indexes, is sheltered. Whoever takes `writing` settles
+what an earlier one may have left.
 """
 
 from __future__ import annotations
@@ -39,7 +46,7 @@ from tideline.documents.policies import POLICIES, policy_of
 from tideline.documents.recent import Recent
 from tideline.documents.scan import Scan
 from tideline.documents.sources import Sources
-from tideline.documents.types import Estimate, Found, Rows
+from tideline.documents.types import PUT, Estimate, Found, Rows
 from tideline.documents.upkeep import Upkeep
 from tideline.errors import Closed, InvalidRequest, NotFound, TidelineError, Unavailable
 from tideline.index.records import Records
@@ -51,12 +58,14 @@ from tideline.lsm.backup import begin_copy
 from tideline.lsm.inventory import Listed
 from tideline.lsm.store import Store
 from tideline.lsm.tree import Tree
+from tideline.shelter import Shelter
 
 __all__ = ["KINDS", "POLICIES", "Engine"]
 
 KINDS = ("embedded", "composite", "lazy", "eager")
 _LEAST_BYTES, _MOST_BYTES = 256 << 10, 64 << 20
 _RECENT_BYTES = 4 << 20
+_NO_ROWS = Rows(np.full(0, PUT, np.uint8), Texts.of([]), Texts.of([]), {})
 
 
 class Engine:
@@ -73,6 +82,10 @@ class Engine:
         if self.store.is_new:
             self.store.facts = dict(facts)
         self.facts = self.store.facts
+        self.shelter = Shelter()
+        self.store.log.shelter = self.shelter.run
+        self.unfinished: tuple[Rows, int, int] | None = None
+        """What is being written: rows, the seq of the first, the frames of the log before."""
         self.seed = int(self.facts["seed"])
         self.filter: str | None = self.facts.get("filter")
         # Both are replaced, never changed: who reads them needs no lock.
@@ -184,6 +197,8 @@ class Engine:
             return self.next_seq
         position = None
         with self.writing:
+            if self.unfinished is not None:
+                self.settle()
             first = self.next_seq
             for part in in_parts(rows):
                 position = self._write_part(part)
@@ -195,21 +210,54 @@ class Engine:
         if self._closed:
             raise Closed(self._why)
         if self.active.is_full:
-            self.upkeep.freeze()
+            self.sheltered(self.upkeep.freeze)
         rows = completed(rows, self.active.fields, self.filter, self.extract)
         seq = self.next_seq
-        position = self.store.log.append_parts(payload_parts(rows, seq))
+        log = self.store.log
+        self.unfinished = rows, seq, log.frames
+        position = log.append_parts(payload_parts(rows, seq))
         with self.lock:
-            self.next_seq = seq + rows.count
-            self._recent.forget(rows.keys)
-            self.active.add(rows, seq)
+            self.finish_write()
         return position
+
+    # ---- interrupted calls -------------------------------------------------------------------
+
+    def finish_write(self) -> None:
+        """Bring into memory what the log has and memory has not (the lock is held).
+
+        Cut by an exception, it is done again by whoever takes the lock next.
+        """
+        unfinished = self.unfinished
+        if unfinished is None or unfinished[2] == self.store.log.frames:
+            return
+        rows, seq, _ = unfinished
+        self._recent.forget(rows.keys)
+        self.active.add(rows, seq)
+        limit = seq + rows.count
+        self.next_seq, self.unfinished = limit, None
+
+    def sheltered(self, work: Callable[[], None]) -> None:
+        """Run something of many steps that nothing can cut (`writing` is held)."""
+        self.unfinished = _NO_ROWS, self.next_seq, self.store.log.frames
+        self.shelter.run(work)
+        self.unfinished = None
+
+    def settle(self) -> None:
+        """Bring what was cut to its end (`writing` is held); for whoever takes that lock."""
+        if self.unfinished is not None:
+            self.shelter.finish()
+            self.store.log.repair()
+            with self.lock:
+                self.finish_write()
+                self.unfinished = None
 
     # ---- reading -----------------------------------------------------------------------------
 
     def get(self, key: bytes) -> bytes | None:
         """The newest version of a record as JSON text, or None."""
         with self.lock:
+            if self.unfinished is not None:
+                self.finish_write()
             text = self._recent.texts.get(key)
             if text is None:
                 self.require_open()
@@ -221,7 +269,7 @@ class Engine:
     def get_many(self, keys: Texts) -> list[bytes | None]:
         """The newest versions of many records, None for each that is not there."""
         with self.lock:
-            self.require_open()
+            self.require_readable()
             return self.sources.get_many(keys)
 
     def fetch(self, keys: Texts) -> Found:
@@ -230,7 +278,7 @@ class Engine:
         Those that are not there are left out.
         """
         with self.lock:
-            self.require_open()
+            self.require_readable()
             return self.sources.fetch(keys)
 
     def lookup(
@@ -259,7 +307,7 @@ class Engine:
         filter: tuple[bytes, bytes] | None,
     ) -> int:  # fmt: skip
         """Find records, for `sources` to give; how many there are."""
-        self.require_open()
+        self.require_readable()
         if k is not None and k < 1:
             return 0
         if self._kind_of(field) == "embedded":
@@ -276,7 +324,7 @@ class Engine:
     ) -> Iterator[Found]:  # fmt: skip
         """All records with a key in [low, high), in key order, as they were at the first batch."""
         with self.lock:
-            self.require_open()
+            self.require_readable()
             scan = Scan(self.sources.all, self._skipped(filter))
         try:
             for found, size_bytes in scan.batches(low, high, batch):
@@ -289,7 +337,7 @@ class Engine:
     def count(self) -> int:
         """How many records there are now: reads every key."""
         with self.lock:
-            self.require_open()
+            self.require_readable()
             scan = Scan(self.sources.all, None)
         try:
             return scan.count()
@@ -299,7 +347,7 @@ class Engine:
     def estimate(self, field: str, low: bytes, high: bytes) -> Estimate:
         """What a lookup without k would look at."""
         with self.lock:
-            self.require_open()
+            self.require_readable()
             if self._kind_of(field) == "embedded":
                 return self.sources.estimate(field, low, high)
             found = self.alone[field].view.estimate(low, high)
@@ -327,7 +375,7 @@ class Engine:
     def stats(self) -> dict[str, Any]:
         """Sizes and numbers of everything there is."""
         with self.lock:
-            self.require_open()
+            self.require_readable()
             trees = {"primary": self.primary, **{f: i.tree for f, i in self.alone.items()}}
             generations = [self.active, *self.frozen]
             return {
@@ -345,6 +393,7 @@ class Engine:
 
     def snapshot(self) -> tuple[dict[str, Any], int, int]:
         """What the manifest has to say (the lock is held)."""
+        self.finish_write()
         first = min(g.first_log for g in [self.active, *self.frozen])
         facts = {**self.facts, "indexes": dict(self.indexes), "building": list(self.building)}
         facts |= {"next_seq": self.next_seq, "workload": self.workload()}
@@ -370,9 +419,10 @@ class Engine:
     def seal(self) -> None:
         """Seal everything in memory to disk now."""
         with self.writing:
+            self.settle()
             self.require_open()
             if not self.active.is_empty:
-                self.upkeep.freeze()
+                self.sheltered(self.upkeep.freeze)
         self.drain()
 
     def drain(self) -> None:
@@ -383,15 +433,19 @@ class Engine:
     def check(self) -> None:
         """Verify every checksum and invariant on disk."""
         self.drain()
-        with self.writing, self.lock:
-            self.require_open()
-            self.store.check()
+        with self.writing:
+            self.settle()
+            with self.lock:
+                self.require_open()
+                self.store.check()
 
     def backup(self, target: Path) -> dict[str, Listed]:
         """Copy everything as it is now into a new folder, while writers go on; its files."""
-        with self.writing, self.lock:
-            self.require_open()
-            finish = begin_copy(self.store, target, *self.snapshot())
+        with self.writing:
+            self.settle()
+            with self.lock:
+                self.require_open()
+                finish = begin_copy(self.store, target, *self.snapshot())
         return finish()
 
     def add_index(self, field: str, kind: str, progress: Any = None) -> None:
@@ -413,6 +467,8 @@ class Engine:
         self._closed, self._why = True, why
         self.lock, self.writing = threading.Lock(), threading.Lock()  # may be locked for ever
         self._recent.clear()
+        self.unfinished = None
+        self.shelter.leave_to_parent()
         self.upkeep.leave_to_parent()
         self.store.log.leave_to_parent()
 
@@ -421,13 +477,16 @@ class Engine:
         if self._closed:
             return
         self.upkeep.stop()
-        with self.writing, self.lock:
-            self._closed = True
-            self._recent.clear()
+        with self.writing:
+            self.settle()
+            with self.lock:
+                self._closed = True
+                self._recent.clear()
         self.upkeep.close()
         with contextlib.suppress(TidelineError):  # the log has what the manifest would say
             self.store.commit(self.lock, self.snapshot, last=True)
         self.store.close()
+        self.shelter.close()
         self._leave_budget()
 
     @property
@@ -439,6 +498,13 @@ class Engine:
     def _leave_budget(self) -> None:
         if self in self.budget.members:
             self.budget.members.remove(self)
+
+    def require_readable(self) -> None:
+        """Before memory is read (the lock is held); `Closed` when it was closed."""
+        if self.unfinished is not None:
+            self.finish_write()
+        if self._closed:
+            raise Closed(self._why)
 
     def require_open(self) -> None:
         """`Closed` when it was closed."""

@@ -7,7 +7,7 @@ What a plan relies on, and who sees to it:
 - that no document has an array where two needs were joined: `before_write` tells of such a
   document before it can be found; the first time after opening, the index is asked;
 - that its indexes are there: a search beside which an index came or went is planned again;
-- that several searches of one plan see one state: writes are counted, and a plan that saw a
+- that several searches of one plan see one state: writes are numbered, and a plan that saw a
   write in between is run again, at last as one scan.
 
 Safe from any thread.
@@ -42,7 +42,6 @@ class Finder:
         self._key: str = engine.facts["key"]
         self._filter: str | None = engine.facts["filter"]
         self._changes = 0
-        self._writes = 0
         self._arrays: dict[str, bool] = {}
         self._everything = (-1, Estimate(0.0, 0.0))  # when it was counted, and what there was
 
@@ -136,11 +135,6 @@ class Finder:
         """Something will be written, with arrays in these fields."""
         for field in arrays:
             self._arrays[field] = True
-        self._writes += 1
-
-    def after_write(self) -> None:
-        """It was written, or not."""
-        self._writes += 1
 
     def indexes_change(self, field: str) -> None:
         """An index on a field comes or goes; whether it has arrays is for the new one to say."""
@@ -149,7 +143,7 @@ class Finder:
 
     def _moment(self) -> tuple[int, int]:
         """What has been done so far: changes of indexes, and writes."""
-        return self._changes, self._writes
+        return self._changes, self._engine.next_seq
 
     @contextmanager
     def _unless_changed(self, before: tuple[int, int]) -> Iterator[None]:

@@ -63,14 +63,13 @@ class Generation:
         return self.records.size_bytes + sum(int(m.size_bytes) for m in self.alone.values())
 
     def add(self, rows: Rows, seq: int) -> None:
-        """Take in rows that the log has."""
+        """Take in rows that the log has; called again with the same, it ends what was cut."""
         flags = (rows.ops == DELETE).view(np.uint8)  # TOMB where it holds
         values = [rows.entries.get(name, _NONE) for name in self.records.fields]
         self.records.add(rows.keys, rows.docs, flags, seq, [(e.row, e.values) for e in values])
         for name, memory in self.alone.items():
             entries = rows.entries.get(name, _NONE)
             if len(entries.row):
-                seqs = np.arange(seq, seq + rows.count)
-                memory.add(entries.values, rows.keys, seqs, entries.row)
+                memory.add(entries.values, rows.keys, seq, entries.row)
         if rows.filter_values is not None and rows.filter_values.count:
             self.wanted = self.wanted.merge(extremes(rows.filter_values))

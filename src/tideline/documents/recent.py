@@ -40,9 +40,12 @@ class Recent:
 
     def keep(self, key: bytes, text: bytes) -> None:
         """A record that was just read, and is not here."""
-        self.texts[key] = text
-        self._bytes += len(key) + len(text) + _EACH_BYTES
+        size = len(key) + len(text) + _EACH_BYTES
+        self.texts[key], self._bytes = text, self._bytes + size
         while self._bytes > self._limit_bytes:
+            if not self.texts:  # a call was interrupted between a text and the sum
+                self._bytes = 0
+                return
             self._drop(next(iter(self.texts)))
 
     def forget(self, keys: Texts) -> None:

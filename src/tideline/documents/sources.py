@@ -8,7 +8,8 @@
     text        the same as one JSON array
 
 The owner's lock is held during every call, and from a search until what it found is taken: the
-buffers are one set for all callers.
+buffers are one set for all callers. An exception may cut a call at any moment: the next one sets
+all that it asks with anew, and a buffer and its address are replaced in one step.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ __all__ = ["NOTHING", "Sources"]
 Words = NDArray[np.int64]
 _KEY_ROOM = 4096  # a key, or both ends of a range
 _ALL = 1 << 62
+_REPLY = [at.S_REPLY, at.S_REPLY_CAP]
+_OUT = [at.S_OUT_SOURCES, at.S_OUT_ROWS, at.S_OUT_SEQS, at.S_ENDS, at.S_OUT_CAP]
 _FEW = 1024  # that many are looked up in one call of a kernel
 NOTHING = Found(np.zeros(0, np.int64), [])
 
@@ -52,7 +55,9 @@ class Sources:
         state = self._state
         state[at.S_SEED] = seed
         state[at.S_KEY], state[at.S_LOW], state[at.S_HIGH] = (r.ctypes.data for r in self._texts)
-        self._out: Words = np.zeros((3, 0), np.int64)
+        self._out: Words = np.zeros((4, 0), np.int64)  # sources, rows, seqs; ends of documents
+        self._reply: NDArray[np.uint8]
+        self._reply_view: Any
         self._reply_room(1 << 16)
         self._out_room(_FEW)
         self._call: Words = np.empty(newest.CALL_WORDS + 4 * _FEW + 1, np.int64)
@@ -62,20 +67,18 @@ class Sources:
         self._fields: dict[str, int] = {}
 
     def _reply_room(self, size: int) -> None:
-        self._reply = np.empty(size, np.uint8)
-        self._reply_view: Any = memoryview(self._reply)  # type: ignore[arg-type]
-        self._now[at.S_REPLY], self._now[at.S_REPLY_CAP] = self._reply.ctypes.data, size
+        reply = np.empty(size, np.uint8)
+        view = memoryview(reply)  # type: ignore[arg-type]
+        facts = [int(reply.ctypes.data), size]
+        # One step: no exception comes between assignments without a call.
+        self._state[_REPLY], self._reply, self._reply_view = facts, reply, view
 
     def _out_room(self, count: int) -> None:
         """Room for what a search finds; what it has so far stays."""
-        old, self._out = self._out, np.zeros((3, count), np.int64)
-        self._out[:, : old.shape[1]] = old
-        self._ends = np.zeros(count, np.int64)
-        now = self._now
-        now[at.S_OUT_SOURCES], now[at.S_OUT_ROWS], now[at.S_OUT_SEQS] = (
-            int(row.ctypes.data) for row in self._out
-        )
-        now[at.S_OUT_CAP], now[at.S_ENDS] = count, self._ends.ctypes.data
+        out = np.zeros((4, count), np.int64)
+        out[:, : self._out.shape[1]] = self._out
+        facts = [*(int(row.ctypes.data) for row in out), count]
+        self._state[_OUT], self._out = facts, out  # one step, as above
 
     def refresh(
         self, generations: Sequence[Generation], readers: Sequence[SortedReader],
@@ -145,7 +148,7 @@ class Sources:
             self._out_room(4 * self._out.shape[1])
         if now[at.S_FOUND_SIZE] >= 0:
             return count
-        found = self._out[:, :count]
+        found = self._out[:3, :count]
         found[:] = found[:, np.argsort(found[2])[::-1]]
         return self._deliver(count if k is None else min(count, k))
 
@@ -214,7 +217,7 @@ class Sources:
         if not count:
             return NOTHING
         whole = self.text(count)
-        ends = self._ends[:count].tolist()
+        ends = self._out[3, :count].tolist()
         docs = [whole[start + 1 : end] for start, end in zip([0, *ends], ends, strict=False)]
         return Found(self._out[2, :count].copy(), docs)
 

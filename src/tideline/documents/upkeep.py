@@ -29,6 +29,7 @@ from tideline.errors import TidelineError, Unavailable
 from tideline.index.sorted import SortedReader
 from tideline.index.texts import Texts
 from tideline.lsm.worker import Worker
+from tideline.shelter import run_apart
 
 if TYPE_CHECKING:
     from tideline.documents.engine import Engine
@@ -54,7 +55,10 @@ class Upkeep:
     # ---- sealing ---------------------------------------------------------------------------
 
     def freeze(self) -> None:
-        """Begin a new generation (the caller holds `writing`); waits while two are frozen."""
+        """Begin a new generation; waits while two are frozen.
+
+        The caller holds `writing`, and is sheltered.
+        """
         engine = self._engine
         while len(engine.frozen) >= _FROZEN:
             oldest = engine.frozen[0]
@@ -201,11 +205,17 @@ class Upkeep:
     # ---- the end ---------------------------------------------------------------------------
 
     def drain(self) -> None:
-        """Wait for everything that was begun; raises what went wrong."""
-        self._engine.building_jobs.retry()
+        """Wait for everything that was begun; raises what went wrong.
+
+        Whoever is interrupted while it waits is let go; what is done here is done to its end.
+        """
+        run_apart(self._engine.building_jobs.retry)
         for _ in range(2):  # a seal submits a merge
             self._sealer.drain()
             self._merger.drain()
+        run_apart(self._after_drain)
+
+    def _after_drain(self) -> None:
         self._sealer.check()
         self._merger.check()
         if self._changed:

@@ -2,7 +2,9 @@
 
 Owns the four parts (table, values, entries, arena) and makes room when a kernel asks.
 
-Written and searched under the owner's lock. Once frozen, it may be sealed without it.
+Written and searched under the owner's lock. Once frozen, it may be sealed without it. An exception
+may cut a call at any moment: parts and their addresses are replaced in one step, and `add` can
+be called again to end what it began.
 """
 
 from __future__ import annotations
@@ -21,6 +23,17 @@ from tideline.kernels.documents import order as ordering
 __all__ = ["EntryMemory", "address_of"]
 
 Words = NDArray[np.int64]
+_ITEM_WORDS = {
+    entries.M_TABLE: 1, entries.M_VALUES: entries.V_WORDS, entries.M_ENTRIES: entries.N_WORDS,
+    entries.M_ARENA: 1,
+}  # fmt: skip
+_FACTS = {
+    entries.M_TABLE: [entries.M_TABLE, entries.M_TABLE_CAP],
+    entries.M_VALUES: [entries.M_VALUES, entries.M_VALUE_CAP],
+    entries.M_ENTRIES: [entries.M_ENTRIES, entries.M_ENTRY_CAP],
+    entries.M_ARENA: [entries.M_ARENA, entries.M_ARENA_CAP],
+}  # where the state has the address of a part, and how much fits
+_ORDER = [entries.M_ORDER, entries.M_ORDERED]
 _UNORDERED = 1024  # values that a search for a range looks through one by one
 
 
@@ -46,25 +59,21 @@ class EntryMemory:
             entries.M_ARENA: np.empty(max(capacity, 4096), np.uint8),
         }
         self._order: Words = np.empty(0, np.int64)
+        self._batch = (-1, 0)  # the first seq of the last `add`, and the own entries before it
         self.state: Words = np.zeros(entries.M_WORDS, np.int64)
         self.state[entries.M_SEED] = seed
         self.state[entries.M_LOW_SEQ] = newest.EVERYTHING
         self.state[entries.M_HIGH_SEQ] = -1
-        self._point()
+        for part in self._parts:
+            self.state[_FACTS[part]] = self._facts(part, self._parts[part])
         self.address: int = self.state.ctypes.data
         self.row: Words = np.zeros(places.P_WORDS, np.int64)
         self.row[places.P_MEMORY] = self.address
 
-    def _point(self) -> None:
-        for part, size, words in (
-            (entries.M_TABLE, entries.M_TABLE_CAP, 1),
-            (entries.M_VALUES, entries.M_VALUE_CAP, entries.V_WORDS),
-            (entries.M_ENTRIES, entries.M_ENTRY_CAP, entries.N_WORDS),
-            (entries.M_ARENA, entries.M_ARENA_CAP, 1),
-        ):
-            array = self._parts[part]
-            self.state[part] = array.ctypes.data
-            self.state[size] = len(array) // words
+    @staticmethod
+    def _facts(part: int, array: Any) -> tuple[int, int]:
+        """What the state says of a part: its address and how much fits."""
+        return int(array.ctypes.data), len(array) // _ITEM_WORDS[part]
 
     @property
     def count(self) -> int:
@@ -100,7 +109,7 @@ class EntryMemory:
         """Add entries: value i with key i and seq i, or with those of row rows[i].
 
         `seqs` as a number is the seq of row 0, and those of the others follow. They do not
-        fall, from call to call either.
+        fall, from call to call either. A call with the number of the last one ends that one.
         """
         count, row_count = len(values.offsets) - 1, len(keys.offsets) - 1
         if count == 0:
@@ -123,6 +132,12 @@ class EntryMemory:
         at = [address_of(part) for part in (value_offsets, values.data, key_offsets, keys.data)]
         older = self._older
         done = 0
+        if first:
+            own = int(self.state[entries.M_ENTRY_COUNT] - self.state[entries.M_BORROWED])
+            if self._batch[0] == first:
+                done = own - self._batch[1]
+            else:
+                self._batch = (first, own)
         while done < count:
             done = entries.add(
                 self.address, at[0], at[1], count, at[2], at[3], row_count, seqs_at, first, rows_at,
@@ -160,14 +175,16 @@ class EntryMemory:
             if keep + more * words > len(old):
                 new: Any = np.empty(max(2 * len(old), keep + 2 * more * words), old.dtype)
                 new[:keep] = old[:keep]
-                self._parts[part] = new
+                facts = self._facts(part, new)
+                self.state[_FACTS[part]], self._parts[part] = facts, new
         table = self._parts[entries.M_TABLE]
-        crowded = int(state[entries.M_VALUE_COUNT]) * 8 >= len(table) * 5
-        if crowded:
-            self._parts[entries.M_TABLE] = np.zeros(len(table) * 4, np.int64)
-        self._point()
-        if crowded:
-            entries.rehash(self.address)
+        if int(state[entries.M_VALUE_COUNT]) * 8 >= len(table) * 5:
+            new = np.zeros(len(table) * 4, np.int64)
+            facts = self._facts(entries.M_TABLE, new)
+            aside = state.copy()
+            aside[_FACTS[entries.M_TABLE]] = facts
+            entries.rehash(int(aside.ctypes.data))
+            self.state[_FACTS[entries.M_TABLE]], self._parts[entries.M_TABLE] = facts, new
 
     def in_order(self, first: int = 0) -> Words:
         """The numbers of the values, from the first-th on, in the order of their bytes."""
@@ -198,9 +215,8 @@ class EntryMemory:
                 len(tail),
                 address_of(merged),
             )
-            self._order = merged
-            self.state[entries.M_ORDER] = address_of(merged)
-            self.state[entries.M_ORDERED] = count
+            facts = (address_of(merged), count)
+            self.state[_ORDER], self._order = facts, merged
 
     @property
     def _rows(self) -> Any:

@@ -36,6 +36,7 @@ PART_ROWS = 1 << 16
 _LARGE = 16 << 20  # bytes of a memory whose documents fill huge pages
 _ROW_BYTES = 48  # of a record beside its key and document: offsets, seq, its place in the table
 _HEADS = 1 << 16  # of chains of equal values, 4 bytes each
+_TABLE = [at.X_TABLE, at.X_TABLE_CAP, at.X_TABLE_USED]
 _FURTHER = 5  # bytes of values that a byte of a document can make, arrays of digits are the worst
 
 
@@ -72,22 +73,24 @@ class _Field:
         self.lows = _Column(np.int64, rows // at.MEMORY_BLOCK + 1)
         self.highs = _Column(np.int64, rows // at.MEMORY_BLOCK + 1)
         self.heads = np.zeros(_HEADS, np.int32)
-        self.count = 0
-        self.used = 0
 
-    def add(self, first: int, count: int, row: Words, values: Texts) -> int:
-        """Values of the rows from `first` on; returns the bytes they take."""
+    def add(
+        self, first: int, count: int, row: Words, values: Texts, filled: tuple[int, int]
+    ) -> tuple[int, int]:
+        """Values of the rows from `first` on, given how many values and bytes there are.
+
+        Returns how many there are then.
+        """
+        before, used = filled
         added = values.count
         if count == 1:
-            self.lists.array[first + 1] = self.count + added
+            self.lists.array[first + 1] = before + added
         else:
             lists = self.lists.array[first + 1 : first + count + 1]
             np.cumsum(np.bincount(row, minlength=count), out=lists)
-            lists += np.int32(self.count)
-        size = _append(self.offsets.array, self.values.array, self.count, self.used, values)
-        self.count += added
-        self.used += size
-        return size + 12 * added
+            lists += np.int32(before)
+        size = _append(self.offsets.array, self.values.array, before, used, values)
+        return before + added, used + size
 
 
 class Records:
@@ -106,7 +109,7 @@ class Records:
         self.seed = seed
         self.rows = 0
         self.size_bytes = 0
-        self.first_seq = 0
+        self.first_seq = self.last_seq = 0
         self.readers: set[int] = set()  # who reads it without the lock
         room = size_bytes + PART_BYTES + (17 << 20)
         most = (size_bytes + PART_BYTES) // _ROW_BYTES + PART_ROWS
@@ -117,7 +120,7 @@ class Records:
         self._keys = _Column(np.uint8, room)
         self._docs = _Column(np.uint8, room, large=size_bytes >= _LARGE)
         self._values = [_Field(most, room) for _ in self.fields]
-        self._key_bytes = self._doc_bytes = 0
+        self._begin()
         self._table: Words = np.zeros(1024, np.int64)
         self.facts: Words = np.zeros(at.X_WORDS, np.int64)
         facts = self.facts
@@ -163,15 +166,18 @@ class Records:
         self.facts[at.X_FIELDS] = facts.ctypes.data
         self.facts[at.X_FIELD_COUNT] = len(fields)
 
+    def _begin(self) -> None:
+        # Bytes of keys, bytes of documents; of each field, how many values and their bytes.
+        self._used: tuple[int, int, list[tuple[int, int]]] = (0, 0, [(0, 0)] * len(self.fields))
+
     def clear(self) -> None:
         """Begin anew in the same memory, whose pages are warm."""
-        self.rows = self.size_bytes = self.first_seq = 0
-        self._key_bytes = self._doc_bytes = 0
+        self.rows = self.size_bytes = self.first_seq = self.last_seq = 0
+        self._begin()
         self._table[:] = 0
         self.facts[[at.X_ROWS, at.X_TABLE_USED, at.X_ORDER]] = 0
         self.facts[at.X_SEQ_HIGH] = 1 << 62
         for field in self._values:
-            field.count = field.used = 0
             field.heads[:] = 0
         self._bound = []
         self.bind(self.fields)
@@ -180,35 +186,46 @@ class Records:
         self, keys: Texts, docs: Texts, flags: NDArray[np.uint8], seq: int,
         values: Sequence[tuple[Words, Texts]],
     ) -> None:  # fmt: skip
-        """Rows with the seqs from `seq` on; `values` of each field are (row, values)."""
+        """Rows with the seqs from `seq` on; `values` of each field are (row, values).
+
+        An exception may cut it at any moment: called again with the same rows, it ends what it
+        began. Rows count in one step, the last; those that count are not added again.
+        """
+        if seq <= self.last_seq:
+            return
         count, first = keys.count, self.rows
         if first == 0:
             self.first_seq = seq
             self.facts[at.X_SEQ_LOW] = seq
-        size = _append(self._key_offsets.array, self._keys.array, first, self._key_bytes, keys)
-        self._key_bytes += size
-        more = _append(self._doc_offsets.array, self._docs.array, first, self._doc_bytes, docs)
-        self._doc_bytes += more
-        self._seqs.array[first : first + count] = seq if count == 1 else np.arange(seq, seq + count)
-        self._flags.array[first : first + count] = flags
-        for field, (row, texts) in zip(self._values, values, strict=True):
-            more += field.add(first, count, row, texts)
+        key_bytes, doc_bytes, values_used = self._used
+        size = _append(self._key_offsets.array, self._keys.array, first, key_bytes, keys)
+        more = _append(self._doc_offsets.array, self._docs.array, first, doc_bytes, docs)
+        limit, last = first + count, seq + count - 1
+        self._seqs.array[first:limit] = seq if count == 1 else np.arange(seq, seq + count)
+        self._flags.array[first:limit] = flags
+        total = self.size_bytes + size + more + _ROW_BYTES * count
+        filled = []
+        for field, before, (row, texts) in zip(self._values, values_used, values, strict=True):
+            after = field.add(first, count, row, texts, before)
+            total += after[1] - before[1] + 12 * (after[0] - before[0])
+            filled.append(after)
         facts = self.facts
         if (facts[at.X_TABLE_USED] + count) * 2 > facts[at.X_TABLE_CAP]:
             self._grow(count)
-        self.rows = first + count
-        facts[at.X_ROWS] = self.rows
-        facts[at.X_SEQ_HIGH] = seq + count - 1
-        records.insert(self.address, first, self.rows, self.seed)
-        self.size_bytes += size + more + _ROW_BYTES * count
+        facts[at.X_ROWS] = limit
+        facts[at.X_SEQ_HIGH] = last
+        records.insert(self.address, first, limit, self.seed)  # once more does no harm
+        used = (key_bytes + size, doc_bytes + more, filled)
+        self._used, self.rows, self.last_seq, self.size_bytes = used, limit, last, total
 
     def _grow(self, more: int) -> None:
-        facts = self.facts
+        """Put a larger table in the place of the one there is, in one step."""
+        facts = self.facts.copy()
         cap = 1 << int((int(facts[at.X_TABLE_USED]) + more) * 3).bit_length()
-        self._table = np.zeros(cap, np.int64)
-        facts[at.X_TABLE], facts[at.X_TABLE_CAP] = self._table.ctypes.data, cap
-        facts[at.X_TABLE_USED] = 0
-        records.insert(self.address, 0, self.rows, self.seed)
+        table: Words = np.zeros(cap, np.int64)
+        facts[_TABLE] = [table.ctypes.data, cap, 0]
+        records.insert(int(facts.ctypes.data), 0, self.rows, self.seed)
+        self.facts[_TABLE], self._table = facts[_TABLE], table
 
     def newest(self) -> Words:
         """The rows that are the newest of their key, oldest first."""
@@ -232,7 +249,8 @@ class Records:
     def values(self, number: int) -> Values:
         """The values of an embedded field, in place."""
         field = self._values[number]
-        texts = Texts(field.offsets.array[: field.count + 1], field.values.array)
+        count = self._used[2][number][0]
+        texts = Texts(field.offsets.array[: count + 1], field.values.array)
         return Values(field.lists.array[: self.rows + 1], texts)
 
 

@@ -18,7 +18,9 @@ into the process. LLVM does not inline large functions either, so little is lost
 types are known: who compiles many kernels sets `run` to hand it to others (kernels/workers.py).
 
 It builds on parts of numba that are no public interface: docs/decisions/0041. Compiling holds
-numba's lock; calling what was compiled holds none.
+numba's lock; calling what was compiled holds none. A first call loads in a thread of its own
+(tideline/shelter.py): an exception thrown into numba, Ctrl-C say, leaves its registries half filled
+or its lock locked.
 """
 
 # mypy: disable-error-code="attr-defined, union-attr, assignment, misc"
@@ -44,6 +46,7 @@ from numba.core.targetconfig import ConfigStack
 from numba.core.typed_passes import IRLegalization, NativeLowering
 
 from tideline.kernels import cache
+from tideline.shelter import run_apart
 
 __all__ = ["Kernel", "Task", "compiled", "run_with"]
 
@@ -124,8 +127,13 @@ class Kernel(CPUDispatcher):
         """Compile, or load, for the types of a call; what Python then calls."""
         args, _ = sigutils.normalize_signature(sig)
         args = tuple(map(types.unliteral, args))
-        if args not in self.overloads:
+        found = self.overloads.get(args)
+        if found is None:
             _wait[0](self.entry_name(args))  # outside the lock: it may take seconds
+            found = run_apart(lambda: self._load(args))
+        return found.entry_point
+
+    def _load(self, args: tuple[Any, ...]) -> Any:
         with global_compiler_lock:
             found = self.overloads.get(args)
             if found is None:
@@ -137,7 +145,7 @@ class Kernel(CPUDispatcher):
                         kernel._bodies.clear()
                     found = self._link(self.prepare(args))
                 self.add_overload(found)
-            return found.entry_point
+            return found
 
     def prepare(self, args: tuple[Any, ...]) -> str:
         """See to it that somebody compiles what Python calls; the name of that entry."""

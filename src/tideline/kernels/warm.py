@@ -23,6 +23,7 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from typing import Any
 
 from numba.core import types as t
@@ -47,6 +48,7 @@ from tideline.kernels import (
     told,
 )
 from tideline.kernels.compiler import run_with
+from tideline.shelter import run_apart
 
 __all__ = ["GROUPS", "compile_groups", "ensure", "kernels", "ready"]
 
@@ -177,7 +179,7 @@ def compile_groups(*groups: str, lines: bool = False) -> None:
         subprocess.run([*_command(), *flags, *groups], env=_environment(), check=False)
     for group in groups:  # what no other process could do is done here
         for kernel, types in kernels(group):
-            kernel.prepare(types)
+            run_apart(partial(kernel.prepare, types))
 
 
 def _compile_beside(group: str) -> None:

@@ -104,7 +104,7 @@ class Log:
         self.frames = 0
         """How many frames were appended since the log was opened."""
         self.shelter: Callable[[Callable[[], None]], None] = lambda work: work()
-        """Runs what must not be cut in the middle: see shelter.py."""
+        """Runs what must not be cut in the middle: see tideline/shelter.py."""
         # `_file` is the open segment; `_fd` is the same while appends are allowed, else -1, so
         # that a refused append costs the allowed ones nothing (writing to -1 fails).
         self._file = -1

@@ -12,6 +12,10 @@ A caller that is interrupted again and again may get away while its work still r
 takes the same lock next calls `finish` first (the engines do: `unfinished`). Work that had not
 begun is then done.
 
+An exception for the caller may hit the thread it has just started: until that runs, CPython has it
+under the caller's number. The thread is gone then, before it has done anything, and the caller,
+who looks now and then, starts another.
+
 One caller at a time: the one that holds the lock which the shelter belongs to.
 """
 
@@ -27,7 +31,7 @@ from typing import Any, TypeVar
 __all__ = ["Shelter", "run_apart"]
 
 T = TypeVar("T")
-_LOOK_S = 0.05  # between two looks, for a caller that missed the end because it was interrupted
+_LOOK_S = 0.05  # between two looks: a caller may have missed the end, or lost its thread
 
 
 class _Job:
@@ -56,15 +60,12 @@ class _Job:
             self.ended = True
             self._done.put(None)
 
-    def wait(self) -> None:
-        """Wait for the end."""
-        self._done.get()
-
-    def finish(self) -> None:
-        """Wait for the end, also when the sign of it was missed."""
-        while not self.ended:
+    def wait(self) -> bool:
+        """Wait for the end, for a while; whether it has come."""
+        if not self.ended:
             with contextlib.suppress(Empty):
                 self._done.get(timeout=_LOOK_S)
+        return self.ended
 
 
 def run_apart(work: Callable[[], T]) -> T:
@@ -93,7 +94,7 @@ class Shelter:
 
     def __init__(self) -> None:
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
-        self._started = False
+        self._started = 0
         self._threads: set[int] = set()  # one, or more when a caller was interrupted as it began
         self._job: _Job | None = None  # what may still run
 
@@ -105,7 +106,7 @@ class Shelter:
         try:
             self._job = job
             self._give(job)
-            job.wait()
+            self._wait(job)
         except BaseException:
             self.finish()
             raise
@@ -125,27 +126,39 @@ class Shelter:
         job = self._job
         if job is not None:
             self._give(job)
-            job.finish()
+            self._wait(job)
             self._job = None
 
     def _give(self, job: _Job) -> None:
         if not self._started:
-            start_new_thread(self._loop, (self._jobs,))
-            self._started = True
+            self._start()
         self._jobs.put(job)
 
-    def _loop(self, jobs: SimpleQueue[_Job | None]) -> None:
-        self._threads.add(threading.get_ident())
-        while (job := jobs.get()) is not None:
-            job.run()
-            del job  # it may hold much memory
+    def _start(self) -> None:
+        start_new_thread(_work, (self._jobs, self._threads))
+        self._started += 1
+
+    def _wait(self, job: _Job) -> None:
+        while not job.wait():
+            if not self._threads:
+                self._start()
 
     def leave_to_parent(self) -> None:
         """In a forked child: the thread is the parent's."""
         self._jobs = SimpleQueue()
-        self._started, self._threads, self._job = False, set(), None
+        self._started, self._threads, self._job = 0, set(), None
 
     def close(self) -> None:
         """End the thread; the next work gets another."""
-        jobs, self._jobs, self._started = self._jobs, SimpleQueue(), False
-        jobs.put(None)
+        jobs, count = self._jobs, self._started
+        self._jobs, self._started, self._threads = SimpleQueue(), 0, set()
+        for _ in range(count):
+            jobs.put(None)
+
+
+def _work(jobs: SimpleQueue[_Job | None], threads: set[int]) -> None:
+    """What the thread does; `threads` says who has begun."""
+    threads.add(threading.get_ident())
+    while (job := jobs.get()) is not None:
+        job.run()
+        del job  # it may hold much memory
