@@ -508,17 +508,22 @@ class Engine:
         self.unfinished = self._outer = None
 
     def _pay(self) -> None:
-        """Run what is owed. What is thrown into it is raised at the end."""
+        """Run what is owed. What is thrown into it is raised at the end.
+
+        An effect that was interrupted every time stays owed: whoever takes the lock next runs it.
+        """
         assert self._owed is not None
         effect, packed = self._owed
         error: BaseException | None = None
         for _ in range(_TRIES):
             try:
                 effect(packed)
+                self._owed = None
                 break
             except BaseException as raised:
                 error = raised
-        self._owed = None
+        if isinstance(error, Exception):
+            self._owed = None  # it fails by itself
         if error is not None:
             raise error
 

@@ -204,11 +204,13 @@ class Records:
         self._seqs.array[first:limit] = seq if count == 1 else np.arange(seq, seq + count)
         self._flags.array[first:limit] = flags
         total = self.size_bytes + size + more + _ROW_BYTES * count
-        filled = []
-        for field, before, (row, texts) in zip(self._values, values_used, values, strict=True):
-            after = field.add(first, count, row, texts, before)
-            total += after[1] - before[1] + 12 * (after[0] - before[0])
-            filled.append(after)
+        filled = values_used
+        if values:
+            filled = []
+            for field, before, (row, texts) in zip(self._values, values_used, values, strict=True):
+                after = field.add(first, count, row, texts, before)
+                total += after[1] - before[1] + 12 * (after[0] - before[0])
+                filled.append(after)
         facts = self.facts
         if (facts[at.X_TABLE_USED] + count) * 2 > facts[at.X_TABLE_CAP]:
             self._grow(count)
