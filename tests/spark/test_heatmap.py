@@ -223,14 +223,11 @@ def test_a_wrong_command_says_what_is_wrong(
     assert not (store / "heat.png").exists()
 
 
-def test_a_store_that_is_open_elsewhere_says_so(
-    store: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(store)
-    with tideline.open(store / "data"), pytest.raises(SystemExit) as stopped:
-        main(["heatmap", "data", "tweets", "--out", "heat.png"])
-    assert stopped.value.code == 5
-    assert "one process owns a folder" in capsys.readouterr().err
+def test_a_store_that_is_open_elsewhere_says_so(store: Path) -> None:
+    with tideline.open(store / "data"):
+        done = run(store, "data", "tweets", "--out", "heat.png")
+    assert done.returncode == 5
+    assert "one process owns a folder" in done.stderr
 
 
 def test_without_matplotlib_it_says_what_to_install(store: Path) -> None:
