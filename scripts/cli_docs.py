@@ -8,8 +8,9 @@ tests/test_docs.py runs the check, so the page cannot drift from the command.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -31,21 +32,12 @@ COMMANDS = [
 
 def help_text(words: list[str]) -> str:
     """What `tideline WORDS --help` prints, on a terminal of a fixed width."""
-    env = {
-        **os.environ,
-        "PYTHONPATH": os.environ.get("PYTHONPATH") or str(ROOT / "src"),
-        "COLUMNS": "100",
-        "TERM": "dumb",
-    }
-    env.pop("DEMO_S", None)
-    done = subprocess.run(
-        [sys.executable, "-m", "tideline", *words, "--help"],
-        capture_output=True,
-        text=True,
-        check=True,
-        env=env,
-    )
-    return done.stdout.strip()
+    from tideline.cli.main import main as tideline
+
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
+        tideline([*words, "--help"])
+    return printed.getvalue().strip()
 
 
 def page_with_help() -> str:
@@ -60,6 +52,9 @@ def page_with_help() -> str:
 
 
 def main() -> int:
+    os.environ |= {"COLUMNS": "100", "TERM": "dumb"}
+    os.environ.pop("DEMO_S", None)
+    sys.path.insert(0, str(ROOT / "src"))
     wanted = page_with_help()
     if "--check" in sys.argv[1:]:
         if PAGE.read_text(encoding="utf-8") != wanted:
