@@ -15,8 +15,9 @@ STAMP := $(VENV)/.installed
 EXTRAS ?= dev,bench,spark,plot,server,client
 export PYTHON
 
-# Two processes share the tests, file by file: what a module sets up is set up once.
-PARALLEL := -n 2 --dist loadfile
+# Three processes share the tests, file by file: what a module sets up is set up once. Many tests wait for
+# something, so three keep two cores busy.
+PARALLEL := -n 3 --dist loadfile
 
 # The job with numba's bounds checks: a read past an array's end is an error instead of a wrong answer.
 BOUNDS_TESTS := tests/test_channel_contract.py tests/test_apply.py tests/test_told_runs.py \
