@@ -197,6 +197,7 @@ N_MARK, N_ANSWERS, N_LISTED = 1, 2, 4  # flags of a note: what it says, see chan
     C_TOLD_USED,
     C_TOLD_RUN,  # where the run that is open begins, or -1
     C_TOLD_HEAP,  # the same in the heap
+    C_TOLD_WINDOW,  # the window of marks that was written to last
     C_SUB_TOLD,  # address: for every code, where its word stands in a run (two words)
     C_EVENT_TOLD,
     C_TOLD_UNTIL,  # the latest end of an event among them
@@ -205,7 +206,7 @@ N_MARK, N_ANSWERS, N_LISTED = 1, 2, 4  # flags of a note: what it says, see chan
     C_FRAME_WORDS,  # words of the frame that `run_one` completed
     C_ROWS_ROOM,  # words there are behind C_ROWS
     C_NEWEST_LOGGED,  # C_NEWEST as the log has it: what is dropped by it need not come back
-) = range(47)
+) = range(48)
 C_WORDS = 48
 
 (

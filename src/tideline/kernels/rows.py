@@ -454,7 +454,8 @@ def run_subscribe(c, es, hs, ee, he, row, octet, p, replaced, now, tree):
             hs[o + STAMP] = (c[C_EPOCH] << 32) | code
             words(c[C_SUB_REFS], c[C_REFS_CAP])[code] = o
     if tells:
-        tell_subscribed(c, ee, he, first, limit, 0, user_hash, root, flags & R_UNSEEN != 0, now)
+        unseen = flags & R_UNSEEN != 0
+        tell_subscribed(c, es, hs, ee, he, first, limit, 0, user_hash, root, unseen)
     return DONE
 
 

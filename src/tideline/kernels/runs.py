@@ -104,16 +104,16 @@ def run_words(head):
 
 
 @jit
-def window_for(e, w, until, now):
-    """The window for marks of an event that ends at `until`; often it is the last one, `w`."""
+def window_for(e, w, until, made):
+    """The window for marks of an event that was stored at `made`; often it is the last one, `w`."""
     ws = windows_of(e)
-    if w >= 0 and ws[w + W_STATE] == OPEN and ws[w + W_TOLD] < MOST_MARKS:
-        width = ws[w + W_WIDTH] & ~1
-        left = until - now
+    if ws[w + W_STATE] == OPEN and ws[w + W_WIDTH] & 1 and ws[w + W_TOLD] < MOST_MARKS:
+        width = ws[w + W_WIDTH] - 1
+        life = until - made
         if until <= ws[w + W_LIMIT] and until > ws[w + W_LIMIT] - width:
-            if left <= width and (left * 2 > width or width == LEAST_WIDTH):
+            if life <= width and (life * 2 > width or width == LEAST_WIDTH):
                 return w
-    return pick_window(e, TOLD_SIDE, until, now)
+    return pick_window(e, TOLD_SIDE, until, made)
 
 
 @jit
@@ -163,73 +163,61 @@ def chunk_with(e, h, w, count):
 
 
 @jit
-def begin_run(c, e, h, w, kind, fixed, until, third):
-    """Begin a run in a window and in the row of the log; `third` is its first word in the heap."""
-    ws = windows_of(e)
+def begin_run(c, e, h, w, kind, fixed):
+    """Begin a run in a window and in the row of the log; there is room for one word of it."""
     chunk = chunk_with(e, h, w, HEAP_RUN + 1)
     at = chunk + CHUNK + chunk_used(h, chunk)
     h[at] = kind
     h[at + 1] = fixed
-    h[at + 2] = third
-    h[chunk] += (HEAP_RUN + 1) << 40
+    h[chunk] += HEAP_RUN << 40
     out = words(c[C_TOLD], c[C_TOLD_CAP])
     run = c[C_TOLD_USED]
     out[run] = kind | (at << 24)
     out[run + 1] = fixed
-    out[run + 2] = until
+    out[run + 2] = -FOREVER
     c[C_TOLD_RUN] = run
     c[C_TOLD_HEAP] = at
-    c[C_TOLD_USED] = run + LOG_RUN + 1
+    c[C_TOLD_USED] = run + LOG_RUN
+
+
+@jit
+def end_run(c, e, h, w, marks, until, listed):
+    """End the run that is open, if one is: so many marks, the last of whose events ends at `until`.
+
+    `listed` of its words were written behind it, in the heap and in the log.
+    """
+    run = c[C_TOLD_RUN]
+    if run < 0:
+        return
+    ws = windows_of(e)
+    out = words(c[C_TOLD], c[C_TOLD_CAP])
+    h[c[C_TOLD_HEAP]] += marks << 8
+    h[ws[w + W_TOLD_HEAD]] += listed << 40
+    out[run] += marks << 8
+    out[run + 2] = until
+    ws[w + W_TOLD] += marks
+    c[C_TOLD_USED] += listed
+    c[C_TOLD_RUN] = -1
     if until > c[C_TOLD_UNTIL]:
         c[C_TOLD_UNTIL] = until
     if until > ws[w + W_EVENT_UNTIL_HIGH]:
         ws[w + W_EVENT_UNTIL_HIGH] = until
-    return run
 
 
 @jit
-def add_word(c, e, h, w, kind, fixed, until, word):
-    """Add a word to the run that is open, or begin one. Returns its place in the heap."""
-    ws = windows_of(e)
-    out = words(c[C_TOLD], c[C_TOLD_CAP])
-    ws[w + W_TOLD] += 1
-    run = c[C_TOLD_RUN]
-    chunk = ws[w + W_TOLD_HEAD]
-    if run < 0 or chunk_used(h, chunk) == h[chunk] >> 52:
-        run = begin_run(c, e, h, w, kind, fixed, until, word)
-        out[run + LOG_RUN] = word
-        at = c[C_TOLD_HEAP] + HEAP_RUN
-    else:
-        at = chunk + CHUNK + chunk_used(h, chunk)
-        h[at] = word
-        h[chunk] += 1 << 40
-        out[c[C_TOLD_USED]] = word
-        c[C_TOLD_USED] += 1
-        if until > out[run + 2]:
-            out[run + 2] = until
-            c[C_TOLD_UNTIL] = max(until, c[C_TOLD_UNTIL])
-            ws[w + W_EVENT_UNTIL_HIGH] = max(until, ws[w + W_EVENT_UNTIL_HIGH])
-    h[c[C_TOLD_HEAP]] += 1 << 8
-    out[run] += 1 << 8
-    return at
+def room_of_chunk(e, h, w):
+    """Where the chunk ends that a window writes to."""
+    chunk = windows_of(e)[w + W_TOLD_HEAD]
+    return chunk + CHUNK + (h[chunk] >> 52)
 
 
 @jit
 def add_shared(c, e, h, w, kind, fixed, until, at, in_row, count):
     """A run of words that stand in the same window already, and in the row of the log."""
-    run = begin_run(c, e, h, w, kind | REF, fixed, until, at)
-    out = words(c[C_TOLD], c[C_TOLD_CAP])
-    out[run + LOG_RUN] = in_row
-    h[c[C_TOLD_HEAP]] += count << 8
-    out[run] += count << 8
-    windows_of(e)[w + W_TOLD] += count
-    close_run(c)
-
-
-@jit
-def close_run(c):
-    """The next word begins a run."""
-    c[C_TOLD_RUN] = -1
+    begin_run(c, e, h, w, kind | REF, fixed)
+    h[c[C_TOLD_HEAP] + HEAP_RUN] = at
+    words(c[C_TOLD], c[C_TOLD_CAP])[c[C_TOLD_USED]] = in_row
+    end_run(c, e, h, w, count, until, 1)
 
 
 # ---- the log ---------------------------------------------------------------------------
@@ -274,7 +262,7 @@ def replay_told(c, e, h, row, p):
         return NEED_OUTPUT
     e[E_TOLD_CAP] = 0  # it is made anew when somebody asks
     places = words(c[C_TOLD], c[C_TOLD_CAP])
-    w = -1
+    w = 0
     at = max(c[C_TOLD_RUN], R_BODY)  # where it stopped for want of memory, or the first
     while at < size:
         head = row[p + at]

@@ -35,7 +35,6 @@ from tideline.kernels.heap import (
     chunk_used,
     engine,
     heap_of,
-    pick_window,
     windows_of,
 )
 from tideline.kernels.layout import (
@@ -51,9 +50,14 @@ from tideline.kernels.layout import (
     C_ROWS_WORDS,
     C_SUB_REFS,
     C_SUBS,
+    C_TOLD,
+    C_TOLD_CAP,
+    C_TOLD_HEAP,
     C_TOLD_USED,
+    C_TOLD_WINDOW,
     C_WORDS,
     CHUNK,
+    D_EVENT_MADE,
     D_EVENT_SEQ,
     D_EVENT_UNTIL,
     D_EVENTS,
@@ -70,8 +74,10 @@ from tideline.kernels.layout import (
     E_TOLD_USED,
     EVENTS,
     F_UNSEEN,
+    FOREVER,
     LOW32,
     LOW40,
+    MADE,
     MAYBE,
     NEED_SCRATCH,
     ON_DISK,
@@ -92,7 +98,6 @@ from tideline.kernels.layout import (
     T_MARKS,
     T_UNTIL_HIGH,
     T_WORDS,
-    TOLD_SIDE,
     UNTIL,
     USER,
     W_EVENT_UNTIL_HIGH,
@@ -109,11 +114,12 @@ from tideline.kernels.runs import (
     REF,
     VOID,
     add_shared,
-    add_word,
-    close_run,
+    begin_run,
+    end_run,
     finish_told_row,
     generation_of,
     room_for,
+    room_of_chunk,
     run_words,
     shared_words,
     window_for,
@@ -254,12 +260,16 @@ def sub_facts(e, h, ref):
 
 @jit
 def event_facts(e, h, ref):
-    """(seq, until) of a stored event."""
+    """(seq, until, when it was stored) of a stored event."""
     if ref >= ON_DISK:
         d = component(e, (ref >> 40) & REF_COMPONENT)
         x = ref & REF_INDEX
-        return words(d[D_EVENT_SEQ], d[D_EVENTS])[x], words(d[D_EVENT_UNTIL], d[D_EVENTS])[x]
-    return h[ref + SEQ], h[ref + UNTIL]
+        return (
+            words(d[D_EVENT_SEQ], d[D_EVENTS])[x],
+            words(d[D_EVENT_UNTIL], d[D_EVENTS])[x],
+            words(d[D_EVENT_MADE], d[D_EVENTS])[x],
+        )
+    return h[ref + SEQ], h[ref + UNTIL], h[ref + MADE]
 
 
 @jit
@@ -269,7 +279,7 @@ def leave_out_told(c, ee, he, first, user):
     refs = words(c[C_EVENT_REFS], c[C_REFS_CAP])
     kept = first
     for k in range(first, c[C_ANSWER_COUNT]):
-        seq, until = event_facts(ee, he, refs[codes[k] & ~MAYBE])
+        seq, until, _ = event_facts(ee, he, refs[codes[k] & ~MAYBE])
         if not was_told(ee, user_mark(user, seq), until):
             codes[kept] = codes[k]
             kept += 1
@@ -283,7 +293,7 @@ def leave_in_answered(c, ee, he, first, root):
     refs = words(c[C_EVENT_REFS], c[C_REFS_CAP])
     kept = first
     for k in range(first, c[C_ANSWER_COUNT]):
-        seq, until = event_facts(ee, he, refs[codes[k] & ~MAYBE])
+        seq, until, _ = event_facts(ee, he, refs[codes[k] & ~MAYBE])
         if was_told(ee, sub_mark(root, seq), until):
             codes[kept] = codes[k]
             kept += 1
@@ -296,88 +306,45 @@ def tell_published(c, es, hs, ee, he, first, limit, holds, unseen, seq, until, n
 
     `unseen`: whether an unseen subscription may be among them.
     """
-    codes = halves(c[C_ANSWERS], c[C_ANSWER_CAP])
-    refs = words(c[C_SUB_REFS], c[C_REFS_CAP])
-    w = pick_window(ee, TOLD_SIDE, until, now)
-    if ee[E_TOLD_CAP] == 0:
-        list_users(c, es, hs, ee, he, first, limit, holds, w, seq, until)
-    else:
-        for k in range(first, limit):
-            if not falls(holds, k):
-                user = sub_facts(es, hs, refs[codes[k] & ~MAYBE])[0]
-                if put_mark(ee, user_mark(user, seq)):
-                    add_word(c, ee, he, w, 0, seq, until, user)
-    close_run(c)
+    tell(c, es, hs, ee, he, first, limit, holds, 0, seq, until, now)
     if unseen:
-        for k in range(first, limit):
-            if not falls(holds, k):
-                _, _, flags, root = sub_facts(es, hs, refs[codes[k] & ~MAYBE])
-                if flags & F_UNSEEN and is_new(ee, sub_mark(root, seq)):
-                    add_word(c, ee, he, w, OF_SUB, seq, until, root)
-        close_run(c)
+        tell(c, es, hs, ee, he, first, limit, holds, OF_SUB, seq, until, now)
 
 
 @jit
-def list_users(c, es, hs, ee, he, first, limit, holds, w, seq, until):
-    """Leave marks of an event without a table: users that this call wrote before are shared."""
-    codes = halves(c[C_ANSWERS], c[C_ANSWER_CAP])
-    refs = words(c[C_SUB_REFS], c[C_REFS_CAP])
-    shared = shared_words(c, SUBS)
-    generation = generation_of(ee, w)
-    k = first
-    while k < limit:
-        if falls(holds, k):
-            k += 1
-            continue
-        code = codes[k] & ~MAYBE
-        count = side_by_side(codes, shared, holds, k, limit, generation)
-        at = shared[2 * code] & LOW40
-        if count >= LEAST_SHARED:
-            add_shared(c, ee, he, w, 0, seq, until, at, shared[2 * code + 1], count)
-            k += count
-        elif count > 0:
-            add_word(c, ee, he, w, 0, seq, until, he[at])
-            k += 1
-        else:
-            user = sub_facts(es, hs, refs[code])[0]
-            at = add_word(c, ee, he, w, 0, seq, until, user)
-            shared[2 * code] = generation | at
-            shared[2 * code + 1] = c[C_TOLD_USED] - 1
-            k += 1
-
-
-@jit
-def side_by_side(codes, shared, holds, k, limit, generation):
-    """How many answers from k on have their words one after the other in a window already."""
-    at = shared[2 * (codes[k] & ~MAYBE)]
-    if at & ~LOW40 != generation:
-        return 0
-    count = 1
-    while k + count < limit and count < MOST_WORDS and not falls(holds, k + count):
-        if shared[2 * (codes[k + count] & ~MAYBE)] != at + count:
-            break
-        count += 1
-    return count
-
-
-@jit
-def tell_subscribed(c, ee, he, first, limit, holds, user, root, unseen, now):
+def tell_subscribed(c, es, hs, ee, he, first, limit, holds, user, root, unseen):
     """The answers [first, limit) of a subscription are given; those only that hold."""
-    tell_asker(c, ee, he, first, limit, holds, BY_ASKER, user, now)
+    tell(c, es, hs, ee, he, first, limit, holds, BY_ASKER, user, -FOREVER, 0)
     if unseen:
-        tell_asker(c, ee, he, first, limit, holds, BY_ASKER | OF_SUB, root, now)
+        tell(c, es, hs, ee, he, first, limit, holds, BY_ASKER | OF_SUB, root, -FOREVER, 0)
 
 
 @jit
-def tell_asker(c, ee, he, first, limit, holds, kind, asker, now):
-    """Leave the marks of a user, or of an unseen subscription, for the answers [first, limit)."""
+def tell(c, es, hs, ee, he, first, limit, holds, kind, fixed, until, made):
+    """Leave the marks of one kind for the answers [first, limit): runs of `fixed`.
+
+    By event, all of them go into one window; `until` is the event's end, `made` when it was stored.
+    By asker, each goes into the window of its event, at any time the same, so that its word can
+    be shared. While there is a table, only marks that are new to it are left. Without one, words
+    that this call wrote before are shared.
+    """
+    by_asker = kind & BY_ASKER != 0
     codes = halves(c[C_ANSWERS], c[C_ANSWER_CAP])
-    refs = words(c[C_EVENT_REFS], c[C_REFS_CAP])
-    shared = shared_words(c, EVENTS)
+    refs = words(c[C_EVENT_REFS if by_asker else C_SUB_REFS], c[C_REFS_CAP])
+    shared = shared_words(c, EVENTS if by_asker else SUBS)
+    out = words(c[C_TOLD], c[C_TOLD_CAP])
     ws = windows_of(ee)
     listed = ee[E_TOLD_CAP] == 0
-    w = -1
-    generation = 0
+    shares = listed and kind != OF_SUB  # roots of subscriptions are nowhere else
+    w = c[C_TOLD_WINDOW]
+    generation = -1  # none yet, by asker
+    if not by_asker:
+        w = window_for(ee, w, until, made)
+        generation = generation_of(ee, w)
+    latest = until
+    at = 0  # where the next word goes in the heap, in the log, and where the chunk ends
+    used = 0
+    end = 0
     k = first
     while k < limit:
         if falls(holds, k):
@@ -385,36 +352,67 @@ def tell_asker(c, ee, he, first, limit, holds, kind, asker, now):
             continue
         code = codes[k] & ~MAYBE
         count = 0
-        if listed and w >= 0:
-            count = side_by_side(codes, shared, holds, k, limit, generation)
-        if count < LEAST_SHARED:
-            seq, until = event_facts(ee, he, refs[code])
-            at = window_for(ee, w, until, now)
-            if at != w:
-                close_run(c)
-                w = at
+        if shares and shared[2 * code] & ~LOW40 == generation:
+            count = side_by_side(codes, shared, holds, k, limit)
+        word = 0
+        if by_asker and count < LEAST_SHARED:
+            word, until, made = event_facts(ee, he, refs[code])
+            there = window_for(ee, w, until, made)
+            if there != w or generation == -1:
+                end_run(c, ee, he, w, used - c[C_TOLD_USED], latest, used - c[C_TOLD_USED])
+                w = there
                 generation = generation_of(ee, w)
-                if listed:
-                    count = side_by_side(codes, shared, holds, k, limit, generation)
+                latest = until
+                at = end
+                count = 0
+                if shares and shared[2 * code] & ~LOW40 == generation:
+                    count = side_by_side(codes, shared, holds, k, limit)
+            latest = max(latest, until)
         if count >= LEAST_SHARED:
-            at = shared[2 * code] & LOW40
-            until = ws[w + W_EVENT_UNTIL_HIGH]
-            add_shared(c, ee, he, w, kind, asker, until, at, shared[2 * code + 1], count)
+            end_run(c, ee, he, w, used - c[C_TOLD_USED], latest, used - c[C_TOLD_USED])
+            at = end
+            if by_asker:
+                latest = max(latest, ws[w + W_EVENT_UNTIL_HIGH])
+            place = shared[2 * code]
+            in_row = shared[2 * code + 1]
+            add_shared(c, ee, he, w, kind, fixed, latest, place & LOW40, in_row, count)
             k += count
-        else:
-            if listed or put_mark(ee, mark_of(kind, asker, seq)):
-                at = add_word(c, ee, he, w, kind, asker, until, seq)
-                if count == 0:
-                    shared[2 * code] = generation | at
-                    shared[2 * code + 1] = c[C_TOLD_USED] - 1
-            k += 1
-    close_run(c)
+            continue
+        k += 1
+        if not by_asker:
+            user, _, flags, root = sub_facts(es, hs, refs[code])
+            word = root if kind & OF_SUB else user
+            if kind & OF_SUB and flags & F_UNSEEN == 0:
+                continue
+        if not listed and not put_mark(ee, mark_of(kind, fixed, word)):
+            continue
+        if at == end:
+            end_run(c, ee, he, w, used - c[C_TOLD_USED], latest, used - c[C_TOLD_USED])
+            begin_run(c, ee, he, w, kind, fixed)
+            at = c[C_TOLD_HEAP] + HEAP_RUN
+            end = room_of_chunk(ee, he, w)
+            used = c[C_TOLD_USED]
+        he[at] = word
+        out[used] = word
+        if count == 0 and shares:
+            shared[2 * code] = generation | at
+            shared[2 * code + 1] = used
+        at += 1
+        used += 1
+    end_run(c, ee, he, w, used - c[C_TOLD_USED], latest, used - c[C_TOLD_USED])
+    c[C_TOLD_WINDOW] = w
 
 
 @jit
-def is_new(e, mark):
-    """Enter a mark if there is a table; False when it is there already."""
-    return e[E_TOLD_CAP] == 0 or put_mark(e, mark)
+def side_by_side(codes, shared, holds, k, limit):
+    """How many answers from k on have their words one after the other in the heap already."""
+    at = shared[2 * (codes[k] & ~MAYBE)]
+    count = 1
+    while k + count < limit and count < MOST_WORDS and not falls(holds, k + count):
+        if shared[2 * (codes[k + count] & ~MAYBE)] != at + count:
+            break
+        count += 1
+    return count
 
 
 @jit
@@ -549,7 +547,8 @@ def settle(address, starts, first, limit, holds_address):
             _, key, ident, user, text, _ = row_parts(row, p)
             told = user_hash_of(es, octet, user, text)
             asks = (row[p] >> 8) & R_UNSEEN != 0
-            tell_subscribed(c, ee, he, start, end, holds_address, told, root_of(row, p), asks, now)
+            root = root_of(row, p)
+            tell_subscribed(c, es, hs, ee, he, start, end, holds_address, told, root, asks)
     return DONE
 
 
