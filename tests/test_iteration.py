@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tideline.clock import FOREVER, SystemClock
 from tideline.testing import ManualClock
 
 LAYOUTS = ["dual", "two", "http"]
@@ -254,3 +255,10 @@ def test_two_threads_publishing_are_received_whole_and_in_order_of_arrival(
     assert [e.token for e in got] == sorted(e.token for e in got)
     for name in "xy":
         assert [e.id for e in got if e.id[0] == name] == [f"{name}{n}" for n in range(100)]
+
+
+def test_whoever_waits_looks_up_now_and_then() -> None:
+    """A signal that comes just before a wait is handled after it: Ctrl-C took up to an hour."""
+    held = threading.Condition()
+    with held:
+        SystemClock().wait(held, FOREVER)  # nobody ever notifies it

@@ -22,6 +22,7 @@ __all__ = [
     "FOREVER",
     "LATEST",
     "SECOND",
+    "WAIT_S",
     "Clock",
     "SystemClock",
     "from_us",
@@ -49,6 +50,11 @@ class Clock(Protocol):
         ...
 
 
+WAIT_S = 1.0
+"""A signal that comes just before a thread begins to wait, Ctrl-C say, is handled when the wait ends:
+so no wait is long."""
+
+
 class SystemClock:
     """The machine's clock.
 
@@ -62,7 +68,7 @@ class SystemClock:
     def wait(self, condition: threading.Condition, until: int) -> None:
         left_s = (until - self.now()) / SECOND
         if left_s > 0:
-            condition.wait(min(left_s, 3600.0))
+            condition.wait(min(left_s, WAIT_S))
 
 
 def to_us(value: datetime, name: str) -> int:

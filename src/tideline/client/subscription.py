@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tideline.channel.subscription import Bell, Subscription
-from tideline.clock import FOREVER
+from tideline.clock import FOREVER, WAIT_S
 from tideline.errors import TidelineError
 from tideline.model import Event
 
@@ -97,7 +97,7 @@ class RemoteSubscription(Subscription):
         return bool(self._ended)
 
     def _wait(self, bell: Bell) -> None:
-        bell.wait()
+        bell.wait(WAIT_S)
 
     def _alarm(self) -> None:
         """The end comes from the server, no clock is watched."""
