@@ -51,8 +51,7 @@ class Clock(Protocol):
 
 
 WAIT_S = 1.0
-"""A signal that comes just before a thread begins to wait, Ctrl-C say, is handled when the wait ends:
-so no wait is long."""
+"""No wait is longer: a signal that comes just before one, Ctrl-C say, is handled when it ends."""
 
 
 class SystemClock:
