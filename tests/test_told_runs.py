@@ -210,6 +210,9 @@ def test_a_batch_writes_every_user_once(tmp_path: Path) -> None:
         assert channel.stats().bytes_log - before < 100_000
     with tideline.open(tmp_path, clock=clock) as db:
         channel = db.channel("c")
+        marks = [w for w in channel._engine.sides[-1].memory.windows() if w.told]
+        assert sum(w.told for w in marks) == 100_000
+        assert sum(w.segments for w in marks) == 1  # a word each would take four
         assert channel.subscribe("a", user="u999", since_s=-60, unseen=True).past == []
         assert len(channel.subscribe("a", user="other", since_s=-60, unseen=True).past) == 100
 
