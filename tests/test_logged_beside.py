@@ -107,6 +107,34 @@ def test_rows_in_the_log_stay_when_their_answers_cannot_be_made(
         assert held(db.channel("c")) == (ROWS, 1)
 
 
+@pytest.mark.parametrize("log_first", [True, False], ids=["log first", "answers first"])
+def test_whoever_waits_is_told_whether_the_log_or_the_answers_are_done_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log_first: bool
+) -> None:
+    real, answered = Beside.begin, threading.Event()
+
+    def begin(self: Any, work: Callable[[], Any]) -> None:
+        if log_first:
+            real(self, work)
+            assert self.work.exception() is None  # it is over
+        else:
+            real(self, lambda: (answered.wait(), work())[1])
+
+    def deliveries(*given: Any) -> Any:
+        found = made(*given)
+        answered.set()
+        return found
+
+    made = batch._deliveries
+    monkeypatch.setattr(Beside, "begin", begin)
+    monkeypatch.setattr(batch, "_deliveries", deliveries)
+    with tideline.open(tmp_path / "data") as db:
+        channel = db.channel("c")
+        waiting = channel.subscribe("a", user="ann", since=datetime(2026, 1, 1, tzinfo=UTC))
+        channel.apply(table(0))
+        assert len(waiting.take()) == ROWS - 1
+
+
 def is_waiting(thread: int) -> bool:
     """Whether a thread waits for the end of work."""
     frame = sys._current_frames()[thread]

@@ -124,21 +124,17 @@ def _run(
     parts: list[pa.Table] = []
     deliveries: list[tuple[Subscription, Event]] = []
     mark = None if once is None else Mark(*once, first, len(operations.kinds))
-    log = engine.store.log
     done = 0
-    frames = log.frames
     logged = (0, 0)  # rows, and deliveries, that the log has
 
-    def note_logged() -> None:
-        """What was taken out before the last frame is in it."""
-        nonlocal frames, logged
-        if log.frames != frames:
-            frames, logged = log.frames, (done, len(deliveries))
+    def landed() -> None:
+        """What was taken out so far is in the log."""
+        nonlocal logged
+        logged = (done, len(deliveries))
 
     def part(result: int) -> Taken:
         """Take the answers of the rows done so far out of the engine's memory."""
         nonlocal done
-        note_logged()
         limit = int(engine.state[at.C_ROW])
         answers = settled(engine, starts, done, limit, result, first)
         parts.append(_table(channel, answers, starts))
@@ -159,11 +155,7 @@ def _run(
         call.use_rows(rows)
         call.room_for(count)
         try:
-            position = engine.write(len(rows), count, part, mark)
-            note_logged()
-        except BaseException:
-            note_logged()
-            raise
+            position = engine.write(len(rows), count, part, mark, landed)
         finally:
             call.use_rows(engine.own_rows)
             if channel._handles:

@@ -305,15 +305,17 @@ class Engine:
         return result
 
     def write(
-        self, words: int, count: int, part: Callable[[int], Taken], mark: Mark | None = None
-    ) -> Position | None:
+        self, words: int, count: int, part: Callable[[int], Taken], mark: Mark | None = None,
+        landed: Callable[[], None] = lambda: None,
+    ) -> Position | None:  # fmt: skip
         """Run rows that store something, and log them. Returns where.
 
         Answers point into memory. Windows that expire in the middle of a call are dropped before
         the next. `part` takes the answers of the rows done so far out, given
         the kernel's result: at the end, when conditions must be checked before the kernel can go
         on, and before anything is sealed. In the last case these rows are logged, and the rest
-        is logged apart. A failure takes back the rows that were not logged. For sheltered work.
+        is logged apart. `landed` is called each time that all which `part` took is in the log. A
+        failure takes back the rows that were not logged. For sheltered work.
         """
         if self._closed:
             raise Closed("the database was closed")
@@ -345,6 +347,7 @@ class Engine:
                     take(result)
                     limit = int(state[at.C_POS])
                     position = self._log_part(first_word, limit, notes, mark) or position
+                    landed()
                     first_row, first_word = row, limit
                     answered = self.answers
                     notes.clear()
@@ -367,10 +370,13 @@ class Engine:
             else:
                 take(result)
                 position = self._log_part(first_word, words, notes, mark) or position
+            landed()
         except BaseException:
-            if beside.failed():  # what is in the log stays, though nobody got its answers
+            if beside.failed():
                 self.answers = answered
                 kernel.take_back(self.address, first_word, first_row, int(state[at.C_ROW]))
+            else:  # what is in the log stays, though nobody got its answers
+                landed()
             raise
         return position
 
