@@ -235,12 +235,14 @@ def thrown_from_another_thread(work: Callable[[Interrupted], None]) -> None:
     thrown = [0]
 
     def interrupted(call: Callable[[], Any], rng: random.Random) -> tuple[bool, str]:
-        before = thrown[0]
-        orders.put(_moment_s(rng))
-        cut = done = False
+        before, moment_s = thrown[0], _moment_s(rng)
+        ordered = cut = done = False
         looks = 3  # after the throw: it comes at once, or it was swallowed, or hit a new thread
         while not (done and thrown[0] > before and (cut or not looks)):
             try:
+                if not ordered:  # in here: on a busy machine it may come at once
+                    ordered = True
+                    orders.put(moment_s)
                 if not done:
                     done = True
                     call()

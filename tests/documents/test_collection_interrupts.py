@@ -514,8 +514,7 @@ def test_entries_that_were_added_in_part_are_added_once(kind: str) -> None:
             hit = thrower.hit
             memory.add(*batches[1])
             assert (memory.count, memory.values) == (limit - 1, limit - 1), thrower.where
-            built = EntryKind("lazy", seed=7).seal(memory)
-            assert built is not None
+            [built] = EntryKind("lazy", seed=7).seal(memory)
             found = {
                 value: [(one["seq"], one["key"]) for one in entries]
                 for value, entries in zip(

@@ -301,10 +301,10 @@ def test_an_index_made_again_during_a_seal_has_every_record_once(
 ) -> None:
     engine = open_engine(tmp_path, {"indexes": {"n": kinds[0]}}, generation_bytes=1 << 20)
     gate = threading.Event()
-    engine.upkeep._sealer.submit(gate.wait)  # type: ignore[arg-type]
+    engine.dataset._sealer.submit(gate.wait)  # type: ignore[arg-type]
     engine.write(rows_of([(i, {"n": i % 3}) for i in range(30)]))
     with engine.writing:
-        engine.upkeep.freeze()
+        engine.freeze()
     engine.drop_index("n")
     engine.add_index("n", kinds[1])
     gate.set()
@@ -341,14 +341,14 @@ def test_an_index_dropped_and_made_again_while_it_is_built_is_whole(tmp_path: Pa
 
 def test_a_seal_that_failed_is_made_up_for_by_the_next(tmp_path: Path) -> None:
     engine = open_engine(tmp_path / "c", FACTS)
-    write, failures = engine.upkeep.write, [Unavailable("disk is full")] * 3
+    write, failures = engine.primary.write_all, [Unavailable("disk is full")] * 3
 
     def fail(*arguments: Any) -> Any:
         if failures:
             raise failures.pop()
         return write(*arguments)
 
-    engine.upkeep.write = fail  # type: ignore[method-assign]
+    engine.primary.write_all = fail  # type: ignore[method-assign]
     refused = 0
     n = 0
     while failures or n < 400:
@@ -357,7 +357,7 @@ def test_a_seal_that_failed_is_made_up_for_by_the_next(tmp_path: Path) -> None:
             n += 1
         except Unavailable:
             refused += 1
-        engine.upkeep.wait_for_seals()
+        engine.dataset.wait_for_seals()
     for _ in range(3):
         try:
             engine.seal()

@@ -175,7 +175,13 @@ SPECS: dict[str, Any] = {
     "constant": {"name": "constant", "k": 3},
     "prefix": {"name": "prefix", "max_bytes": 20_000, "max_count": 3},
     "correlated-prefix": {"name": "correlated-prefix", "max_bytes": 20_000, "max_count": 3},
-    "leveled": {"name": "leveled", "first_bytes": 8_000, "ratio": 3, "max_count": 2},
+    "leveled": {
+        "name": "leveled",
+        "first_bytes": 8_000,
+        "ratio": 3,
+        "max_count": 2,
+        "piece_bytes": 4_000,
+    },
 }
 
 

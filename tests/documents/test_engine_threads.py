@@ -15,7 +15,13 @@ from tideline.where.keys import encode
 
 FACTS: dict[str, Any] = {
     "indexes": {"n": "embedded", "tag": "lazy", "mod": "composite", "pair": "eager"},
-    "policy": {"name": "leveled", "first_bytes": 30_000, "ratio": 3, "max_count": 2},
+    "policy": {
+        "name": "leveled",
+        "first_bytes": 30_000,
+        "ratio": 3,
+        "max_count": 2,
+        "piece_bytes": 4_000,
+    },
     "filter": "n",
 }
 KEYS, BATCHES = 60, 80

@@ -22,6 +22,7 @@ from tideline.index.entryview import View, search
 from tideline.index.texts import Texts
 from tideline.lsm.component import Component, write_component
 from tideline.lsm.filter import MinMax
+from tideline.lsm.tree import MergeContext
 from tideline.where.keys import encode
 
 KINDS = ["composite", "lazy", "eager"]
@@ -62,10 +63,7 @@ class Index:
 
     def write(self, built: Any) -> Any:
         self.number += 1
-        info = write_component(
-            self.folder, self.number, built.table, kind=self.kind.name, rows=built.rows,
-            filters=built.filters, extra=built.extra, sync=False,
-        )  # fmt: skip
+        info = write_component(self.folder, self.number, built, kind=self.kind.name, sync=False)
         reader = self.kind.open(Component.open(self.folder, info))
         reader.check()
         return reader
@@ -74,8 +72,7 @@ class Index:
         """Seal the oldest frozen memory."""
         if not self.frozen:
             self.freeze()
-        built = self.kind.seal(self.frozen.pop())
-        if built is not None:
+        for built in self.kind.seal(self.frozen.pop()):
             self.readers.insert(0, self.write(built))
         if self.kind.eager:
             self.memory.look_back(View(self.kind, self.frozen, self.readers))
@@ -85,8 +82,8 @@ class Index:
         group = self.readers[first:limit]
         if not group:
             return
-        built = self.kind.merge(group[::-1], keep)
-        self.readers[first:limit] = [] if built is None else [self.write(built)]
+        made = self.kind.merge(group[::-1], MergeContext(owner=keep))
+        self.readers[first:limit] = [self.write(built) for built in made]
         if self.kind.eager:
             self.memory.look_back(View(self.kind, self.frozen, self.readers))
 
@@ -274,8 +271,7 @@ def test_an_eager_index_built_on_old_data_joins_with_what_came_meanwhile(
     index.seal()
     index.add([(b"c", [b"v"])])
     values, keys = Texts.of([b"v", b"v", b"x"]), Texts.of([b"o1", b"o2", b"o3"])
-    built = index.kind.build(values, keys, np.array([7, 8, 9]), View(index.kind, [], []))
-    assert built is not None
+    [built] = index.kind.build(values, keys, np.array([7, 8, 9]), View(index.kind, [], []))
     index.readers.append(index.write(built))
     index.model += [(b"v", b"o1", 7), (b"v", b"o2", 8), (b"x", b"o3", 9)]
     index.memory.look_back(View(index.kind, [], index.readers))
@@ -300,7 +296,7 @@ def test_a_filter_leaves_components_out(tmp_path: Path) -> None:
     for low in (b"1", b"5"):
         index.add([(b"k" + low, [b"v"])])
         index.frozen.insert(0, index.memory)
-        built = index.kind.seal(index.frozen.pop(), {"filter": MinMax(low, low + b"9")})
+        [built] = index.kind.seal(index.frozen.pop(), {"filter": MinMax(low, low + b"9")})
         index.readers.insert(0, index.write(built))
         index.memory = index.kind.memory()
     found = index.view().search(b"v", b"v", filters={"filter": (b"0", b"4")})
@@ -315,8 +311,7 @@ def test_an_index_is_built_from_entries_in_any_order(tmp_path: Path) -> None:
     index = Index(tmp_path, "lazy")
     values = Texts.of([b"b", b"a", b"b", b"b"])
     keys = Texts.of([b"1", b"2", b"3", b"1"])
-    built = index.kind.build(values, keys, np.array([9, 4, 7, 2]))
-    assert built is not None
+    [built] = index.kind.build(values, keys, np.array([9, 4, 7, 2]))
     index.readers = [index.write(built)]
     (chunk,) = index.view().search(b"b", b"b")
     assert list(zip(chunk.seqs.tolist(), chunk.keys.to_list(), strict=True)) == [
@@ -329,8 +324,7 @@ def test_the_worked_example_of_the_page(tmp_path: Path) -> None:
     for name in ("lazy", "composite"):
         index = Index(tmp_path, name)
         index.add([(encode(key), [encode(1)]) for key in ("a", "b", "a")])
-        built = index.kind.seal(index.memory)
-        assert built is not None
+        [built] = index.kind.seal(index.memory)
         if name == "lazy":
             (row,) = built.table.to_pylist()
             assert row["value"].hex() == "01bff0000000000000"
@@ -345,10 +339,11 @@ def test_the_worked_example_of_the_page(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", KINDS)
 def test_nothing_makes_no_component(name: str, tmp_path: Path) -> None:
     index = Index(tmp_path, name)
-    assert index.kind.seal(index.memory) is None
+    assert index.kind.seal(index.memory) == []
     index.add([(b"k", [b"v"])])
     index.seal()
-    assert index.kind.merge(index.readers, lambda keys, seqs: np.zeros(len(seqs), bool)) is None
+    nothing_stays = MergeContext(owner=lambda keys, seqs: np.zeros(len(seqs), bool))
+    assert index.kind.merge(index.readers, nothing_stays) == []
     assert list(search(index.kind, [], [], b"v", b"v", k=3)) == []
     assert list(index.view().search(b"w", b"v")) == []
 
@@ -396,8 +391,7 @@ def test_a_component_with_the_wrong_content_is_corruption(
 ) -> None:
     index = Index(tmp_path, name)
     index.add([(b"k%d" % n, [b"v%d" % n]) for n in range(5)])
-    built = index.kind.seal(index.memory)
-    assert built is not None
+    [built] = index.kind.seal(index.memory)
     built.table = change(built.table)
     with pytest.raises(Corruption, match=says):
         index.write(built)
@@ -406,8 +400,7 @@ def test_a_component_with_the_wrong_content_is_corruption(
 def test_a_list_whose_seqs_rise_is_corruption(tmp_path: Path) -> None:
     index = Index(tmp_path, "lazy")
     index.add([(b"k%d" % n, [b"v"]) for n in range(5)])
-    built = index.kind.seal(index.memory)
-    assert built is not None
+    [built] = index.kind.seal(index.memory)
     lists = built.table["entries"].chunk(0)
     turned = lists.values.take(np.arange(4, -1, -1))
     built.table = built.table.set_column(

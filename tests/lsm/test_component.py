@@ -18,6 +18,7 @@ from tideline.errors import Closed, Corruption, InvalidRequest, Unavailable
 from tideline.lsm.component import (
     Component,
     ComponentInfo,
+    Product,
     Streamed,
     remove_strays,
     write_component,
@@ -31,9 +32,8 @@ KEYS = pa.table({"key": pa.array([1, 2, 3], pa.int64())})
 
 def write(folder, table=KEYS, number=7, sync=False, **extra):
     filters = {"key": MinMax(1, 3), "none": MinMax.empty()}
-    return write_component(
-        folder, number, table, kind="sorted", rows=3, filters=filters, extra=extra, sync=sync
-    )
+    product = Product(table, 3, filters, extra)
+    return write_component(folder, number, product, kind="sorted", level=2, sync=sync)
 
 
 @pytest.mark.parametrize("sync", [False, True])
@@ -111,6 +111,8 @@ def test_info_survives_json(tmp_path):
         {"filters": {"key": [1]}},
         {"filters": None},
         {"extra": []},
+        {"level": -1},
+        {"level": "0"},
     ],
     ids=str,
 )
@@ -118,7 +120,7 @@ def test_a_wrong_description_is_corruption(tmp_path, change):
     good = write(tmp_path).to_json()
     with pytest.raises(Corruption, match="describes a component wrongly"):
         ComponentInfo.from_json({**good, **change})
-    for missing in good:
+    for missing in good.keys() - {"level"}:  # which a component of level 0 need not say
         with pytest.raises(Corruption):
             ComponentInfo.from_json({name: good[name] for name in good if name != missing})
 
@@ -206,7 +208,7 @@ import os, resource, signal, sys
 from pathlib import Path
 import pyarrow as pa
 from tideline.errors import Unavailable
-from tideline.lsm.component import Component, write_component
+from tideline.lsm.component import Component, Product, write_component
 from tideline.lsm.manifest import Manifest
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 folder = Path(sys.argv[1])
@@ -215,8 +217,7 @@ table = pa.table({"n": range(10_000)})
 manifest = Manifest(folder / "MANIFEST")
 manifest.save({"n": 1})
 def write():
-    return write_component(
-        folder, 1, table, kind="sorted", rows=10_000, filters={}, extra={}, sync=False)
+    return write_component(folder, 1, Product(table, 10_000, {}), kind="sorted", sync=False)
 for limit in (0, 100, 5_000, 80_000):
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
     for attempt in (write, lambda: manifest.save({"n": "x" * 100_000})):
@@ -253,9 +254,7 @@ def test_strays_are_removed_and_nothing_else(tmp_path):
 @pytest.mark.parametrize(("number", "rows"), [(0, 3), (1, -1)])
 def test_wrong_numbers_are_refused(tmp_path, number, rows):
     with pytest.raises(InvalidRequest):
-        write_component(
-            tmp_path, number, KEYS, kind="k", rows=rows, filters={}, extra={}, sync=False
-        )
+        write_component(tmp_path, number, Product(KEYS, rows, {}), kind="k", sync=False)
 
 
 def streamed(folder, pieces, size=6, *, named=True):
@@ -265,9 +264,8 @@ def streamed(folder, pieces, size=6, *, named=True):
     data = stream.buffer if named else pa.py_buffer(b"......"[:size])
     texts = pa.Array.from_buffers(pa.large_string(), 3, [None, offsets, data])
     table = pa.table({"n": [1, 2, 3], "text": texts})
-    return write_component(
-        folder, 1, table, kind="sorted", rows=3, filters={}, extra={}, sync=False, streams=[stream]
-    )
+    product = Product(table, 3, {}, streams=[stream])
+    return write_component(folder, 1, product, kind="sorted", sync=False)
 
 
 @pytest.mark.parametrize("pieces", [[b"abcdef"], [b"a", b"", b"bcd", b"ef"]])
@@ -288,8 +286,6 @@ def test_a_stream_that_gives_other_bytes_or_is_not_asked_is_refused(tmp_path):
 
 
 def test_an_empty_stream_is_an_empty_column(tmp_path):
-    info = write_component(
-        tmp_path, 1, pa.table({"n": [1]}), kind="sorted", rows=1, filters={}, extra={},
-        sync=False, streams=[Streamed(0, lambda: iter(()))],
-    )  # fmt: skip
+    product = Product(pa.table({"n": [1]}), 1, {}, streams=[Streamed(0, lambda: iter(()))])
+    info = write_component(tmp_path, 1, product, kind="sorted", sync=False)
     Component.open(tmp_path, info).close()

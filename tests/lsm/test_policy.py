@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from tideline.errors import InvalidRequest
 from tideline.lsm.component import ComponentInfo
 from tideline.lsm.filter import MinMax
-from tideline.lsm.policy import Constant, Correlated, Leveled, NoMerge, Prefix, Window
+from tideline.lsm.policy import (
+    Constant,
+    Correlated,
+    Leveled,
+    Merge,
+    NoMerge,
+    Prefix,
+    Window,
+)
 
 POLICIES = [
     NoMerge(),
@@ -23,10 +31,10 @@ POLICIES = [
 counter = iter(range(1, 1 << 40))
 
 
-def make(size, bucket=(10, 10), until=None):
+def make(size, bucket=(10, 10), until=None, level=0):
     filters = {} if until is None else {"until": until}
     name = f"c-{next(counter):06d}.arrow"
-    return ComponentInfo(name, "any", 1, size, 0, filters, {"bucket": list(bucket)})
+    return ComponentInfo(name, "any", 1, size, 0, filters, {"bucket": list(bucket)}, level)
 
 
 components = st.lists(
@@ -40,13 +48,14 @@ components = st.lists(
 )
 
 
-def merged(group):
+def merged(merge):
+    group = merge.inputs
     size = sum(component.size_bytes for component in group)
     until = group[0].filters.get("until")
     for component in group[1:]:
         other = component.filters.get("until")
         until = until.merge(other) if until and other else None
-    return make(size, group[0].extra["bucket"], until)
+    return make(size, group[0].extra["bucket"], until, merge.level)
 
 
 def settle(policy, found, now=0):
@@ -55,19 +64,20 @@ def settle(policy, found, now=0):
     for _ in range(1000):
         gone = {component.name for component in policy.drops(found, now)}
         found = [component for component in found if component.name not in gone]
-        groups = policy.merges(found, now)
-        if not groups:
+        merges = policy.merges(found, now)
+        if not merges:
             return found, written
-        for group in groups:
-            result = merged(group)
-            written += result.size_bytes
-            at = found.index(group[-1])  # the result takes the place of the newest
-            names = {component.name for component in group}
+        for merge in merges:
+            result = merged(merge)
+            written += 0 if merge.moves else result.size_bytes
+            at = found.index(merge.inputs[0])  # the result takes the place of the oldest
+            names = {component.name for component in merge.inputs}
             found = [
                 result if index == at else component
                 for index, component in enumerate(found)
                 if index == at or component.name not in names
             ]
+            found.sort(key=lambda component: -component.level)
     raise AssertionError("the policy never comes to rest")
 
 
@@ -77,7 +87,8 @@ def test_groups_are_ordered_runs_that_do_not_overlap(policy, found, now):
     names = [component.name for component in found]
     seen = {component.name for component in policy.drops(found, now)}
     kept = [component for component in found if component.name not in seen]
-    for group in policy.merges(found, now):
+    for merge in policy.merges(found, now):
+        group = list(merge.inputs)
         assert len(group) >= 2
         peers = kept
         if isinstance(policy, Window):
@@ -106,7 +117,7 @@ def test_no_merge_does_nothing(found):
 
 @given(found=components, k=st.integers(2, 9))
 def test_constant_keeps_fewer_than_k(found, k):
-    assert Constant(k).merges(found, 0) == ([found] if len(found) >= k else [])
+    assert Constant(k).merges(found, 0) == ([Merge(tuple(found))] if len(found) >= k else [])
     assert len(settle(Constant(k), found)[0]) < k
 
 
@@ -115,7 +126,7 @@ def test_prefix_takes_the_shortest_sequence_and_leaves_large_ones_alone(
     found, max_bytes, max_count
 ):
     policy = Prefix(max_bytes, max_count)
-    for group in policy.merges(found, 0):
+    for group in (merge.inputs for merge in policy.merges(found, 0)):
         sizes = [component.size_bytes for component in group]
         assert max(sizes) <= max_bytes
         assert sum(sizes) > max_bytes or len(sizes) > max_count
@@ -156,13 +167,13 @@ def test_window_looks_at_the_filter_it_was_told():
 def test_window_never_merges_across_buckets():
     found = [make(10, (10, 10 * (index % 2))) for index in range(10)]
     groups = Window(max_count=4).merges(found, 0)
-    assert groups == [found[0::2], found[1::2]]
+    assert groups == [Merge(tuple(found[0::2])), Merge(tuple(found[1::2]))]
 
 
 def test_window_knows_a_bucket_before_and_after_json():
     fresh = ComponentInfo("c-000001.arrow", "any", 1, 1, 0, {}, {"bucket": (1, 2)})
     read = ComponentInfo.from_json({**fresh.to_json(), "extra": {"bucket": [1, 2]}})
-    assert Window(max_count=1).merges([fresh, read], 0) == [[fresh, read]]
+    assert Window(max_count=1).merges([fresh, read], 0) == [Merge((fresh, read))]
 
 
 def test_window_waits_until_there_are_too_many():
@@ -173,8 +184,8 @@ def test_window_waits_until_there_are_too_many():
 
 @given(found=components)
 def test_window_never_makes_more_than_max_bytes(found):
-    for group in Window(max_count=1, max_bytes=3000).merges(found, 0):
-        assert sum(component.size_bytes for component in group) <= 3000
+    for merge in Window(max_count=1, max_bytes=3000).merges(found, 0):
+        assert sum(component.size_bytes for component in merge.inputs) <= 3000
 
 
 @given(sizes=st.lists(st.integers(1, 1000), max_size=300))
@@ -224,6 +235,9 @@ def test_window_stays_bounded_while_buckets_come_and_expire():
         lambda: Window(7),
         lambda: Window(max_count=0),
         lambda: Window(max_bytes=-1),
+        lambda: Leveled(0),
+        lambda: Leveled(1, ratio=1),
+        lambda: Leveled(1, piece_bytes=0),
     ],
 )
 def test_wrong_settings_are_refused(build):
@@ -232,14 +246,9 @@ def test_wrong_settings_are_refused(build):
 
 
 @given(found=components, ratio=st.integers(2, 5), max_count=st.integers(1, 4))
-def test_leveled_rests_with_one_run_a_level_each_larger_than_the_newer(found, ratio, max_count):
+def test_leveled_without_a_cut_rests_with_one_component_a_level(found, ratio, max_count):
     policy = Leveled(500, ratio, max_count)
-    rest, _ = settle(policy, found)
-
-    def level(size):
-        return next(n for n in range(99) if size <= 500 * ratio**n)
-
-    levels = [level(component.size_bytes) for component in rest]
+    levels = [component.level for component in settle(policy, found)[0]]
     runs = [it for it in levels if it > 0]
     assert levels == [*runs, *[0] * (len(levels) - len(runs))]
     assert runs == sorted(set(runs), reverse=True)
@@ -263,10 +272,10 @@ def test_correlated_merges_what_its_leader_has_merged():
 
     mine = [ranged(1, 3), ranged(4, 9), ranged(10, 12), ranged(13, 20)]
     leader = [ranged(1, 12), ranged(13, 20)]
-    assert Correlated(lambda: leader, "seq").merges(mine, 0) == [mine[:3]]
+    assert Correlated(lambda: leader, "seq").merges(mine, 0) == [Merge(tuple(mine[:3]))]
     assert Correlated(lambda: mine, "seq").merges(mine, 0) == []
     # One that repeats entries of older components belongs where it ends.
     repeating = [ranged(1, 3), ranged(1, 9), ranged(1, 20)]
-    assert Correlated(lambda: leader, "seq").merges(repeating, 0) == [repeating[:2]]
+    assert Correlated(lambda: leader, "seq").merges(repeating, 0) == [Merge(tuple(repeating[:2]))]
     # The leader may have lost a component whole: what it had led stays apart.
     assert Correlated(lambda: leader[1:], "seq").merges(mine, 0) == []

@@ -50,7 +50,7 @@ from tideline.lsm.inventory import Listed
 from tideline.lsm.log import Position
 from tideline.lsm.policy import Window
 from tideline.lsm.store import Store
-from tideline.lsm.tree import Tree
+from tideline.lsm.tree import MergeContext, Tree
 from tideline.lsm.worker import Worker
 from tideline.shelter import Shelter, run_apart
 
@@ -141,9 +141,9 @@ class Side:
     def first_merge(self, now: int) -> tuple[Tree[Any], list[Any]] | None:
         """The next components to merge, and whose they are."""
         for tree in self.trees:
-            groups = tree.merges(now)
-            if groups:
-                return tree, groups[0]
+            due = tree.merges(now)
+            if due:
+                return tree, due[0].readers
         return None
 
 
@@ -156,7 +156,7 @@ class Seal:
         self.tree: Tree[Any] = side.tree
         if window.told and side.told is not None:
             self.tree = side.told
-        self.reader: Any = None
+        self.readers: list[Any] = []
         self.error: Exception | None = None
         self.installed = False
         self._written = False
@@ -172,10 +172,8 @@ class Seal:
             if self._written:
                 return
             try:
-                kind: Any = self.tree.kind
-                product = kind.seal(self.side.memory, self.window)
-                if product.rows:
-                    self.reader = self.tree.write(product)
+                products = self.tree.kind.seal(self.side.memory, self.window)
+                self.readers = self.tree.write_all(products)
             except Exception as error:
                 self.error = error
             self._written = True
@@ -261,7 +259,7 @@ class Engine:
             self.state[at.C_SUBS] = self.sides[0].memory.address
             self.state[at.C_EVENTS] = self.sides[-1].memory.address
             self._recover()
-            if self.store.is_outdated:
+            if self.store.format < 5:
                 self.facts["marks_from"] = int(self.state[at.C_NEXT_SEQ])
             if self.store.is_new or self.store.is_outdated:
                 self.store.commit(self.lock, self._snapshot)
@@ -771,11 +769,8 @@ class Engine:
                 raise seal.error
         except BaseException:
             memory.thaw(seal.window.number)
-            if seal.reader is not None:
-                seal.reader.component.drop()
             raise
-        if seal.reader is not None:
-            seal.tree.install(seal.reader)
+        seal.tree.apply(seal.readers)
         memory.drop(seal.window.number)
         memory.release()
         seal.side.refresh()
@@ -877,13 +872,12 @@ class Engine:
                 if found is None:
                     break
                 tree, group = found
-                kind: Any = tree.kind
-                product = kind.merge(group, now, tombs)
-                reader = tree.write(product) if product else None
+                products = tree.kind.merge(group, MergeContext(now, owner=tombs))
+                readers = tree.write_all(products)
                 with self.lock:
                     if self.unfinished is not None:
                         self.mend()
-                    tree.install(reader, group)
+                    tree.apply(readers, group)
                     side.refresh()
         self.store.commit(self.lock, self._snapshot)
         with self.lock:

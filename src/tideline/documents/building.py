@@ -25,6 +25,7 @@ from tideline.documents.alone import Index
 from tideline.errors import Conflict, NotFound, Unavailable
 from tideline.index.entryview import View
 from tideline.index.sorted import SortedReader
+from tideline.lsm.tree import MergeContext
 
 if TYPE_CHECKING:
     from tideline.documents.engine import Engine
@@ -74,14 +75,14 @@ class Building:
     def _add(self, field: str, kind: str, progress: Progress | None) -> None:
         engine = self._engine
         if not engine.active.is_empty:
-            engine.upkeep.freeze()  # if that fails, nothing has changed
+            engine.freeze()  # if that fails, nothing has changed
         try:
             job = self._begin(field, kind, progress)
-            engine.upkeep.commit()
+            engine.dataset.commit()
         except BaseException:  # nothing was written meanwhile
             self._remove(field)
             raise
-        engine.upkeep.submit(lambda: self._run(job))
+        engine.dataset.submit(lambda: self._run(job))
 
     def _begin(self, field: str, kind: str, progress: Progress | None) -> _Job:
         """An index without entries, for what is written from now on."""
@@ -109,13 +110,13 @@ class Building:
 
     def _drop(self, field: str) -> None:
         self._remove(field)
-        self._engine.upkeep.commit()
+        self._engine.dataset.commit()
 
     def _remove(self, field: str) -> None:
         engine = self._engine
         embedded = engine.indexes.get(field) == "embedded"
         if embedded and not engine.active.is_empty:
-            engine.upkeep.freeze()  # its values are in the memory; if that fails, nothing changed
+            engine.freeze()  # its values are in the memory; if that fails, nothing changed
         with engine.lock:
             engine.indexes = {name: it for name, it in engine.indexes.items() if name != field}
             engine.building = [name for name in engine.building if name != field]
@@ -139,7 +140,7 @@ class Building:
             self._jobs[field] = _Job(field, since, None)
             if field in engine.alone:
                 tree = engine.alone[field].tree
-                tree.install(None, tree.readers)
+                tree.apply([], tree.readers)
         engine.refresh()
 
     def resume(self) -> None:
@@ -151,17 +152,17 @@ class Building:
         """Try again to build what could not be built."""
         jobs, self._postponed = self._postponed, []
         for job in jobs:
-            self._engine.upkeep.submit(lambda job=job: self._run(job))  # type: ignore[misc]
+            self._engine.dataset.submit(lambda job=job: self._run(job))  # type: ignore[misc]
 
     def _stale(self, job: _Job) -> bool:
         """Whether its index was dropped, or the collection is being closed."""
-        return self._jobs.get(job.field) is not job or self._engine.upkeep.stopping
+        return self._jobs.get(job.field) is not job or self._engine.dataset.stopping
 
     def _run(self, job: _Job) -> None:
         """Build one index (the thread that merges)."""
         engine = self._engine
         # What was in memory when it was added must be in components.
-        engine.upkeep.wait_for_seals()
+        engine.dataset.wait_for_seals()
         with engine.lock:
             if self._stale(job):
                 return
@@ -185,7 +186,7 @@ class Building:
                 return
             engine.building = [name for name in engine.building if name != job.field]
             del self._jobs[job.field]
-        engine.upkeep.commit()
+        engine.dataset.commit()
 
     def _build_embedded(self, job: _Job, readers: Sequence[SortedReader]) -> bool:
         """Write anew what has no values of the field. False when it was left half done."""
@@ -197,8 +198,9 @@ class Building:
                 if self._stale(job):
                     return False
                 fields = engine.embedded
-            product = engine.kind.merge([reader], fields, tombs=True)
-            engine.upkeep.replace(engine.primary, product, [reader])
+            products = engine.kind.merge([reader], MergeContext(owner=fields))
+            level = reader.component.info.level
+            engine.dataset.replace(engine.primary, products, [reader], level=level)
             job.tell(reader.rows)
         return True
 
@@ -216,17 +218,16 @@ class Building:
                 kept = np.flatnonzero(reader.seqs[rows] < job.since)
                 if len(kept):
                     older = View(index.kind, [], list(reversed(made)))
-                    product = index.kind.build(
+                    products = index.kind.build(
                         values.texts.take(kept), reader.keys.take(rows[kept]),
                         reader.seqs[rows[kept]], older if index.kind.eager else None,
                         {"wanted": reader.component.info.filters["wanted"]},
                     )  # fmt: skip
-                    if product is not None:
-                        made.append(engine.upkeep.write(index.tree, product, "build"))
+                    made += engine.dataset.write_all(index.tree, products, "build")
                 job.tell(reader.rows)
             with engine.lock:
                 if not self._stale(job):
-                    index.tree.readers[:0] = made
+                    index.tree.apply(made, oldest=True)
                     made = []
                     engine.refresh()
                     return True

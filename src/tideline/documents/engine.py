@@ -3,8 +3,8 @@
     write    rows -> log (one frame) -> active generation: primary memory and every index
     read     active generation, frozen ones, components: always newest first; `get` looks among the
              records that were read lately before
-    seal     a full generation freezes; the worker writes one component a tree; all take its place
-             at once (upkeep.py); indexes come and go meanwhile (building.py)
+    seal     a full generation freezes; the dataset writes one component a tree; all take its
+             place at once (lsm/dataset.py); indexes come and go meanwhile (building.py)
 
 Every write of a record has a seq: 1, 2, 3 and so on. An index entry is (value, key, seq), and it
 counts exactly when the newest version of its key has that seq. So indexes need no deletes, and a
@@ -28,9 +28,9 @@ what an earlier one may have left.
 
 from __future__ import annotations
 
-import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,24 +47,26 @@ from tideline.documents.recent import Recent
 from tideline.documents.scan import Scan
 from tideline.documents.sources import Sources
 from tideline.documents.types import PUT, Estimate, Found, Rows
-from tideline.documents.upkeep import Upkeep
-from tideline.errors import Closed, InvalidRequest, NotFound, TidelineError, Unavailable
+from tideline.errors import InvalidRequest, NotFound, Unavailable
 from tideline.index.records import Records
 from tideline.index.sorted import BLOCK_BYTES, SortedKind, SortedReader
 from tideline.index.texts import Texts
 from tideline.kernels.documents.layout import HIGH_OPEN, LOW_OPEN, X_SEQ_HIGH
 from tideline.kernels.layout import SEGMENT
-from tideline.lsm.backup import begin_copy
+from tideline.lsm.component import Product
+from tideline.lsm.dataset import Dataset, Seal, Snapshot
 from tideline.lsm.inventory import Listed
-from tideline.lsm.store import Store
-from tideline.lsm.tree import Tree
-from tideline.shelter import Shelter
+from tideline.lsm.tree import MergeContext, Tree, Work
+from tideline.shelter import run_apart
 
 __all__ = ["KINDS", "POLICIES", "Engine"]
+
+Words = NDArray[np.int64]
 
 KINDS = ("embedded", "composite", "lazy", "eager")
 _LEAST_BYTES, _MOST_BYTES = 256 << 10, 64 << 20
 _RECENT_BYTES = 4 << 20
+_FROZEN = 2  # generations that wait to be sealed: with one more, writers wait
 _NO_ROWS = Rows(np.full(0, PUT, np.uint8), Texts.of([]), Texts.of([]), {})
 
 
@@ -75,15 +77,17 @@ class Engine:
         self, path: Path, facts: dict[str, Any], *, budget: Any, durability: str, logged: bool,
         extract: Extract, segment_bytes: int = 64 << 20, generation_bytes: int | None = None,
     ) -> None:  # fmt: skip
-        self.lock = threading.Lock()
+        self.dataset = Dataset(
+            path, facts, durability=durability, logged=logged, segment_bytes=segment_bytes
+        )
+        self.dataset.own(self)
+        self.dataset.after_seal = self._after_seal
+        self.lock = self.dataset.lock
         self.writing = threading.Lock()
         self.extract = extract
-        self.store = Store(path, durability=durability, logged=logged, segment_bytes=segment_bytes)
-        if self.store.is_new:
-            self.store.facts = dict(facts)
+        self.store = self.dataset.store
         self.facts = self.store.facts
-        self.shelter = Shelter()
-        self.store.log.shelter = self.shelter.run
+        self.shelter = self.dataset.shelter
         self.unfinished: tuple[Rows, int, int] | None = None
         """What is being written: rows, the seq of the first, the frames of the log before."""
         self.seed = int(self.facts["seed"])
@@ -98,7 +102,6 @@ class Engine:
         self.frozen: list[Generation] = []  # oldest first
         self._spare: list[Records] = []
         self._recent = Recent(min(_RECENT_BYTES, budget.size_bytes // 64))
-        self._closed, self._why = False, "the database was closed"
         self.sources = Sources(self.seed)
         self._policy = self.facts.get("policy", "prefix")
         kind = SortedKind(
@@ -106,11 +109,10 @@ class Engine:
         )
         self.kind = kind
         self.primary: Tree[SortedReader] = Tree(
-            path, "primary", kind, policy_of(self._policy, None), self.store.next_component,
-            sync=self.store.sync,
+            path, "primary", kind, policy_of(self._policy, None, by="key"),
+            self.store.next_component, sync=self.store.sync,
         )  # fmt: skip
         self.alone: dict[str, Index] = {}
-        self.upkeep = Upkeep(self)
         self.building_jobs = Building(self)
         try:
             self.store.attach(self.primary, 0)
@@ -124,11 +126,11 @@ class Engine:
             self._recover()
             budget.members.append(self)
             if self.store.is_new or self.store.is_outdated:
-                self.store.commit(self.lock, self.snapshot)
+                self.dataset.commit()
             self.building_jobs.resume()
-            self.upkeep.tidy()
+            self.dataset.tidy_soon()
         except BaseException:
-            self.upkeep.close()
+            self.dataset.end_threads()
             self.store.close()
             self._leave_budget()
             raise
@@ -172,11 +174,6 @@ class Engine:
         self.active = self.new_generation()
         self.refresh()
 
-    def recycle(self, generation: Generation) -> None:
-        """Keep the memory of a sealed generation, unless a scan reads it."""
-        if not generation.records.readers and not self._spare:
-            self._spare.append(generation.records)
-
     def refresh(self) -> None:
         """Tell kernels and views what there is now."""
         generations = [self.active, *reversed(self.frozen)]
@@ -207,10 +204,9 @@ class Engine:
         return first
 
     def _write_part(self, rows: Rows) -> Any:
-        if self._closed:
-            raise Closed(self._why)
+        self.require_open()
         if self.active.is_full:
-            self.sheltered(self.upkeep.freeze)
+            self.sheltered(self.freeze)
         rows = completed(rows, self.active.fields, self.filter, self.extract)
         seq = self.next_seq
         log = self.store.log
@@ -384,20 +380,76 @@ class Engine:
                 "memory_bytes": sum(g.size_bytes for g in generations),
                 "log_bytes": self.store.log.size_bytes,
                 "component_bytes": self.store.size_bytes,
-                "written_bytes": dict(self.upkeep.written_bytes),
+                "written_bytes": dict(self.dataset.written_bytes),
                 "components": {
                     name: [{"rows": i.rows, "bytes": i.size_bytes} for i in tree.infos]
                     for name, tree in trees.items()
                 },
             }
 
-    def snapshot(self) -> tuple[dict[str, Any], int, int]:
+    def snapshot(self) -> Snapshot:
         """What the manifest has to say (the lock is held)."""
-        self.finish_write()
         first = min(g.first_log for g in [self.active, *self.frozen])
         facts = {**self.facts, "indexes": dict(self.indexes), "building": list(self.building)}
         facts |= {"next_seq": self.next_seq, "workload": self.workload()}
-        return facts, first, first
+        return Snapshot(facts, first, first)
+
+    # ---- sealing and merging ---------------------------------------------------------------
+
+    def freeze(self) -> None:
+        """Begin a new generation and have the old one sealed; waits while two are frozen.
+
+        The caller holds `writing`, and is sheltered.
+        """
+        self.dataset.wait_for_room(_FROZEN)
+        self.store.log.rotate()
+        self.dataset.freeze(self._take_active(self.store.log.segment))
+
+    def _take_active(self, segment: int) -> Seal:
+        """Begin a new generation, whose rows are in the log from `segment` on."""
+        with self.lock:
+            generation = self.active
+            self.frozen.append(generation)
+            self.active = self.new_generation()
+            self.active.first_log = segment
+            self.refresh()
+        return Seal(partial(self._products, generation), partial(self._let_go, generation))
+
+    def _products(self, generation: Generation) -> Iterator[tuple[Tree[Any], Sequence[Product]]]:
+        """The components of a generation (no lock is held)."""
+        filters = {"wanted": generation.wanted}
+        yield self.primary, self.kind.seal(generation.records, filters)
+        with self.lock:
+            alone = [(self.alone[name], memory) for name, memory in generation.alone.items()]
+        for index, memory in alone:
+            yield index.tree, index.kind.seal(memory, filters)
+
+    def _let_go(self, generation: Generation) -> None:
+        """Its components count: the generation goes."""
+        self.frozen.remove(generation)
+        # Its memory is used again, unless a scan reads it.
+        if not generation.records.readers and not self._spare:
+            self._spare.append(generation.records)
+
+    def _after_seal(self) -> None:
+        self.building_jobs.retry()
+        self.dataset.tidy_soon()
+
+    def finish_call(self) -> None:
+        """Bring a write to its end that was interrupted (the lock is held)."""
+        self.finish_write()
+
+    def merge_context(self, tree: Tree[Any], work: Work) -> MergeContext:
+        """What the kind of a tree must know to merge (the lock is held)."""
+        if tree is self.primary:
+            hides = tree.hides(work.readers, "key")
+            return MergeContext(0, work.merge.cut_bytes, hides, self.embedded)
+        return MergeContext(owner=_keeper(list(self.primary.readers), work.readers))
+
+    @property
+    def time(self) -> int:
+        """Documents do not expire."""
+        return 0
 
     # ---- recovery and the end --------------------------------------------------------------------
 
@@ -411,7 +463,7 @@ class Engine:
             if seq <= sealed:
                 continue  # killed after the component counted and before the log went
             if self.active.is_full:
-                self.upkeep.seal_recovered(segment)
+                self.dataset.seal(self._take_active(segment))
             rows = completed(rows, self.active.fields, self.filter, self.extract)
             self.active.add(rows, seq)
             self.next_seq = max(self.next_seq, seq + rows.count)
@@ -422,30 +474,27 @@ class Engine:
             self.settle()
             self.require_open()
             if not self.active.is_empty:
-                self.sheltered(self.upkeep.freeze)
+                self.sheltered(self.freeze)
         self.drain()
 
     def drain(self) -> None:
         """Run all pending background work to its end."""
         self.require_open()
-        self.upkeep.drain()
+        run_apart(self.building_jobs.retry)
+        self.dataset.drain()
 
     def check(self) -> None:
         """Verify every checksum and invariant on disk."""
         self.drain()
         with self.writing:
             self.settle()
-            with self.lock:
-                self.require_open()
-                self.store.check()
+            self.dataset.check()
 
     def backup(self, target: Path) -> dict[str, Listed]:
         """Copy everything as it is now into a new folder, while writers go on; its files."""
         with self.writing:
             self.settle()
-            with self.lock:
-                self.require_open()
-                finish = begin_copy(self.store, target, *self.snapshot())
+            finish = self.dataset.backup(target)
         return finish()
 
     def add_index(self, field: str, kind: str, progress: Any = None) -> None:
@@ -464,29 +513,20 @@ class Engine:
 
     def leave_to_parent(self, why: str) -> None:
         """In a forked child: everything here belongs to the parent, locks and threads too."""
-        self._closed, self._why = True, why
-        self.lock, self.writing = threading.Lock(), threading.Lock()  # may be locked for ever
+        self.dataset.leave_to_parent(why)
+        self.lock, self.writing = self.dataset.lock, threading.Lock()  # may be locked for ever
         self._recent.clear()
         self.unfinished = None
-        self.shelter.leave_to_parent()
-        self.upkeep.leave_to_parent()
-        self.store.log.leave_to_parent()
 
     def close(self) -> None:
         """Finish background work, save the manifest, let go of the files."""
-        if self._closed:
+        if self.dataset.why_closed:
             return
-        self.upkeep.stop()
+        self.dataset.stop()
         with self.writing:
             self.settle()
-            with self.lock:
-                self._closed = True
-                self._recent.clear()
-        self.upkeep.close()
-        with contextlib.suppress(TidelineError):  # the log has what the manifest would say
-            self.store.commit(self.lock, self.snapshot, last=True)
-        self.store.close()
-        self.shelter.close()
+            self.dataset.close()
+            self._recent.clear()
         self._leave_budget()
 
     @property
@@ -503,10 +543,31 @@ class Engine:
         """Before memory is read (the lock is held); `Closed` when it was closed."""
         if self.unfinished is not None:
             self.finish_write()
-        if self._closed:
-            raise Closed(self._why)
+        self.require_open()
 
     def require_open(self) -> None:
         """`Closed` when it was closed."""
-        if self._closed:
-            raise Closed(self._why)
+        if self.dataset.why_closed:
+            self.dataset.require_open()
+
+
+def _keeper(
+    primary: Sequence[SortedReader], group: Sequence[Any]
+) -> Callable[[Texts, Words], NDArray[np.bool_]]:
+    """Which entries of a group may stay: those whose write a component of the primary still has."""
+    spans = [reader.component.info.filters["seq"] for reader in group]
+    low, high = min(span.low for span in spans), max(span.high for span in spans)
+    stored: NDArray[np.bool_] | None = None
+
+    def keep(keys: Texts, seqs: Words) -> NDArray[np.bool_]:
+        nonlocal stored
+        if stored is None:  # not before: whoever makes this holds the lock
+            stored = np.zeros(high - low + 1, bool)
+            for reader in primary:
+                if reader.component.info.filters["seq"].overlaps(low, high):
+                    mine = (reader.flags == 0) & (reader.seqs >= low) & (reader.seqs <= high)
+                    stored[reader.seqs[mine] - low] = True
+        found: NDArray[np.bool_] = stored[seqs - low]
+        return found
+
+    return keep

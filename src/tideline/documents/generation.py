@@ -12,7 +12,6 @@ The owner's lock is held during every call.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -37,8 +36,6 @@ class Generation:
         self.alone = dict(alone)  # field -> memory of its entries
         self.first_log = first_log
         self.wanted = MinMax.empty()  # of the filter's field
-        self.done = threading.Event()  # sealed, or failed
-        self.error: BaseException | None = None
 
     @property
     def fields(self) -> list[str]:

@@ -1,6 +1,6 @@
 """A handle on an index that is being built on what is stored.
 
-The engine builds in the background, beside readers and writers (upkeep.py). What is written
+The engine builds in the background, beside readers and writers (building.py). What is written
 meanwhile goes to the new index at once; it answers lookups when everything is in it. Closing
 or a kill in between does no harm: it goes on when the collection is opened again.
 """

@@ -4,7 +4,8 @@
     constant            k                    all into one when there are k
     prefix              max_bytes, max_count runs of small components
     correlated-prefix   the same             for the primary; indexes merge what it has merged
-    leveled             first_bytes, ratio, max_count     one run a level
+    leveled             first_bytes, ratio, max_count, piece_bytes
+                                             levels of components that do not overlap
 
 Pure functions.
 """
@@ -25,7 +26,7 @@ SETTINGS: dict[str, dict[str, int]] = {
     "constant": {"k": 4},
     "prefix": {"max_bytes": 1 << 30, "max_count": 5},
     "correlated-prefix": {"max_bytes": 1 << 30, "max_count": 5},
-    "leveled": {"first_bytes": 128 << 20, "ratio": 10, "max_count": 4},
+    "leveled": {"first_bytes": 128 << 20, "ratio": 10, "max_count": 4, "piece_bytes": 32 << 20},
 }
 """The policies, with their settings and what these are when nobody says otherwise."""
 
@@ -33,9 +34,12 @@ POLICIES = tuple(SETTINGS)
 
 
 def policy_of(
-    given: str | Mapping[str, Any], primary: Callable[[], Sequence[ComponentInfo]] | None
-) -> Policy:
+    given: str | Mapping[str, Any], primary: Callable[[], Sequence[ComponentInfo]] | None,
+    *, by: str | None = None,
+) -> Policy:  # fmt: skip
     """The policy of the primary (`primary` is None) or of an index (its components).
+
+    `by` names the filter that components can be cut apart by.
 
     >>> policy_of({"name": "prefix", "max_count": 3}, None).max_count
     3
@@ -53,7 +57,9 @@ def policy_of(
     if name == "correlated-prefix" and primary is not None:
         return Correlated(primary, "seq")
     kinds: dict[str, Callable[..., Policy]] = {
-        "none": NoMerge, "constant": Constant, "leveled": Leveled,
-        "prefix": Prefix, "correlated-prefix": Prefix,
+        "none": NoMerge, "constant": Constant, "prefix": Prefix,
+        "correlated-prefix": Prefix,
     }  # fmt: skip
+    if name == "leveled":
+        return Leveled(**settings, by=by)
     return kinds[name](**settings)

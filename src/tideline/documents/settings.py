@@ -76,10 +76,15 @@ def same(name: str, found: Mapping[str, Any], stored: Collection) -> None:
     for setting, value in found.items():
         if setting == "indexes":
             _same_indexes(name, value, stored)
-        elif value != (has := stored._engine.facts[setting]):
+        elif value != (has := _stored(stored._engine.facts, setting)):
             raise Conflict(
                 f"the collection has another {setting}", name=name, stored=has, given=value
             )
+
+
+def _stored(facts: Mapping[str, Any], setting: str) -> Any:
+    """What is stored; a policy with the settings that were added since it was."""
+    return checks.policy(facts[setting]) if setting == "policy" else facts[setting]
 
 
 def _same_indexes(name: str, wanted: dict[str, str], stored: Collection) -> None:

@@ -32,7 +32,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -43,28 +42,20 @@ from tideline.errors import Corruption, InvalidRequest
 from tideline.index.entrymemory import EntryMemory, address_of
 from tideline.index.texts import Texts
 from tideline.kernels.documents import build, found, places
-from tideline.lsm.component import Component
+from tideline.lsm.component import Component, Product
 from tideline.lsm.filter import MinMax
+from tideline.lsm.tree import MergeContext
 
-__all__ = ["Built", "EntryKind", "EntryMemory", "EntryReader"]
+__all__ = ["EntryKind", "EntryMemory", "EntryReader"]
 
 Words = NDArray[np.int64]
 Keep = Callable[[Texts, Words], NDArray[np.bool_]]
+_ALL_STAY = MergeContext()
 _KINDS = ("composite", "lazy", "eager")
 _KEEP_ROWS = 65_536  # entries the owner is asked about at a time
 _BLOOM_VALUES = 51  # a block of 512 bits: ten bits a value
 _WRONG = {1: "values are out of order", 2: "list offsets are wrong",
           3: "seqs of a list do not fall", 4: "keys are out of order"}  # fmt: skip
-
-
-@dataclass
-class Built:
-    """A component about to be written."""
-
-    table: pa.Table
-    rows: int
-    filters: dict[str, MinMax]
-    extra: dict[str, Any]
 
 
 class EntryReader:
@@ -164,24 +155,27 @@ class EntryKind:
             ) from error
 
     def seal(
-        self, memory: EntryMemory, filters: Mapping[str, MinMax] | None = None
-    ) -> Built | None:
-        """A frozen memory as a component. None: there is nothing in it."""
+        self, memory: EntryMemory, context: Mapping[str, MinMax] | None = None
+    ) -> list[Product]:
+        """A frozen memory as a component, which gets the filters that the context gives."""
         memory.freeze()
         if memory.count == 0:
-            return None
+            return []
         order = memory.in_order()
         plan = _Plan(memory.count, memory.longest, 3 * memory.longest)
         build.plan_memory(
             memory.address, address_of(order), len(order), self.composite, plan.address
         )
-        return self._build(plan, dict(filters or {}), memory.since)
+        return [self._build(plan, dict(context or {}), memory.since)]
 
-    def merge(self, readers: Sequence[EntryReader], keep: Keep | None = None) -> Built | None:
-        """One component of several, given oldest first as a tree has them. None: nothing is left.
+    def merge(
+        self, readers: Sequence[EntryReader], context: MergeContext = _ALL_STAY
+    ) -> list[Product]:
+        """One component of several.
 
-        `keep` is asked which entries (keys, seqs) may stay.
+        The context's owner, if there is one, is asked which entries (keys, seqs) may stay.
         """
+        keep: Keep | None = context.owner
         rows = np.concatenate([reader.row for reader in reversed(readers)])
         total = sum(reader.count for reader in readers)
         longest = sum(reader.longest for reader in readers)
@@ -194,24 +188,24 @@ class EntryKind:
                 kept[start:limit] = keep(plan.keys(start, limit), plan.seqs[start:limit])
             build.keep_entries(address_of(kept), self.composite, plan.address)
         if plan.count == 0:
-            return None
+            return []
         bounds: dict[str, MinMax] = {}
         for reader in readers:
             for name, given in reader.component.info.filters.items():
                 bounds[name] = bounds.get(name, MinMax.empty()).merge(given)
-        return self._build(plan, bounds, max(reader.since for reader in readers))
+        return [self._build(plan, bounds, max(reader.since for reader in readers))]
 
     def build(
         self, values: Texts, keys: Texts, seqs: Words, older: Any = None,
         filters: Mapping[str, MinMax] | None = None,
-    ) -> Built | None:  # fmt: skip
+    ) -> list[Product]:  # fmt: skip
         """A component of entries in any order: for an index on data that is there already."""
         order = np.argsort(seqs, kind="stable")
         memory = self.memory(len(seqs) * 64, older)
         memory.add(values.take(order), keys.take(order), np.asarray(seqs)[order])
         return self.seal(memory, filters)
 
-    def _build(self, plan: _Plan, filters: dict[str, MinMax], since: int) -> Built:
+    def _build(self, plan: _Plan, filters: dict[str, MinMax], since: int) -> Product:
         rows, count = plan.rows, plan.count
         values = plan.values(0, rows)
         keys = plan.keys(0, count)
@@ -229,7 +223,7 @@ class EntryKind:
             columns["entries"] = pa.LargeListArray.from_arrays(lists, struct)
             columns["bloom"] = _in_first_row(plan.bloom(), rows)
         extra = {"values": rows} | ({"since": since} if self.eager else {})
-        return Built(pa.table(columns), count, filters, extra)
+        return Product(pa.table(columns), count, filters, extra)
 
 
 class _Plan:

@@ -31,25 +31,16 @@ from tideline.errors import Corruption
 from tideline.index.memory import Memory, WindowFacts
 from tideline.kernels import export
 from tideline.kernels import layout as at
-from tideline.lsm.component import Component
+from tideline.lsm.component import Component, Product
 from tideline.lsm.filter import MinMax
+from tideline.lsm.tree import MergeContext
 
-__all__ = ["PostingsKind", "Sealed", "SealedReader"]
+__all__ = ["PostingsKind", "SealedReader"]
 
 Words = NDArray[np.int64]
 _SUB_NUMBERS = ("since", "until", "seq", "made", "root", "ended", "flags", "user_hash", "id_hash")
 _EVENT_NUMBERS = ("at", "until", "seq", "made", "id_hash")
 _SHAPE = pa.list_(pa.field("item", pa.float64(), nullable=False), 5)
-
-
-@dataclass
-class Sealed:
-    """A component about to be written."""
-
-    table: pa.Table
-    rows: int
-    filters: dict[str, MinMax]
-    extra: dict[str, Any]
 
 
 @dataclass
@@ -174,9 +165,9 @@ class PostingsKind:
                 "component has other columns than it should", file=component.info.name
             ) from error
 
-    def seal(self, memory: Memory, window: WindowFacts) -> Sealed:
+    def seal(self, memory: Memory, context: WindowFacts) -> list[Product]:
         """A frozen window as a component."""
-        address = memory.address
+        address, window = memory.address, context
         slots = np.empty(window.slots, np.int64)
         lengths = np.empty(window.slots, np.int64)
         count = int(export.list_slots(address, window.number, slots, lengths))
@@ -218,12 +209,16 @@ class PostingsKind:
             event_shapes if self.shaped else None,
             {"id": texts[3], "body": texts[4]},
         )
-        return self._build(places.take(pa.array(order)), subs, events, [window.width, window.limit])
+        bucket = [window.width, window.limit]
+        made = self._build(places.take(pa.array(order)), subs, events, bucket)
+        return [made] if made.rows else []
 
-    def merge(
-        self, readers: Sequence[SealedReader], now: int, tombs: dict[int, int]
-    ) -> Sealed | None:
-        """One component of several: lists joined, what has expired left out. None: nothing left."""
+    def merge(self, readers: Sequence[SealedReader], context: MergeContext) -> list[Product]:
+        """One component of several: lists joined, what has expired left out.
+
+        The context's owner gives the tombs: seqs of cancelled subscriptions, and when they ended.
+        """
+        now, tombs = context.now, context.owner
         all_places = pa.concat_arrays([reader.places for reader in readers])
         order = pc.array_sort_indices(all_places).to_numpy().astype(np.int64)
         ordered = all_places.take(pa.array(order))
@@ -241,11 +236,11 @@ class PostingsKind:
                             ("id", "body"), lambda r: (r.event("until") > now, None))  # fmt: skip
         used = (np.diff(subs.lists) > 0) | (np.diff(events.lists) > 0)
         if not used.any():
-            return None
+            return []
         for side in (subs, events):
             side.lists = np.concatenate(([0], side.lists[1:][used]))
         bucket = readers[0].component.info.extra["bucket"]
-        return self._build(places.filter(pa.array(used)), subs, events, bucket)
+        return [self._build(places.filter(pa.array(used)), subs, events, bucket)]
 
     def _keep_subs(
         self, reader: SealedReader, now: int, tombs: dict[int, int]
@@ -307,7 +302,7 @@ class PostingsKind:
             {name: pa.concat_arrays(columns[name]).take(take) for name in texts},
         )
 
-    def _build(self, places: pa.Array, subs: _Side, events: _Side, bucket: list[int]) -> Sealed:
+    def _build(self, places: pa.Array, subs: _Side, events: _Side, bucket: list[int]) -> Product:
         numbers = subs.numbers
         ends = numbers["until"]
         asked = (numbers["flags"] & at.F_TOMB) == 0
@@ -321,7 +316,7 @@ class PostingsKind:
         }
         rows = len(ends) + len(events.numbers["at"])
         table = pa.table({"place": places, "subs": _list(subs), "events": _list(events)})
-        return Sealed(table, rows, filters, {"bucket": bucket})
+        return Product(table, rows, filters, {"bucket": bucket})
 
 
 # ---- Arrow from numpy, without copies ---------------------------------------------------------

@@ -24,8 +24,9 @@ Readers use the columns in place (kernels/documents). Byte layout: docs/internal
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -37,16 +38,18 @@ from tideline.index.records import Records, Values, sorted_rows
 from tideline.index.texts import Texts
 from tideline.kernels.documents import blocks, fence, keys, merge, records
 from tideline.kernels.documents import layout as at
-from tideline.lsm.component import Component, Streamed
+from tideline.lsm.component import Component, Product, Streamed
 from tideline.lsm.filter import MinMax
+from tideline.lsm.tree import MergeContext
 
-__all__ = ["BLOCK_BYTES", "Gathered", "Sealed", "SortedKind", "SortedReader", "extremes", "gather"]
+__all__ = ["BLOCK_BYTES", "Gathered", "SortedKind", "SortedReader", "extremes", "gather"]
 
 Words = NDArray[np.int64]
 BLOCK_BYTES = 4096
 _KEY_BITS = 10
 _PIECE_BYTES = 4 << 20
 _NO_BYTES = np.zeros(0, np.uint8)
+_ROW_BYTES = 33  # of a record in a component beside its key and document, about
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 _SIDE_PLACES = (
     (at.F_LOWS, "lows"), (at.F_HIGHS, "highs"), (at.F_BLOOM_STARTS, "bloom_starts"),
@@ -54,17 +57,6 @@ _SIDE_PLACES = (
     (at.F_GROUP_STARTS, "group_starts"), (at.F_GROUP_BLOOM, "group_bloom"),
 )  # fmt: skip
 Extract = Callable[[Texts, Sequence[str]], list[Any]]
-
-
-@dataclass
-class Sealed:
-    """A component about to be written."""
-
-    table: pa.Table
-    rows: int
-    filters: dict[str, MinMax]
-    extra: dict[str, Any]
-    streams: Sequence[Streamed] = ()
 
 
 @dataclass
@@ -213,8 +205,8 @@ class SortedKind:
                 "component has other columns than it should", file=component.info.name
             ) from error
 
-    def seal(self, memory: Records, wanted: MinMax) -> Sealed:
-        """A frozen memory as a component; `wanted` is the range of the filter's field."""
+    def seal(self, memory: Records, context: Mapping[str, MinMax]) -> list[Product]:
+        """A frozen memory as a component, which gets the filters that the context gives."""
         rows = sorted_rows(memory.row_texts("keys"), memory.newest())
         seqs, flags = memory.numbers()
         whole = len(rows) == memory.rows and bool(np.array_equal(rows, np.arange(len(rows))))
@@ -228,14 +220,13 @@ class SortedKind:
             made = gather(table, np.zeros(len(rows), np.int64), rows, streamed=True)
             made.values = values
         span = MinMax(int(memory.facts[at.X_SEQ_LOW]), int(memory.facts[at.X_SEQ_HIGH]))
-        return self._build(made, span, wanted)
+        return [self._build(made, {"seq": span, **context})]
 
-    def merge(
-        self, readers: Sequence[SortedReader], fields: Sequence[str], *, tombs: bool
-    ) -> Sealed | None:
-        """One component of several, oldest first: the newest version of every key.
+    def merge(self, readers: Sequence[SortedReader], context: MergeContext) -> list[Product]:
+        """The newest version of every key, cut into pieces by key where the context says so.
 
-        Without `tombs` deletes are left out. None when nothing is left.
+        Deletes that hide nothing any more are left out. The context's owner gives the fields
+        with an embedded index.
         """
         newest_first = list(reversed(readers))
         total = sum(reader.rows for reader in readers)
@@ -243,25 +234,36 @@ class SortedKind:
         for number, reader in enumerate(newest_first):
             cursors[number] = [reader.address, 0, reader.rows, 0]
         sources, rows = np.empty(total, np.int64), np.empty(total, np.int64)
+        tombs = context.hides
         count = int(merge.merge_next(cursors.ctypes.data, len(readers), tombs, sources, rows))
         sources, rows = sources[:count], rows[:count]
         if count == 0:
-            return None
+            return []
         table = np.array([reader.address for reader in newest_first], np.int64)
-        made = gather(table, sources, rows, streamed=True)
         starts = np.cumsum([0, *(reader.rows for reader in newest_first)])
-        places = starts[sources] + rows
-        for name in fields:
-            each = [reader.values(name, self.extract) for reader in newest_first]
-            made.values[name] = _take(each, places)
-        infos = [reader.component.info for reader in readers]
-        span = MinMax(infos[0].filters["seq"].low, infos[-1].filters["seq"].high)
-        wanted = MinMax.empty()
-        for info in infos:
-            wanted = wanted.merge(info.filters["wanted"])
-        return self._build(made, span, wanted)
+        values = {
+            name: [reader.values(name, self.extract) for reader in newest_first]
+            for name in context.owner
+        }
+        filters: dict[str, MinMax] = {}
+        for reader in readers:
+            for name in ("seq", "wanted"):
+                mine = reader.component.info.filters[name]
+                filters[name] = filters.get(name, MinMax.empty()).merge(mine)
+        products = []
+        ends = _pieces(table, sources, rows, context.cut_bytes)
+        for first, limit in pairwise([0, *ends]):
+            made = gather(table, sources[first:limit], rows[first:limit], streamed=True)
+            places = starts[sources[first:limit]] + rows[first:limit]
+            for name, each in values.items():
+                made.values[name] = _take(each, places)
+            span = filters["seq"]
+            if limit < count:  # the last piece says how far the writes go that are in components
+                span = MinMax(int(made.seqs.min()), int(made.seqs.max()))
+            products.append(self._build(made, {**filters, "seq": span}))
+        return products
 
-    def _build(self, made: Gathered, span: MinMax, wanted: MinMax) -> Sealed:
+    def _build(self, made: Gathered, given: Mapping[str, MinMax]) -> Product:
         count = made.keys.count
         sizes = made.docs.offsets[:-1] - made.docs.offsets[0]
         firsts = np.flatnonzero(np.diff(sizes // BLOCK_BYTES, prepend=-1))
@@ -272,7 +274,7 @@ class SortedKind:
         offsets, data, _ = made.keys.addresses
         blocks.key_bloom(offsets, data, count, self.seed, lines, side["bloom"])
         side["fence"] = _fence(made.keys)
-        filters = {"seq": span, "wanted": wanted}
+        filters = {**given, "key": MinMax(made.keys[0], made.keys[count - 1])}
         probes = max(1, min(8, round(self.bloom_bits * 0.69)))
         columns = {
             "key": made.keys.to_arrow(),
@@ -312,7 +314,20 @@ class SortedKind:
             "key_prefixes": [_prefix(made.keys[0]), _prefix(made.keys[count - 1])],
         }
         streams = () if made.stream is None else (made.stream,)
-        return Sealed(pa.table(columns), count, filters, extra, streams)
+        return Product(pa.table(columns), count, filters, extra, streams)
+
+
+def _pieces(table: Words, sources: Words, rows: Words, cut_bytes: int | None) -> list[int]:
+    """Where to cut records, so that each piece has about so many bytes; at last the end."""
+    count = len(rows)
+    if cut_bytes is None:
+        return [count]
+    sizes = np.empty((2, count + 1), np.int64)
+    records.measure_rows(table, sources, rows, np.empty(count, np.int64), sizes[0], sizes[1])
+    total = sizes.sum(axis=0) + _ROW_BYTES * np.arange(count + 1)
+    pieces = max(1, round(int(total[-1]) / cut_bytes))
+    ends = np.searchsorted(total, total[-1] * np.arange(1, pieces) / pieces)
+    return [*np.unique(ends[(ends > 0) & (ends < count)]).tolist(), count]
 
 
 def gather(table: Words, sources: Words, rows: Words, *, streamed: bool = False) -> Gathered:

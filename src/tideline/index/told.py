@@ -12,8 +12,6 @@ Written once, read by kernels in place; safe from any thread.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,22 +21,13 @@ from tideline.errors import Corruption
 from tideline.index.memory import Memory, WindowFacts
 from tideline.kernels import layout as at
 from tideline.kernels import told
-from tideline.lsm.component import Component
+from tideline.lsm.component import Component, Product
 from tideline.lsm.filter import MinMax
+from tideline.lsm.tree import MergeContext
 
 __all__ = ["ToldKind", "ToldReader"]
 
 Words = NDArray[np.int64]
-
-
-@dataclass
-class _SealedMarks:
-    """A component of marks about to be written."""
-
-    table: pa.Table
-    rows: int
-    filters: dict[str, MinMax]
-    extra: dict[str, Any]
 
 
 class ToldReader:
@@ -76,19 +65,19 @@ class ToldKind:
                 "component has other columns than it should", file=component.info.name
             ) from error
 
-    def seal(self, memory: Memory, window: WindowFacts) -> _SealedMarks:
+    def seal(self, memory: Memory, context: WindowFacts) -> list[Product]:
         """A frozen window of marks as a component."""
+        window = context
         marks = np.empty(window.told, np.int64)
         count = int(told.list_marks(memory.address, window.number, marks))
-        return _sealed(
-            _distinct(marks[:count]), window.event_until_high, [window.width, window.limit]
-        )
+        bucket = [window.width, window.limit]
+        return _products(_distinct(marks[:count]), window.event_until_high, bucket)
 
-    def merge(self, readers: Sequence[ToldReader], now: int, tombs: dict[int, int]) -> _SealedMarks:
+    def merge(self, readers: Sequence[ToldReader], context: MergeContext) -> list[Product]:
         """One component of several: when a mark ends is not known, so all stay."""
         until = max(int(reader.row[at.T_UNTIL_HIGH]) for reader in readers)
         marks = _distinct(np.concatenate([reader.marks for reader in readers]))
-        return _sealed(marks, until, readers[0].component.info.extra["bucket"])
+        return _products(marks, until, readers[0].component.info.extra["bucket"])
 
 
 def _distinct(marks: Words) -> Words:
@@ -99,6 +88,8 @@ def _distinct(marks: Words) -> Words:
     return marks if fresh.all() else marks[fresh]
 
 
-def _sealed(marks: Words, until: int, bucket: list[int]) -> _SealedMarks:
+def _products(marks: Words, until: int, bucket: list[int]) -> list[Product]:
+    if not len(marks):
+        return []
     filters = {"until": MinMax(until, until)}
-    return _SealedMarks(pa.table({"mark": marks}), len(marks), filters, {"bucket": bucket})
+    return [Product(pa.table({"mark": marks}), len(marks), filters, {"bucket": bucket})]

@@ -3,7 +3,8 @@
     c-000007.arrow := Arrow IPC file, uncompressed, one record batch, the columns its kind wants
 
 Its `ComponentInfo` stands in the manifest and carries what must be known without reading the
-file: rows, size, crc32 of the whole file, filters, and `extra` for whoever made it.
+file: rows, size, crc32 of the whole file, filters, its level, and `extra` for whoever made it.
+What is about to become a component is a `Product`.
 
 Invariants:
 1. A file under its final name is complete: it is written as `.tmp` and renamed.
@@ -31,10 +32,17 @@ import pyarrow.ipc
 
 from tideline.errors import Closed, Corruption, InvalidRequest
 from tideline.lsm.files import checksum, sync_folder, telling, unavailable, write_all
-from tideline.lsm.filter import MinMax
+from tideline.lsm.filter import Filter, filter_from_json
 from tideline.lsm.pages import reserve
 
-__all__ = ["Component", "ComponentInfo", "Streamed", "remove_strays", "write_component"]
+__all__ = [
+    "Component",
+    "ComponentInfo",
+    "Product",
+    "Streamed",
+    "remove_strays",
+    "write_component",
+]
 
 _NAME = re.compile(r"c-[0-9]{6,}\.arrow")
 
@@ -43,6 +51,10 @@ _NAME = re.compile(r"c-[0-9]{6,}\.arrow")
 class ComponentInfo:
     """What the manifest says about a component.
 
+    A component of level 0 was sealed, or merged by a policy without levels. Above, those of one
+    level do not overlap: the policy cut them apart by one of their filters (policy.py).
+
+    >>> from tideline.lsm.filter import MinMax
     >>> info = ComponentInfo("c-000001.arrow", "sorted", 2, 640, 7, {"until": MinMax(3, 9)})
     >>> info.to_json()["filters"]
     {'until': [3, 9]}
@@ -55,8 +67,10 @@ class ComponentInfo:
     rows: int
     size_bytes: int
     crc: int
-    filters: dict[str, MinMax] = field(default_factory=dict)
+    filters: dict[str, Any] = field(default_factory=dict)
+    """What it can hold, by name: `MinMax` or `Extent`."""
     extra: dict[str, Any] = field(default_factory=dict)
+    level: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """For the manifest."""
@@ -68,13 +82,14 @@ class ComponentInfo:
             "crc": self.crc,
             "filters": {name: value.to_json() for name, value in self.filters.items()},
             "extra": self.extra,
+            **({"level": self.level} if self.level else {}),
         }
 
     @classmethod
     def from_json(cls, value: Any) -> ComponentInfo:
         """What `to_json` gave; anything else is `Corruption` of the manifest it came from."""
         try:
-            filters = {name: MinMax.from_json(pair) for name, pair in value["filters"].items()}
+            filters = {name: filter_from_json(each) for name, each in value["filters"].items()}
             info = cls(
                 name=value["name"],
                 kind=value["kind"],
@@ -83,8 +98,9 @@ class ComponentInfo:
                 crc=value["crc"],
                 filters=filters,
                 extra=value["extra"],
+                level=value.get("level", 0),
             )
-            numbers = (info.rows, info.size_bytes, info.crc)
+            numbers = (info.rows, info.size_bytes, info.crc, info.level)
             good = all(type(number) is int and number >= 0 for number in numbers)
             # A name with a slash in it would open, and later delete, a file somewhere else.
             good = good and bool(_NAME.fullmatch(info.name)) and isinstance(info.extra, dict)
@@ -95,33 +111,39 @@ class ComponentInfo:
         return info
 
 
-def write_component(
-    folder: Path,
-    number: int,
-    table: pa.Table,
-    *,
-    kind: str,
-    rows: int,
-    filters: Mapping[str, MinMax],
-    extra: Mapping[str, Any],
-    sync: bool,
-    streams: Sequence[Streamed] = (),
-) -> ComponentInfo:
-    """Write `table` as component `number`; on error no file is left.
+@dataclass
+class Product:
+    """What sealing or merging made: a component about to be written.
 
-    `rows` is what the kind counts as records; with `sync` the file is on disk on return.
-    `streams` are buffers of the table whose bytes are made while they are written.
+    `rows` is what its kind counts as records; `streams` are buffers of the table whose bytes
+    are made while they are written.
     """
+
+    table: pa.Table
+    rows: int
+    filters: Mapping[str, Filter]
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    streams: Sequence[Streamed] = ()
+
+
+def write_component(
+    folder: Path, number: int, product: Product, *, kind: str, level: int = 0, sync: bool
+) -> ComponentInfo:
+    """Write a product as component `number`; on error no file is left.
+
+    With `sync` the file is on disk on return.
+    """
+    rows = product.rows
     if number < 1 or rows < 0:
         raise InvalidRequest("number starts at 1, rows at 0", number=number, rows=rows)
-    batch = _one_batch(table)
+    batch = _one_batch(product.table)
     path = folder / f"c-{number:06d}.arrow"
     temporary = path.with_name(path.name + ".tmp")
     made = temporary
     fd = -1
     try:
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-        sink = _Sink(fd, streams)
+        sink = _Sink(fd, product.streams)
         options = pa.ipc.IpcWriteOptions(compression=None)
         with pa.ipc.new_file(pa.PythonFile(sink, "w"), batch.schema, options=options) as writer:
             writer.write_batch(batch)
@@ -143,7 +165,16 @@ def write_component(
         if isinstance(error, OSError):
             raise unavailable(error, "component write failed", path) from error
         raise
-    return ComponentInfo(path.name, kind, rows, sink.size, sink.crc, dict(filters), dict(extra))
+    return ComponentInfo(
+        path.name,
+        kind,
+        rows,
+        sink.size,
+        sink.crc,
+        dict(product.filters),
+        dict(product.extra),
+        level,
+    )
 
 
 class Streamed:
@@ -169,9 +200,8 @@ class Component:
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
-    >>> info = write_component(
-    ...     Path(folder.name), 7, pa.table({"key": [1, 2, 3]}),
-    ...     kind="sorted", rows=3, filters={"key": MinMax(1, 3)}, extra={}, sync=False)
+    >>> product = Product(pa.table({"key": [1, 2, 3]}), rows=3, filters={})
+    >>> info = write_component(Path(folder.name), 7, product, kind="sorted", sync=False)
     >>> component = Component.open(Path(folder.name), info)
     >>> component.info.name, component.table["key"].to_pylist()
     ('c-000007.arrow', [1, 2, 3])

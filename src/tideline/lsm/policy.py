@@ -3,16 +3,16 @@
     NoMerge      nothing
     Constant     all into one when there are k
     Prefix       the oldest run of small components, when it is too long or too heavy
-    Leveled      one run a level, each level `ratio` times as large as the one before
+    Leveled      levels of components that do not overlap, each `ratio` times as large as the last
     Correlated   what another index has already merged, by the ranges of a filter
     Window       per bucket of time: runs of similar size; drop whole what has expired
 
 Invariants of every policy:
-1. Components come oldest to newest; a group to merge is a run of at least two of them in that
-   order, without a gap (for `Window`: among those of its bucket). A merge that kept the order
-   of records keeps it.
-2. Groups do not overlap, and nothing is both merged and dropped.
-3. Asking again after doing what it said comes to an end: no group without a change.
+1. Components come oldest to newest. A merge takes any set of them, oldest first. What it leaves
+   between its inputs either does not overlap them (`Leveled`, `Window` among those of a bucket)
+   or there is nothing between them: what comes out takes the place of the oldest.
+2. No component is in two merges, and nothing is both merged and dropped.
+3. Asking again after doing what it said comes to an end: no merge without a change.
 
 Pure functions of what they are given; safe from any thread.
 """
@@ -20,12 +20,13 @@ Pure functions of what they are given; safe from any thread.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tideline.errors import InvalidRequest
 from tideline.lsm.component import ComponentInfo
 
-__all__ = ["Constant", "Correlated", "Leveled", "NoMerge", "Policy", "Prefix", "Window"]
+__all__ = ["Constant", "Correlated", "Leveled", "Merge", "NoMerge", "Policy", "Prefix", "Window"]
 
 # A run takes in an older component of at most this many times the bytes of the newer ones
 # together. At 2, components that stay apart at least double, so there are few; and a byte that is
@@ -33,11 +34,29 @@ __all__ = ["Constant", "Correlated", "Leveled", "NoMerge", "Policy", "Prefix", "
 _SIMILAR = 2
 
 
+@dataclass(frozen=True)
+class Merge:
+    """Components to merge, oldest first, and how what comes out of them is cut.
+
+    `level` is that of the products. `cut_bytes` is about how large each may be; None: all in one.
+    One component that goes to another level, without a cut, is not rewritten.
+    """
+
+    inputs: tuple[ComponentInfo, ...]
+    level: int = 0
+    cut_bytes: int | None = None
+
+    @property
+    def moves(self) -> bool:
+        """Whether a component only changes its level."""
+        return len(self.inputs) == 1
+
+
 class Policy(Protocol):
     """What an index asks of its policy."""
 
-    def merges(self, components: Sequence[ComponentInfo], now: int) -> list[list[ComponentInfo]]:
-        """Groups to merge, each oldest to newest."""
+    def merges(self, components: Sequence[ComponentInfo], now: int) -> list[Merge]:
+        """What to merge now."""
         ...
 
     def drops(self, components: Sequence[ComponentInfo], now: int) -> list[ComponentInfo]:
@@ -52,7 +71,7 @@ class NoMerge:
     []
     """
 
-    def merges(self, components: Sequence[ComponentInfo], now: int) -> list[list[ComponentInfo]]:
+    def merges(self, components: Sequence[ComponentInfo], now: int) -> list[Merge]:
         """Never."""
         return []
 
@@ -65,16 +84,16 @@ class Constant(NoMerge):
     """All components into one as soon as there are `k`: few to search, much to rewrite.
 
     >>> a, b = (ComponentInfo(f"c-00000{i}.arrow", "sorted", 1, 10, 0) for i in (1, 2))
-    >>> Constant(2).merges([a, b], 0) == [[a, b]]
+    >>> Constant(2).merges([a, b], 0) == [Merge((a, b))]
     True
     """
 
     def __init__(self, k: int) -> None:
         self.k = _at_least(2, "k", k)
 
-    def merges(self, components: Sequence[ComponentInfo], now: int) -> list[list[ComponentInfo]]:
+    def merges(self, components: Sequence[ComponentInfo], now: int) -> list[Merge]:
         """Everything, when the count reached `k`."""
-        return [list(components)] if len(components) >= self.k else []
+        return [Merge(tuple(components))] if len(components) >= self.k else []
 
 
 class Prefix(NoMerge):
@@ -87,7 +106,7 @@ class Prefix(NoMerge):
     >>> a, b, c = (ComponentInfo(f"c-00000{i}.arrow", "sorted", 1, 40, 0) for i in (1, 2, 3))
     >>> Prefix(100, 5).merges([a, b], 0)
     []
-    >>> Prefix(100, 5).merges([a, b, c], 0) == [[a, b, c]]
+    >>> Prefix(100, 5).merges([a, b, c], 0) == [Merge((a, b, c))]
     True
     """
 
@@ -95,8 +114,8 @@ class Prefix(NoMerge):
         self.max_bytes = _at_least(1, "max_bytes", max_bytes)
         self.max_count = _at_least(1, "max_count", max_count)
 
-    def merges(self, components: Sequence[ComponentInfo], now: int) -> list[list[ComponentInfo]]:
-        """At most one group for each run of small components."""
+    def merges(self, components: Sequence[ComponentInfo], now: int) -> list[Merge]:
+        """At most one merge for each run of small components."""
         groups = []
         run: list[ComponentInfo] = []
         size = 0
@@ -110,57 +129,93 @@ class Prefix(NoMerge):
             run.append(component)
             size += component.size_bytes
             if len(run) > 1 and (size > self.max_bytes or len(run) > self.max_count):
-                groups.append(run)
+                groups.append(Merge(tuple(run)))
                 found = True
         return groups
 
 
 class Leveled(NoMerge):
-    """One run a level: a level holds `ratio` times the bytes of the level before it.
+    """Levels of components that do not overlap; each level has `ratio` times the bytes of the last.
 
-    New components gather at level 0, which takes `max_count` of them. One more, and they are
-    merged, together with the run of every level that would then be too full. So at rest levels
-    grow from the newest component to the oldest, and a search meets few of them; a byte is
-    rewritten up to `ratio` times a level.
+    New components gather at level 0, which takes `max_count` of them. One more, and all of level 0
+    is merged with what it overlaps in level 1. A level that has become too large gives one
+    component to the next: the one that overlaps the fewest bytes there. So a search for a key
+    meets one component a level, and a merge rewrites a part of a level, not all of it.
 
-    >>> a, b = (ComponentInfo(f"c-00000{i}.arrow", "sorted", 1, 10, 0) for i in (1, 2))
-    >>> Leveled(first_bytes=10, max_count=1).merges([a, b], 0) == [[a, b]]
-    True
-    >>> big = ComponentInfo("c-000009.arrow", "sorted", 1, 90, 0)
-    >>> Leveled(first_bytes=10, max_count=1).merges([big, a], 0)
+    `by` names the filter that components are cut apart by, into pieces of about `piece_bytes`.
+    Without it a level is one component: for kinds whose components cannot be cut.
+
+    >>> from tideline.lsm.filter import MinMax
+    >>> def component(number: int, low: bytes, high: bytes, level: int = 0) -> ComponentInfo:
+    ...     filters = {"key": MinMax(low, high)}
+    ...     return ComponentInfo(f"c-00000{number}.arrow", "sorted", 1, 10, 0, filters, {}, level)
+    >>> left, right = component(1, b"a", b"m", 1), component(2, b"n", b"z", 1)
+    >>> new = component(3, b"o", b"p")
+    >>> policy = Leveled(first_bytes=100, max_count=1, piece_bytes=10, by="key")
+    >>> policy.merges([left, right, new], 0)
     []
+    >>> more = component(4, b"p", b"q")
+    >>> policy.merges([left, right, new, more], 0) == [Merge((right, new, more), 1, 10)]
+    True
     """
 
-    def __init__(self, first_bytes: int, ratio: int = 10, max_count: int = 4) -> None:
+    def __init__(
+        self, first_bytes: int, ratio: int = 10, max_count: int = 4, piece_bytes: int = 32 << 20,
+        *, by: str | None = None,
+    ) -> None:  # fmt: skip
         self.first_bytes = _at_least(1, "first_bytes", first_bytes)
         self.ratio = _at_least(2, "ratio", ratio)
         self.max_count = _at_least(1, "max_count", max_count)
+        self.piece_bytes = _at_least(1, "piece_bytes", piece_bytes)
+        self.by = by
 
-    def merges(self, components: Sequence[ComponentInfo], now: int) -> list[list[ComponentInfo]]:
-        """At most one group: the newest components and the runs that they make too full."""
-        start = len(components)
-        while start > 0 and self._level(components[start - 1].size_bytes) == 0:
-            start -= 1
-        fresh = len(components) - start
-        size = sum(component.size_bytes for component in components[start:])
-        if fresh <= self.max_count:
-            # Level 0 is not full: is there a level with two runs, or one out of order?
-            for at in range(start - 1, 0, -1):
-                older, newer = components[at - 1].size_bytes, components[at].size_bytes
-                if self._level(older) <= self._level(newer):
-                    return [list(components[at - 1 : at + 1])]
-            return []
-        while start > 0 and self._level(components[start - 1].size_bytes) <= self._level(size):
-            start -= 1
-            size += components[start].size_bytes
-        return [list(components[start:])]
+    def merges(self, components: Sequence[ComponentInfo], now: int) -> list[Merge]:
+        """At most one merge: level 0 into level 1, or a component of a level into the next."""
+        levels: dict[int, list[ComponentInfo]] = {}
+        for component in components:
+            levels.setdefault(component.level, []).append(component)
+        fresh = levels.pop(0, [])
+        if len(fresh) > self.max_count:
+            return [self._into(1, fresh, levels)]
+        for level, members in sorted(levels.items()):
+            if sum(each.size_bytes for each in members) > self._limit(level):
+                return [self._into(level + 1, [self._cheapest(members, levels)], levels)]
+        return []
 
-    def _level(self, size_bytes: int) -> int:
-        """0 for what was just sealed, then one more for every `ratio` times as large."""
-        level, limit = 0, self.first_bytes
-        while size_bytes > limit:
-            level, limit = level + 1, limit * self.ratio
-        return level
+    def _limit(self, level: int) -> int:
+        """The bytes that a level may have at rest."""
+        return self.first_bytes * int(self.ratio ** (level - 1))
+
+    def _into(
+        self, level: int, moved: list[ComponentInfo], levels: dict[int, list[ComponentInfo]]
+    ) -> Merge:
+        older = self._met(moved, levels.get(level, []))
+        return Merge((*older, *moved), level, self.piece_bytes if self.by else None)
+
+    def _cheapest(
+        self, members: list[ComponentInfo], levels: dict[int, list[ComponentInfo]]
+    ) -> ComponentInfo:
+        """The component that takes the least rewriting for its size."""
+        following = levels.get(members[0].level + 1, [])
+
+        def cost(each: ComponentInfo) -> tuple[float, str]:
+            met = sum(other.size_bytes for other in self._met([each], following))
+            return met / max(each.size_bytes, 1), each.name
+
+        return min(members, key=cost)
+
+    def _met(self, moved: list[ComponentInfo], others: list[ComponentInfo]) -> list[ComponentInfo]:
+        """Those of the others that may hold something of the range of what moves."""
+        ranges = [each.filters.get(self.by or "") for each in moved]
+        whole: Any = ranges[0]
+        for each in ranges[1:]:
+            whole = None if whole is None or each is None else whole.merge(each)
+        found = []
+        for other in others:
+            own = other.filters.get(self.by or "")
+            if whole is None or own is None or own.meets(whole):
+                found.append(other)
+        return found
 
 
 class Correlated(NoMerge):
@@ -175,7 +230,7 @@ class Correlated(NoMerge):
     >>> a = ComponentInfo("c-000001.arrow", "lazy", 1, 9, 0, {"seq": MinMax(1, 4)})
     >>> b = ComponentInfo("c-000002.arrow", "lazy", 1, 9, 0, {"seq": MinMax(5, 8)})
     >>> both = ComponentInfo("c-000003.arrow", "sorted", 1, 9, 0, {"seq": MinMax(1, 8)})
-    >>> Correlated(lambda: [both], "seq").merges([a, b], 0) == [[a, b]]
+    >>> Correlated(lambda: [both], "seq").merges([a, b], 0) == [Merge((a, b))]
     True
     """
 
@@ -183,7 +238,7 @@ class Correlated(NoMerge):
         self.leader = leader
         self.name = name
 
-    def merges(self, components: Sequence[ComponentInfo], now: int) -> list[list[ComponentInfo]]:
+    def merges(self, components: Sequence[ComponentInfo], now: int) -> list[Merge]:
         """Runs of components that lie in the same one of the leader."""
         ranges = [info.filters[self.name] for info in self.leader()]
         groups: list[list[ComponentInfo]] = []
@@ -199,7 +254,7 @@ class Correlated(NoMerge):
                 groups.append([])
             groups[-1].append(component)
             last = inside
-        return [group for group in groups if len(group) > 1]
+        return [Merge(tuple(group)) for group in groups if len(group) > 1]
 
 
 class Window:
@@ -224,7 +279,7 @@ class Window:
         self.max_count = _at_least(1, "max_count", max_count)
         self.max_bytes = _at_least(1, "max_bytes", max_bytes)
 
-    def merges(self, components: Sequence[ComponentInfo], now: int) -> list[list[ComponentInfo]]:
+    def merges(self, components: Sequence[ComponentInfo], now: int) -> list[Merge]:
         """Runs of similar size in buckets that have too many components."""
         buckets: dict[Any, list[ComponentInfo]] = {}
         for component in components:
@@ -245,7 +300,7 @@ class Window:
         # Without a filter nothing is known; an empty one says there is no record to keep.
         return expiry is not None and (expiry.is_empty or expiry.high <= now)
 
-    def _runs(self, bucket: list[ComponentInfo]) -> list[list[ComponentInfo]]:
+    def _runs(self, bucket: list[ComponentInfo]) -> list[Merge]:
         """Runs from the newest back: an older one joins while it is not much larger."""
         groups = []
         limit = len(bucket)
@@ -259,7 +314,7 @@ class Window:
                 size += older
                 start -= 1
             if limit - start > 1:
-                groups.append(bucket[start:limit])
+                groups.append(Merge(tuple(bucket[start:limit])))
             limit = start
         return groups
 

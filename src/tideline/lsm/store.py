@@ -29,10 +29,10 @@ from tideline.lsm.tree import Tree
 
 __all__ = ["FORMAT", "Store"]
 
-FORMAT = 5
+FORMAT = 6
 # 2 had no notes in its log; 3 no rows of tombs in it; 4 shorter headers of log segments, and ghosts
-# in the place of marks
-_READABLE = (2, 3, 4, 5)
+# in the place of marks; 5 no levels of components
+_READABLE = (2, 3, 4, 5, 6)
 
 
 class Store:
@@ -62,7 +62,9 @@ class Store:
                 "manifest has an unknown format", file=folder / "MANIFEST",
                 format=document.get("format"),
             )  # fmt: skip
-        self.is_outdated = document["format"] != FORMAT
+        self.format: int = document["format"]
+        """The version of the files as they were found."""
+        self.is_outdated = self.format != FORMAT
         """Whether the manifest is to be saved before something is that older versions misread."""
         try:
             self.facts: dict[str, Any] = document["facts"]
@@ -113,7 +115,7 @@ class Store:
 
     def detach(self, tree: Tree[Any]) -> None:
         """Forget a tree and, at the next commit, delete its components (owner's lock)."""
-        tree.install(None, tree.readers)
+        tree.apply([], tree.readers)
         self.trees.remove(tree)
         self._detached.append(tree)
 

@@ -1,43 +1,28 @@
 """The disk side of one index: its components, their readers, and the policy over them.
 
-    memory component --seal--> component --merge--> component --drop--> gone
-                                 (policy decides)
+    memory component --seal--> components --merge--> components --drop--> gone
+                                    (policy decides)
 
-What a component holds is the business of a *kind*, which plugs in here. Writing
-(`write`) takes no lock and may run in the background; `install` changes what
-searches see and is called under the owner's lock; files are deleted (`sweep`) only
-after the manifest has stopped naming them.
+What a component holds is the business of a *kind*, which plugs in here. Writing (`write`) takes
+no lock and may run in the background. `apply` changes what searches see, from any n components
+to any m, and is called under the owner's lock. Files are deleted (`sweep`) only after the
+manifest has stopped naming them.
+
+Components are kept oldest to newest: those of a higher level are older. Of two that overlap, the
+one that comes later has the newer records.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-import pyarrow as pa
+from tideline.lsm.component import Component, ComponentInfo, Product, write_component
+from tideline.lsm.policy import Merge, Policy
 
-from tideline.lsm.component import Component, ComponentInfo, write_component
-from tideline.lsm.filter import MinMax
-from tideline.lsm.policy import Policy
-
-__all__ = ["Kind", "Product", "Reader", "Tree"]
-
-
-class Product(Protocol):
-    """A component about to be written: what sealing or merging made.
-
-    It may have `streams`: buffers of its table that are made while they are written.
-    """
-
-    @property
-    def table(self) -> pa.Table: ...
-    @property
-    def rows(self) -> int: ...
-    @property
-    def filters(self) -> dict[str, MinMax]: ...
-    @property
-    def extra(self) -> dict[str, Any]: ...
+__all__ = ["Kind", "MergeContext", "Reader", "Tree", "Work"]
 
 
 class Reader(Protocol):
@@ -51,17 +36,48 @@ class Reader(Protocol):
 
 
 R = TypeVar("R", bound=Reader)
-R_co = TypeVar("R_co", bound=Reader, covariant=True)
 
 
-class Kind(Protocol[R_co]):
-    """What an index plugs in."""
+@dataclass(frozen=True)
+class MergeContext:
+    """What a kind is told when it merges components."""
+
+    now: int = 0
+    """The owner's time: what has expired by then may be left out."""
+    cut_bytes: int | None = None
+    """About how large a product may be; None: everything in one."""
+    hides: bool = True
+    """Whether an older component may have what a delete in these hides: then deletes stay."""
+    owner: Any = None
+    """What only the dataset of this kind knows: see the kind."""
+
+
+class Kind(Protocol[R]):
+    """How components of one kind are made, opened and merged."""
 
     name: str
 
-    def open(self, component: Component) -> R_co:
+    def open(self, component: Component) -> R:
         """A reader over an open component."""
         ...
+
+    def seal(self, memory: Any, context: Any) -> Sequence[Product]:
+        """A frozen memory as components: mostly one, none when there is nothing in it.
+
+        `context` is what the dataset knows of this memory: see the kind.
+        """
+        ...
+
+    def merge(self, readers: Sequence[R], context: MergeContext) -> Sequence[Product]:
+        """Components made of others, which come oldest first; none when nothing is left."""
+        ...
+
+
+class Work(NamedTuple):
+    """A merge that is due, with the readers of its components."""
+
+    merge: Merge
+    readers: list[Any]
 
 
 class Tree(Generic[R]):
@@ -101,33 +117,66 @@ class Tree(Generic[R]):
         """Bytes of the components on disk."""
         return sum(info.size_bytes for info in self.infos)
 
-    def write(self, product: Product) -> R:
-        """Write a component; it does not count before `install`."""
+    def write(self, product: Product, level: int = 0) -> R:
+        """Write a component; it does not count before `apply`."""
         info = write_component(
-            self.folder,
-            self._next_number(),
-            product.table,
-            kind=self.kind.name,
-            rows=product.rows,
-            filters=product.filters,
-            extra=product.extra,
+            self.folder, self._next_number(), product, kind=self.kind.name, level=level,
             sync=self._sync,
-            streams=getattr(product, "streams", ()),
-        )
+        )  # fmt: skip
         return self.kind.open(Component.open(self.folder, info, verify=False))
 
-    def install(self, added: R | None, removed: Sequence[R] = ()) -> bool:
-        """Put a component in the place of others. False when one of those is gone by now."""
+    def write_all(self, products: Sequence[Product], level: int = 0) -> list[R]:
+        """Write some components, all of them or, after an error, none."""
+        made: list[R] = []
+        try:
+            for product in products:
+                made.append(self.write(product, level))  # noqa: PERF401
+        except BaseException:
+            for reader in made:
+                reader.component.drop()
+            raise
+        return made
+
+    def apply(self, added: Sequence[R], removed: Sequence[R] = (), *, oldest: bool = False) -> bool:
+        """Put components in the place of others, in one step.
+
+        `oldest`: what is added is older than all there is. False, and nothing has changed, when
+        one of those to remove is gone by now; what was added is then deleted with the next sweep.
+        """
         if any(reader not in self.readers for reader in removed):
-            if added is not None:
-                self._gone.append(added.component)
+            self._gone.extend(reader.component for reader in added)
             return False
-        at = self.readers.index(removed[0]) if removed else len(self.readers)
-        self.readers = [reader for reader in self.readers if reader not in removed]
-        if added is not None:
-            self.readers.insert(min(at, len(self.readers)), added)
+        at = 0 if oldest else len(self.readers)
+        if removed:
+            at = min(self.readers.index(reader) for reader in removed)
+        before = [reader for reader in self.readers[:at] if reader not in removed]
+        after = [reader for reader in self.readers[at:] if reader not in removed]
+        self.readers = _in_levels([*before, *added, *after])
         self._gone.extend(reader.component for reader in removed)
         return True
+
+    def move(self, reader: R, level: int) -> bool:
+        """Give a component another level; its file stays. False when it is gone by now."""
+        if reader not in self.readers:
+            return False
+        reader.component.info = replace(reader.component.info, level=level)
+        self.readers = _in_levels(self.readers)
+        return True
+
+    def hides(self, group: Sequence[R], by: str) -> bool:
+        """Whether a component that is not in the group may have older records of its range.
+
+        `by` names the filter that says which records two components may share.
+        """
+        last = max(self.readers.index(reader) for reader in group)
+        ranges = [reader.component.info.filters.get(by) for reader in group]
+        for older in self.readers[:last]:
+            own = older.component.info.filters.get(by)
+            if older not in group and any(
+                own is None or each is None or own.meets(each) for each in ranges
+            ):
+                return True
+        return False
 
     def drop_expired(self, now: int) -> int:
         """Leave out the components in which nothing is valid. Returns how many."""
@@ -139,11 +188,12 @@ class Tree(Generic[R]):
             self.dropped += len(gone)
         return len(gone)
 
-    def merges(self, now: int) -> list[list[R]]:
-        """Groups of readers the policy wants merged."""
+    def merges(self, now: int) -> list[Work]:
+        """What the policy wants merged."""
         by_name = {reader.component.info.name: reader for reader in self.readers}
         return [
-            [by_name[info.name] for info in group] for group in self.policy.merges(self.infos, now)
+            Work(merge, [by_name[info.name] for info in merge.inputs])
+            for merge in self.policy.merges(self.infos, now)
         ]
 
     @property
@@ -172,3 +222,8 @@ class Tree(Generic[R]):
         for reader in self.readers:
             reader.component.close()
         self.readers = []
+
+
+def _in_levels(readers: list[R]) -> list[R]:
+    """The higher levels first; the order inside a level stays."""
+    return sorted(readers, key=lambda reader: -reader.component.info.level)

@@ -231,9 +231,17 @@ def find_many(state, offsets_at, base, count, out_sources, out_rows):
 
 
 @hot
-def is_home(source, seq):
-    """Whether a candidate was written to this component: then its bloom need not be asked."""
-    return get64(source + 8 * X_TABLE_CAP) == 0 and get64(source + 8 * X_SEQ_LOW) <= seq
+def is_home(source, seq, prefix):
+    """Whether a candidate was written to this component, as far as its ranges tell.
+
+    Then its bloom need not be asked.
+    """
+    return (
+        get64(source + 8 * X_TABLE_CAP) == 0
+        and get64(source + 8 * X_SEQ_LOW) <= seq
+        and get64(source + 8 * X_LOW) <= prefix
+        and prefix <= get64(source + 8 * X_HIGH)
+    )
 
 
 @jit
@@ -246,8 +254,8 @@ def take(state, key, size, seq):
     for number in range(facts[S_SOURCE_COUNT]):
         source = get64(facts[S_SOURCES] + 8 * number)
         if get64(source + 8 * X_SEQ_HIGH) < seq:
-            break  # only older ones from here on
-        if is_home(source, seq):
+            continue  # only older ones
+        if is_home(source, seq, prefix):
             facts[S_PRIMARY_BLOCKS] += 1
             row = row_of(source, key, size)
         else:
@@ -274,9 +282,10 @@ def load_ahead(state, keys, sizes, seqs, first, limit):
     for step in range(3):
         for i in range(first, limit):
             key, size = keys[i], sizes[i]
+            prefix = prefix_of(key, size)
             for number in range(facts[S_SOURCE_COUNT]):
                 source = get64(facts[S_SOURCES] + 8 * number)
-                if is_home(source, seqs[i]):
+                if is_home(source, seqs[i], prefix):
                     if step == 0:
                         load_fence(source, key, size)
                         break

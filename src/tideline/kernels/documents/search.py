@@ -67,6 +67,7 @@ from tideline.kernels.documents.layout import (
     X_FIELDS,
     X_FLAGS,
     X_ROWS,
+    X_SEQ_HIGH,
     X_SEQS,
     X_STARTS,
     X_TABLE_CAP,
@@ -281,11 +282,22 @@ def _is_point(facts):
 
 
 @jit
+def _oldest(facts):
+    """The smallest seq of what was found."""
+    count = facts[S_OUT_COUNT]
+    seqs = words(facts[S_OUT_SEQS], count)
+    oldest = _MOST
+    for i in range(count):
+        oldest = min(oldest, seqs[i])
+    return oldest
+
+
+@jit
 def search(state):
     """Find the records with a value in the range, source by source, newest first.
 
-    Stops after the source in which it has S_K of them. NEED_OUTPUT when there is no room: call
-    it again with more, it goes on where it was.
+    With S_K of them, sources without a newer write than these are left out. NEED_OUTPUT when
+    there is no room: call it again with more, it goes on where it was.
     """
     facts = words(state, S_WORDS)
     low = prefix_of(facts[S_LOW], facts[S_LOW_SIZE])
@@ -295,11 +307,12 @@ def search(state):
     step = step_of(h)
     for number in range(facts[S_AT_SOURCE], facts[S_SOURCE_COUNT]):
         facts[S_AT_SOURCE] = number
+        source = get64(facts[S_SOURCES] + 8 * number)
         if facts[S_AT_BLOCK] == 0 and facts[S_OUT_COUNT] >= facts[S_K]:
-            return DONE
+            if get64(source + 8 * X_SEQ_HIGH) < _oldest(facts):
+                continue
         if facts[S_SKIPPED] and get8(facts[S_SKIPPED] + number):
             continue
-        source = get64(facts[S_SOURCES] + 8 * number)
         field = get64(source + 8 * X_FIELDS) + 8 * F_WORDS * facts[S_FIELD]
         if get64(field + 8 * F_LISTS) == 0:
             continue
