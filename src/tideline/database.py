@@ -468,7 +468,7 @@ class Database:
 
     def _load_collection(self, name: str, new: tuple[str, dict[str, Any]] | None) -> Collection:
         ensure("documents")
-        from tideline.documents import Collection, engine, extract
+        from tideline.documents import Collection, engine
 
         folder, facts = new if new else (self._places[name], {})
         path = self.path / "collections" / folder
@@ -480,7 +480,7 @@ class Database:
         with telling("collection cannot be opened", path):
             opened = engine.Engine(
                 path, facts, budget=self._budget, durability=self._durability,
-                logged=self._temporary is None, extract=extract.extract,
+                logged=self._temporary is None,
             )  # fmt: skip
         return Collection(name, opened)
 

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from tideline.documents.engine import Engine
-from tideline.documents.types import DELETE, PUT, Entries, Found, Rows
+from tideline.documents.types import DELETE, PUT, Found, Rows
+from tideline.index.kind import Entries
 from tideline.index.memory import Budget
 from tideline.index.texts import Texts
 from tideline.where.keys import encode
@@ -31,7 +32,7 @@ def entries_of(document: Document, field: str) -> list[bytes]:
 
 
 def extract(docs: Texts, fields: Sequence[str]) -> list[Entries]:
-    """What documents/extract.py does, in the plainest way."""
+    """What index/extract.py does, in the plainest way."""
     decoded = [json.loads(doc) if doc else None for doc in docs.to_list()]
     found = []
     for field in fields:

@@ -11,8 +11,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from tideline.documents.extract import extract
-from tideline.documents.types import ARRAYS, DELETE, Entries, Estimate, Found, Rows
+from tideline.index.extract import ARRAYS, extract
+from tideline.documents.types import DELETE, Found, Rows
+from tideline.index.kind import Entries, Estimate
 from tideline.errors import Closed, NotFound
 from tideline.index.texts import Texts
 from tideline.where import parse

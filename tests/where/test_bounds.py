@@ -10,6 +10,8 @@ from strategies import documents, values
 from tideline.where import ALWAYS, parse
 from tideline.where.bounds import BOXES_LIMIT, Bounds, Box, Range, bounds, common
 from tideline.where.order import entries
+from tideline.where.predicate import predicate
+from tideline.where.tree import At
 
 MANY = max(300, settings.default.max_examples if settings.default else 0)
 
@@ -21,6 +23,11 @@ def meets(found: Bounds, body: object) -> bool:
             any(one.holds(entry) for entry in entries(body, path) for one in need)
             for path, needs in box.needs.items()
             for need in needs
+        )
+        and all(
+            predicate(At(tuple(path.split(".")), test))(body)
+            for path, tests in box.tests.items()
+            for test in tests
         )
         for box in found.boxes
     )
@@ -70,15 +77,21 @@ def test_no_condition_is_one_box_without_needs():
 
 @pytest.mark.parametrize(
     "document",
-    [{"a": {"$ne": 1}}, {"a": {"$exists": True}}, {"a": {"$type": "int"}}, {"a": {"$mod": [2, 0]}},
+    [{"a": {"$exists": True}}, {"a": {"$type": "int"}}, {"a": {"$mod": [2, 0]}},
      {"a": {"$size": 1}}, {"a": {"$words": "x"}}, {"a": {"$fuzzy": {"word": "x"}}},
      {"a": {"$regex": "x"}}, {"a": {"$near": [0, 0], "$maxDistance": 1}},
      {"a": {"$in": [1, {"$regex": "x"}]}}],
 )  # fmt: skip
-def test_what_says_nothing_about_entries_gives_no_bound(document):
-    assert of(document) == Bounds((Box(),), exact=False)
+def test_a_test_that_is_no_range_stands_in_the_box(document):
+    found = of(document)
+    [box] = found.boxes
+    assert (box.needs, list(box.tests), found.exact) == ({}, ["a"], False)
     with_more = of({**document, "b": 1})
-    assert [list(box.needs) for box in with_more.boxes] == [["b"]]
+    assert [(list(box.needs), list(box.tests)) for box in with_more.boxes] == [(["b"], ["a"])]
+
+
+def test_a_negation_gives_no_bound():
+    assert of({"a": {"$ne": 1}}) == Bounds((Box(),), exact=False)
 
 
 def test_delta_gives_no_bound():

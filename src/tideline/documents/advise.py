@@ -26,8 +26,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from tideline.documents.extract import of_document
-from tideline.documents.types import ARRAYS
+from tideline.index.extract import ARRAYS, of_document
 from tideline.model import Advice
 
 __all__ = ["Asked", "Workload", "advise", "correlation"]

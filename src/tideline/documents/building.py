@@ -2,13 +2,13 @@
 
     add      the active generation freezes; from the next on, every write has entries for the
              index; the manifest names it under `building`; the rest happens in the background
-    build    embedded: each component is written anew with the field's values
-             stand-alone: one component of entries for each component of the primary
-    drop     its memories and its components go; an embedded one leaves its columns behind, which
-             nobody reads
+    build    within the records: each component is written anew with the field's values
+             apart: one component of entries for each component of the primary
+    drop     its memories and its components go; one within the records leaves its columns behind,
+             which nobody reads
 
-Killed in the middle, building begins again: of an embedded index, components that have the field
-are found to have it; of a stand-alone one, what had been made counts for nothing.
+Killed in the middle, building begins again: of an index within the records, components that have
+the field are found to have it; of one apart, what had been made counts for nothing.
 
 Invariant: an index leaves `building` only when every record that is older than `since`, the seq
 at which it was added, is in its components.
@@ -20,11 +20,13 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tideline.documents.alone import Index
+from tideline.documents.index import Index
 from tideline.errors import Conflict, NotFound, Unavailable
-from tideline.index.entryview import View
 from tideline.index.sorted import SortedReader
+from tideline.index.texts import Texts
+from tideline.lsm.filter import MinMax
 from tideline.lsm.tree import MergeContext
 
 if TYPE_CHECKING:
@@ -65,6 +67,7 @@ class Building:
     def add(self, field: str, kind: str, progress: Progress | None) -> None:
         """Begin to build an index in the background."""
         engine = self._engine
+        engine.make_kind(kind)  # or say that there is none
         with engine.writing:
             engine.settle()
             engine.require_open()
@@ -87,12 +90,14 @@ class Building:
     def _begin(self, field: str, kind: str, progress: Progress | None) -> _Job:
         """An index without entries, for what is written from now on."""
         engine = self._engine
+        made = engine.make_kind(kind)
         with engine.lock:
-            if kind != "embedded":
-                index = engine.new_index(field, kind)
+            engine.kinds = {**engine.kinds, field: made}
+            if not made.within:
+                index = engine.new_index(field)
                 engine.store.attach(index.tree, 0)
                 engine.alone[field] = index
-            engine.indexes = {**engine.indexes, field: kind}
+            engine.indexes = {**engine.indexes, field: made.name}
             engine.building = [*engine.building, field]
             job = self._jobs[field] = _Job(field, engine.next_seq, progress)
             engine.begin_generation()
@@ -114,19 +119,21 @@ class Building:
 
     def _remove(self, field: str) -> None:
         engine = self._engine
-        embedded = engine.indexes.get(field) == "embedded"
-        if embedded and not engine.active.is_empty:
+        kind = engine.kinds.get(field)
+        within = kind is not None and kind.within
+        if within and not engine.active.is_empty:
             engine.freeze()  # its values are in the memory; if that fails, nothing changed
         with engine.lock:
             engine.indexes = {name: it for name, it in engine.indexes.items() if name != field}
+            engine.kinds = {name: it for name, it in engine.kinds.items() if name != field}
             engine.building = [name for name in engine.building if name != field]
             self._jobs.pop(field, None)
             index = engine.alone.pop(field, None)
             if index is not None:
                 engine.store.detach(index.tree)
                 for generation in (engine.active, *engine.frozen):
-                    generation.alone.pop(field, None)  # a new index must not get its entries
-            if embedded:
+                    generation.indexes.pop(field, None)  # a new index must not get its entries
+            if within:
                 engine.begin_generation()
             else:
                 engine.refresh()
@@ -173,9 +180,9 @@ class Building:
             readers = list(engine.primary.readers)
         try:
             if index is None:
-                whole = self._build_embedded(job, readers)
+                whole = self._build_within(job, readers)
             else:
-                whole = self._build_alone(job, index, readers)
+                whole = self._build_apart(job, index, readers)
         except Unavailable:
             self._postponed.append(job)
             raise
@@ -188,7 +195,7 @@ class Building:
             del self._jobs[job.field]
         engine.dataset.commit()
 
-    def _build_embedded(self, job: _Job, readers: Sequence[SortedReader]) -> bool:
+    def _build_within(self, job: _Job, readers: Sequence[SortedReader]) -> bool:
         """Write anew what has no values of the field. False when it was left half done."""
         engine = self._engine
         todo = [reader for reader in readers if job.field not in reader.embedded]
@@ -204,27 +211,26 @@ class Building:
             job.tell(reader.rows)
         return True
 
-    def _build_alone(self, job: _Job, index: Index, readers: Sequence[SortedReader]) -> bool:
+    def _build_apart(self, job: _Job, index: Index, readers: Sequence[SortedReader]) -> bool:
         """Entries of what was there before, a component of the primary at a time."""
         engine = self._engine
         made: list[Any] = []
         job.begin(sum(reader.rows for reader in readers))
         try:
-            for reader in readers:
+            for group in _by_age(readers):
                 if self._stale(job):
                     break
-                values = reader.values(index.field, engine.extract)
-                rows = np.repeat(np.arange(reader.rows), np.diff(values.lists))
-                kept = np.flatnonzero(reader.seqs[rows] < job.since)
-                if len(kept):
-                    older = View(index.kind, [], list(reversed(made)))
-                    products = index.kind.build(
-                        values.texts.take(kept), reader.keys.take(rows[kept]),
-                        reader.seqs[rows[kept]], older if index.kind.eager else None,
-                        {"wanted": reader.component.info.filters["wanted"]},
-                    )  # fmt: skip
+                found = [self._entries(index, reader, job.since) for reader in group]
+                values, keys = (Texts.join(each) for each in list(zip(*found, strict=True))[:2])
+                seqs = np.concatenate([each[2] for each in found])
+                wanted = MinMax.empty()
+                for reader in group:
+                    wanted = wanted.merge(reader.component.info.filters["wanted"])
+                if len(seqs):
+                    older = list(reversed(made))
+                    products = index.kind.build(values, keys, seqs, older, {"wanted": wanted})
                     made += engine.dataset.write_all(index.tree, products, "build")
-                job.tell(reader.rows)
+                job.tell(sum(reader.rows for reader in group))
             with engine.lock:
                 if not self._stale(job):
                     index.tree.apply(made, oldest=True)
@@ -235,3 +241,31 @@ class Building:
             for reader in made:
                 reader.component.drop()
         return False
+
+    def _entries(
+        self, index: Index, reader: SortedReader, since: int
+    ) -> tuple[Texts, Texts, NDArray[np.int64]]:
+        """Values, keys and seqs of the documents of a component that are older than `since`."""
+        own = index.kind.extract
+        if own is None:
+            plain = reader.values(index.field, self._engine.extract)
+            rows = np.repeat(np.arange(reader.rows), np.diff(plain.lists))
+            values = plain.texts
+        else:
+            rows, values = own(reader.docs, [index.field])[0]
+        kept = np.flatnonzero((reader.flags[rows] == 0) & (reader.seqs[rows] < since))
+        rows = rows[kept]
+        return values.take(kept), reader.keys.take(rows), reader.seqs[rows]
+
+
+def _by_age(readers: Sequence[SortedReader]) -> list[list[SortedReader]]:
+    """Components oldest first, those together whose writes are not one after the other."""
+    groups: list[list[SortedReader]] = []
+    high = -1
+    for reader in sorted(readers, key=lambda reader: reader.component.info.filters["seq"].low):
+        span = reader.component.info.filters["seq"]
+        if span.low > high:
+            groups.append([])
+        groups[-1].append(reader)
+        high = max(high, span.high)
+    return groups

@@ -17,15 +17,15 @@ import pyarrow as pa
 from tideline.documents.policies import SETTINGS, policy_of
 from tideline.documents.types import Found
 from tideline.errors import InvalidRequest
+from tideline.index import kinds as kinds  # registers them
+from tideline.index.kind import kind_names
 from tideline.where.build import path_of
 from tideline.where.keys import decode
 from tideline.where.order import sort_keys
 from tideline.where.values import compare
 
-__all__ = ["KINDS", "at_most", "batch", "between", "count", "flag", "index", "indexes",
+__all__ = ["at_most", "batch", "between", "count", "flag", "index", "indexes",
            "listed", "name_of_field", "policy", "scalar", "slices", "sort"]  # fmt: skip
-
-KINDS = ("eager", "lazy", "composite", "embedded")
 
 _FIELDS_LIMIT = 32
 _COUNT_LIMIT = 1 << 40  # more documents than there can be
@@ -118,8 +118,9 @@ def indexes(given: Any, key: str) -> dict[str, str]:
 def index(field: Any, kind: Any, key: str) -> tuple[str, str]:
     """A field and the kind of its index."""
     name_of_field(field)
-    if not isinstance(kind, str) or kind not in KINDS:
-        raise InvalidRequest(f"kind must be one of {', '.join(KINDS)}", field=field, kind=kind)
+    if not isinstance(kind, str) or kind not in kind_names():
+        names = ", ".join(kind_names())
+        raise InvalidRequest(f"kind must be one of {names}", field=field, kind=kind)
     if field == key:
         raise InvalidRequest("the key needs no index: documents are in its order", field=field)
     return field, kind

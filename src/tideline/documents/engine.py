@@ -37,9 +37,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tideline.documents.alone import Index
 from tideline.documents.building import Building
 from tideline.documents.generation import Generation
+from tideline.documents.index import Index
 from tideline.documents.parts import Extract, completed, in_parts
 from tideline.documents.payload import payload_parts, read_payload
 from tideline.documents.policies import POLICIES, policy_of
@@ -47,7 +47,10 @@ from tideline.documents.recent import Recent
 from tideline.documents.scan import Scan
 from tideline.documents.sources import Sources
 from tideline.documents.types import PUT, Estimate, Found, Rows
-from tideline.errors import InvalidRequest, NotFound, Unavailable
+from tideline.errors import NotFound, Unavailable
+from tideline.index import kinds as kinds  # registers them
+from tideline.index.extract import extract as extract_values
+from tideline.index.kind import IndexKind, make_kind
 from tideline.index.records import Records
 from tideline.index.sorted import BLOCK_BYTES, SortedKind, SortedReader
 from tideline.index.texts import Texts
@@ -59,11 +62,10 @@ from tideline.lsm.inventory import Listed
 from tideline.lsm.tree import MergeContext, Tree, Work
 from tideline.shelter import run_apart
 
-__all__ = ["KINDS", "POLICIES", "Engine"]
+__all__ = ["POLICIES", "Engine"]
 
 Words = NDArray[np.int64]
 
-KINDS = ("embedded", "composite", "lazy", "eager")
 _LEAST_BYTES, _MOST_BYTES = 256 << 10, 64 << 20
 _RECENT_BYTES = 4 << 20
 _FROZEN = 2  # generations that wait to be sealed: with one more, writers wait
@@ -75,7 +77,8 @@ class Engine:
 
     def __init__(
         self, path: Path, facts: dict[str, Any], *, budget: Any, durability: str, logged: bool,
-        extract: Extract, segment_bytes: int = 64 << 20, generation_bytes: int | None = None,
+        segment_bytes: int = 64 << 20, generation_bytes: int | None = None,
+        extract: Extract = extract_values,
     ) -> None:  # fmt: skip
         self.dataset = Dataset(
             path, facts, durability=durability, logged=logged, segment_bytes=segment_bytes
@@ -95,6 +98,7 @@ class Engine:
         # Both are replaced, never changed: who reads them needs no lock.
         self.indexes: dict[str, str] = dict(self.facts.get("indexes", {}))
         self.building: list[str] = list(self.facts.get("building", []))
+        self.kinds = {field: self.make_kind(name) for field, name in self.indexes.items()}
         self.next_seq = int(self.facts.get("next_seq", 1))
         self.workload: Callable[[], dict[str, Any]] = lambda: self.facts.get("workload", {})
         self.budget = budget
@@ -116,9 +120,9 @@ class Engine:
         self.building_jobs = Building(self)
         try:
             self.store.attach(self.primary, 0)
-            for field, name in self.indexes.items():
-                if name != "embedded":
-                    self.alone[field] = self.new_index(field, name)
+            for field, index_kind in self.kinds.items():
+                if not index_kind.within:
+                    self.alone[field] = self.new_index(field)
                     self.store.attach(self.alone[field].tree, 0)
             self.active = self.new_generation()
             self.active.first_log = self.store.first_log
@@ -139,18 +143,28 @@ class Engine:
 
     @property
     def embedded(self) -> list[str]:
-        """The fields with an embedded index, in the order in which searches number them."""
-        return [field for field, kind in self.indexes.items() if kind == "embedded"]
+        """The fields whose index is within the records, in the order of their numbers."""
+        return [field for field, kind in self.kinds.items() if kind.within]
 
     @property
     def fields(self) -> list[str]:
         """What a write has to bring entries of."""
         return list(self.indexes)
 
-    def new_index(self, field: str, name: str) -> Index:
+    @property
+    def own_extracts(self) -> dict[str, Extract]:
+        """The fields whose index holds something else than plain values, and what gives it."""
+        return {name: kind.extract for name, kind in self.kinds.items() if kind.extract}
+
+    def make_kind(self, name: str) -> IndexKind:
+        """A kind of index for this collection."""
+        made: IndexKind = make_kind(name, seed=self.seed)
+        return made
+
+    def new_index(self, field: str) -> Index:
         """A stand-alone index with an empty tree."""
         policy = policy_of(self._policy, lambda: self.primary.infos)
-        return Index(field, name, self.store, policy, seed=self.seed)
+        return Index(field, self.kinds[field], self.store, policy)
 
     def new_generation(self) -> Generation:
         """An empty generation for the indexes there are."""
@@ -207,7 +221,7 @@ class Engine:
         self.require_open()
         if self.active.is_full:
             self.sheltered(self.freeze)
-        rows = completed(rows, self.active.fields, self.filter, self.extract)
+        rows = self._completed(rows)
         seq = self.next_seq
         log = self.store.log
         self.unfinished = rows, seq, log.frames
@@ -215,6 +229,11 @@ class Engine:
         with self.lock:
             self.finish_write()
         return position
+
+    def _completed(self, rows: Rows) -> Rows:
+        """Rows with what the indexes of the active generation have to have of them."""
+        fields, own = self.active.fields, self.own_extracts
+        return completed(rows, fields, self.filter, self.extract, own)
 
     # ---- interrupted calls -------------------------------------------------------------------
 
@@ -420,7 +439,7 @@ class Engine:
         filters = {"wanted": generation.wanted}
         yield self.primary, self.kind.seal(generation.records, filters)
         with self.lock:
-            alone = [(self.alone[name], memory) for name, memory in generation.alone.items()]
+            alone = [(self.alone[name], memory) for name, memory in generation.indexes.items()]
         for index, memory in alone:
             yield index.tree, index.kind.seal(memory, filters)
 
@@ -464,7 +483,7 @@ class Engine:
                 continue  # killed after the component counted and before the log went
             if self.active.is_full:
                 self.dataset.seal(self._take_active(segment))
-            rows = completed(rows, self.active.fields, self.filter, self.extract)
+            rows = self._completed(rows)
             self.active.add(rows, seq)
             self.next_seq = max(self.next_seq, seq + rows.count)
 
@@ -503,8 +522,6 @@ class Engine:
         `progress(done, total)` is called with rows as it goes on. Until it is done, a lookup
         is `Unavailable`. It goes on after a restart.
         """
-        if kind not in KINDS:
-            raise InvalidRequest("no such kind of index", kind=kind, kinds=KINDS)
         self.building_jobs.add(field, kind, progress)
 
     def drop_index(self, field: str) -> None:

@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from tideline.documents.types import DELETE, Entries, Rows
+from tideline.documents.types import DELETE, Rows
+from tideline.index.kind import Entries
 from tideline.index.records import Records
 from tideline.index.sorted import extremes
 from tideline.index.texts import Texts
@@ -31,16 +32,16 @@ _NONE = Entries(np.zeros(0, np.int64), Texts.of([]))
 class Generation:
     """Memories that live and die together."""
 
-    def __init__(self, records: Records, alone: Mapping[str, Any], *, first_log: int) -> None:
+    def __init__(self, records: Records, indexes: Mapping[str, Any], *, first_log: int) -> None:
         self.records = records
-        self.alone = dict(alone)  # field -> memory of its entries
+        self.indexes = dict(indexes)  # field -> memory of its entries
         self.first_log = first_log
         self.wanted = MinMax.empty()  # of the filter's field
 
     @property
     def fields(self) -> list[str]:
         """All indexed fields."""
-        return [*self.records.fields, *self.alone]
+        return [*self.records.fields, *self.indexes]
 
     @property
     def is_empty(self) -> bool:
@@ -57,14 +58,14 @@ class Generation:
     @property
     def size_bytes(self) -> int:
         """Bytes of everything in here."""
-        return self.records.size_bytes + sum(int(m.size_bytes) for m in self.alone.values())
+        return self.records.size_bytes + sum(int(m.size_bytes) for m in self.indexes.values())
 
     def add(self, rows: Rows, seq: int) -> None:
         """Take in rows that the log has; called again with the same, it ends what was cut."""
         flags = (rows.ops == DELETE).view(np.uint8)  # TOMB where it holds
         values = [rows.entries.get(name, _NONE) for name in self.records.fields]
         self.records.add(rows.keys, rows.docs, flags, seq, [(e.row, e.values) for e in values])
-        for name, memory in self.alone.items():
+        for name, memory in self.indexes.items():
             entries = rows.entries.get(name, _NONE)
             if len(entries.row):
                 memory.add(entries.values, rows.keys, seq, entries.row)

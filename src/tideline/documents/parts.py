@@ -7,13 +7,14 @@ Pure functions; safe from any thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tideline.documents.types import DELETE, Entries, Rows
+from tideline.documents.types import DELETE, Rows
 from tideline.errors import InvalidRequest
+from tideline.index.kind import Entries
 from tideline.index.records import PART_BYTES, PART_ROWS
 from tideline.index.texts import Texts
 
@@ -23,16 +24,28 @@ Extract = Callable[[Texts, Sequence[str]], list[Entries]]
 DOC_LIMIT = 16 << 20
 
 
-def completed(rows: Rows, fields: Sequence[str], filter: str | None, extract: Extract) -> Rows:
-    """The rows with entries of `fields` and values of `filter`; extracted where there are none."""
+def completed(
+    rows: Rows, fields: Sequence[str], filter: str | None, extract: Extract,
+    own: Mapping[str, Extract],
+) -> Rows:  # fmt: skip
+    """The rows with entries of `fields` and values of `filter`; extracted where there are none.
+
+    `extract` gives the plain values of all fields at once; `own` has those fields whose index
+    extracts something else.
+    """
     missing = [field for field in fields if field not in rows.entries]
     wanted = filter is not None and rows.filter_values is None
     if not missing and not wanted:
         return rows
-    asked = [*missing, filter] if wanted and filter else missing
-    found = [_without(rows.ops == DELETE, each) for each in extract(rows.docs, asked)]
+    gone = rows.ops == DELETE
+    plain = [field for field in missing if field not in own]
+    asked = [*plain, filter] if wanted and filter else plain
+    found = [_without(gone, each) for each in extract(rows.docs, asked)] if asked else []
     values = found.pop().values if wanted else rows.filter_values
-    entries = {**rows.entries, **dict(zip(missing, found, strict=True))}
+    entries = {**rows.entries, **dict(zip(plain, found, strict=True))}
+    for field in missing:
+        if field in own:
+            entries[field] = _without(gone, own[field](rows.docs, [field])[0])
     return rows._replace(entries=entries, filter_values=values)
 
 

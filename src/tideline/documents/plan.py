@@ -4,14 +4,16 @@
 
     key       the primary key is one of a few values: get them
     keys      the primary key lies in ranges: scan those
-    index     a field lies in ranges: ask its index
+    index     an index serves what is asked of its field (index/kind.py)
     scan      everything
+
+What an index can serve, and what that would take, its kind says. The plan carries the kind's
+asks and does not look into them.
 
 Invariants:
 1. A way finds every document that meets its box, and perhaps others: the condition is held
    against each of them again, so a plan may be dear but never wrong.
-2. Two needs of one field are joined into one range only when no document has an array there
-   (`joined`): else one value may meet the first and another the second.
+2. A kind may rely on that no document has an array at a field (`joined`).
 3. The filter's range leaves out whole components. It may always be joined: a component that
    lies outside of one need has no document for the other either.
 
@@ -21,15 +23,15 @@ Pure functions of what they are given.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from tideline.documents.types import Estimate
+from tideline.index.kind import Ask, Asked, Estimate, IndexKind
+from tideline.index.ranges import encoded
 from tideline.model import Considered
-from tideline.where.bounds import Bounds, Box, Need, Range, bounds, common
-from tideline.where.keys import decode, encode, high_of, is_cut, low_of
+from tideline.where.bounds import Bounds, Box, bounds, common
 from tideline.where.parse import Condition
 
-__all__ = ["SCAN", "Bytes", "Plan", "Way", "considered", "plan"]
+__all__ = ["SCAN", "Plan", "Way", "considered", "plan"]
 
 _FOLLOWED = 4.0
 """What it costs to follow an entry to its document, beside looking at a document in a scan."""
@@ -41,21 +43,10 @@ _TRIED = 16
 """So many candidates are expected to be looked at for each that meets a condition which its index
 knows only a part of."""
 
+_GUESS = 0.1
+"""The part of all documents that is expected in a range of keys."""
+
 _UNKNOWN = Estimate(0.0, 0.0)
-
-
-class Bytes(NamedTuple):
-    """A range of encoded values."""
-
-    low: bytes
-    high: bytes
-    low_open: bool = False
-    high_open: bool = False
-
-    @property
-    def point(self) -> bool:
-        """Whether it holds one value."""
-        return self.low == self.high
 
 
 class Way(NamedTuple):
@@ -64,7 +55,8 @@ class Way(NamedTuple):
     kind: str
     """key, keys, index or scan."""
     field: str | None = None
-    ranges: tuple[Bytes, ...] = ()
+    asks: tuple[Any, ...] = ()
+    """Of a key: ranges. Of an index: what its kind has made of the condition."""
     filter: tuple[bytes, bytes] | None = None
     estimate: Estimate = _UNKNOWN
     cost: float = 0.0
@@ -94,23 +86,21 @@ class Plan(NamedTuple):
 SCAN = Plan((Way("scan"),), False, {})
 """Everything, at one moment."""
 
-Estimator = Callable[[str | None, bytes, bytes], Estimate]
-"""What a range of a field would take; of primary keys, when the field is None."""
-
-
 def plan(
-    condition: Condition, *, key: str, indexes: Mapping[str, str], filter: str | None,
-    estimate: Estimator, arrays: Callable[[str], bool], limit: int | None = None,
-    weigh: bool = False,
+    condition: Condition, *, key: str, indexes: Mapping[str, IndexKind], filter: str | None,
+    everything: Estimate, estimate: Callable[[str, Ask], Estimate],
+    arrays: Callable[[str], bool], limit: int | None = None, weigh: bool = False,
 ) -> Plan:  # fmt: skip
     """The plan of a condition. `limit` is how many are wanted when the newest come first.
 
-    What is clear is not weighed, unless `weigh` says so.
+    `everything` is what a scan would take, `estimate` what an ask of an index would, and `arrays`
+    says whether a document may have an array at a field. What is clear is not weighed, unless
+    `weigh` says so.
     """
     found = bounds(condition)
     if limit is not None and not found.exact:
         limit *= _TRIED
-    planner = _Planner(key, indexes, filter, estimate, arrays, limit, weigh)
+    planner = _Planner(key, indexes, filter, everything, estimate, arrays, limit, weigh)
     ways = [way for box in found.boxes if (way := planner.best(box)) is not None]
     exact = False
     if len(found.boxes) == 1:
@@ -128,20 +118,20 @@ def plan(
 
 
 def _decides(box: Box, way: Way) -> bool:
-    """Whether being in the ranges of an index is all that its box asks."""
-    if way.kind != "index" or len(box.needs) != 1 or way.field not in box.needs:
-        return False
-    return len(box.needs[way.field]) == 1 and not any(map(_cut, way.ranges))
+    """Whether what an index finds is all that its box asks."""
+    return way.kind == "index" and box.needs.keys() == {way.field} and all(
+        ask.exact for ask in way.asks
+    )
 
 
 class _Planner:
     def __init__(
-        self, key: str, indexes: Mapping[str, str], filter: str | None, estimate: Estimator,
+        self, key: str, indexes: Mapping[str, IndexKind], filter: str | None,
+        everything: Estimate, estimate: Callable[[str, Ask], Estimate],
         arrays: Callable[[str], bool], limit: int | None, weigh: bool,
     ) -> None:  # fmt: skip
-        self.key, self.indexes, self.filter = key, indexes, filter
+        self.key, self.indexes, self.filter, self.all = key, indexes, filter, everything
         self.estimate, self.arrays, self.limit, self.weigh = estimate, arrays, limit, weigh
-        self.all = estimate(None, b"", b"\xff")
         self.others: list[tuple[Way, str]] = []
         self.joined: list[str] = []
 
@@ -177,27 +167,19 @@ class _Planner:
         if not all(all(needs) for needs in box.needs.values()):
             return None  # a need without a range, like {"$in": []}
         span = self._span(box)
-        asked: list[tuple[str, tuple[Bytes, ...]]] = []
-        for name, needs in box.needs.items():
-            if name == self.key:
-                choices = [_encoded(common(needs))]  # a key is never an array
-            elif name in self.indexes:
-                choices = self._choices(name, needs)
-            else:
-                if self.weigh:
-                    self.others.append((Way("index", name), "there is none"))
-                continue
-            for ranges in choices:
-                if ranges is not None:
-                    if not ranges:
-                        return None
-                    asked.append((name, ranges))
+        asked: list[tuple[str, tuple[Any, ...]]] = []
+        for name in dict.fromkeys((*box.needs, *box.tests)):
+            choices = self._choices(name, box)
+            for asks in choices:
+                if not asks:
+                    return None
+                asked.append((name, asks))
         if len(asked) == 1 and not self.weigh and self._is_clear(*asked[0]):
             return Way(self._kind(*asked[0]), *asked[0], span)
         ways = [self._scan(span)]
         ways += [
-            self._keys(ranges, span) if name == self.key else self._index(name, ranges, span)
-            for name, ranges in asked
+            self._keys(asks, span) if name == self.key else self._index(name, asks, span)
+            for name, asks in asked
         ]
         chosen = min(ways, key=lambda way: way.cost)
         if self.weigh:
@@ -206,53 +188,65 @@ class _Planner:
             ]
         return chosen
 
-    def _is_clear(self, name: str, ranges: tuple[Bytes, ...]) -> bool:
-        """Whether the one way there is beats a scan, whatever it finds."""
-        if self._kind(name, ranges) == "key":
-            return True
-        if self.limit is None or name == self.key or self.indexes[name] == "embedded":
-            return False
-        return 2 * _FOLLOWED * self.limit * len(ranges) < self.all.entries
+    def _choices(self, name: str, box: Box) -> list[tuple[Any, ...]]:
+        """What can be asked for a field: one list of asks, or a choice of lists."""
+        needs = box.needs.get(name, ())
+        if name == self.key:
+            ranges = encoded(common(needs)) if needs else None  # a key is never an array
+            return [] if ranges is None else [ranges]
+        kind = self.indexes.get(name)
+        if kind is None:
+            if self.weigh and needs:
+                self.others.append((Way("index", name), "there is none"))
+            return []
+        found = kind.serves(Asked(needs, box.tests.get(name, ()), lambda: self._may_differ(name)))
+        return list(found)
 
-    def _kind(self, name: str, ranges: tuple[Bytes, ...]) -> str:
+    def _may_differ(self, name: str) -> bool:
+        """Whether two needs of a field may be met by two values."""
+        arrays = self.arrays(name)
+        if not arrays and name not in self.joined:
+            self.joined.append(name)
+        return arrays
+
+    def _is_clear(self, name: str, asks: tuple[Any, ...]) -> bool:
+        """Whether the one way there is beats a scan, whatever it finds."""
+        if self._kind(name, asks) == "key":
+            return True
+        if self.limit is None or name == self.key or not self.indexes[name].newest_first:
+            return False
+        return 2 * _FOLLOWED * self.limit * len(asks) < self.all.entries
+
+    def _kind(self, name: str, asks: tuple[Any, ...]) -> str:
         if name != self.key:
             return "index"
-        return "key" if all(one.point for one in ranges) else "keys"
+        return "key" if all(one.point for one in asks) else "keys"
 
     # ---- ways -----------------------------------------------------------------------------
 
     def _scan(self, span: tuple[bytes, bytes] | None) -> Way:
         return Way("scan", None, (), span, self.all, self.all.entries + 1)
 
-    def _keys(self, ranges: tuple[Bytes, ...], span: tuple[bytes, bytes] | None) -> Way:
+    def _keys(self, ranges: tuple[Any, ...], span: tuple[bytes, bytes] | None) -> Way:
         if self._kind(self.key, ranges) == "key":
             estimate = Estimate(float(len(ranges)), float(len(ranges)))
             return Way("key", self.key, ranges, None, estimate, estimate.entries)
-        estimate = self._sum(None, ranges)
+        part = _GUESS * len(ranges)
+        estimate = Estimate(part * self.all.entries, part * self.all.blocks)
         return Way("keys", self.key, ranges, span, estimate, estimate.entries + len(ranges))
 
-    def _index(self, name: str, ranges: tuple[Bytes, ...], span: tuple[bytes, bytes] | None) -> Way:
-        estimate = self._sum(name, ranges)
+    def _index(self, name: str, asks: tuple[Any, ...], span: tuple[bytes, bytes] | None) -> Way:
+        parts = [self.estimate(name, ask) for ask in asks]
+        estimate = Estimate(*map(sum, zip(*parts, strict=True)))
         followed = estimate.entries
         if self.limit is not None:  # it stops as soon as it has enough
-            followed = min(followed, float(self.limit * len(ranges)))
-        if self.indexes[name] == "embedded":  # every document of a block is looked at
-            looked = estimate.blocks * self.all.entries / max(self.all.blocks, 1.0)
-            cost = _LOOKED * max(looked, estimate.entries) + _FOLLOWED * min(followed, looked)
+            followed = min(followed, float(self.limit * len(asks)))
+        if estimate.looked:
+            looked = max(estimate.looked, estimate.entries)
+            cost = _LOOKED * looked + _FOLLOWED * min(followed, estimate.looked)
         else:
             cost = _FOLLOWED * followed + estimate.blocks * followed / max(estimate.entries, 1.0)
-        return Way("index", name, ranges, span, estimate, cost + len(ranges))
-
-    def _sum(self, name: str | None, ranges: tuple[Bytes, ...]) -> Estimate:
-        parts = [self.estimate(name, one.low, one.high) for one in ranges]
-        return Estimate(sum(p.entries for p in parts), sum(p.blocks for p in parts))
-
-    def _choices(self, name: str, needs: tuple[Need, ...]) -> list[tuple[Bytes, ...] | None]:
-        """The ranges to ask an index for: one list, or a choice of lists."""
-        if len(needs) > 1 and not self.arrays(name):
-            self.joined.append(name)
-            needs = (common(needs),)
-        return [_encoded(need) for need in needs]
+        return Way("index", name, asks, span, estimate, cost + len(asks))
 
     def _span(self, box: Box) -> tuple[bytes, bytes] | None:
         """What the filter's field must lie between in a box."""
@@ -260,77 +254,17 @@ class _Planner:
             return None
         low, high = b"", b"\xff"
         for need in box.needs[self.filter]:
-            ranges = _encoded(need)
+            ranges = encoded(need)
             if ranges:
                 low = max(low, min(one.low for one in ranges))
                 high = min(high, max(one.high for one in ranges))
         return (low, high) if low <= high else None
 
 
-def considered(way: Way, why: str, indexes: Mapping[str, str]) -> Considered:
+def considered(way: Way, why: str, indexes: Mapping[str, IndexKind]) -> Considered:
     """A way as `explain` tells of it."""
     kind = indexes.get(way.field or "") if way.kind == "index" else None
     return Considered(
-        way.kind, way.field, kind, tuple(map(_shown, way.ranges)), way.estimate.entries,
-        way.estimate.blocks, way.cost, why,
+        way.kind, way.field, None if kind is None else kind.name, tuple(map(str, way.asks)),
+        way.estimate.entries, way.estimate.blocks, way.cost, why,
     )  # fmt: skip
-
-
-def _encoded(need: Need) -> tuple[Bytes, ...] | None:
-    """The ranges of a need as bytes; None when it may be met by what no index holds."""
-    for one in need:
-        if one.bracket == "object" or one.bracket == "array":
-            return None
-    if len(need) == 1:
-        return (_bytes(need[0]),)
-    return _disjoint([_bytes(one) for one in need])
-
-
-def _disjoint(ranges: list[Bytes]) -> tuple[Bytes, ...]:
-    """The same in order, those that overlap made one: no document is found twice by its key.
-
-    >>> _disjoint([Bytes(b"c", b"d"), Bytes(b"a", b"b"), Bytes(b"a", b"a")])
-    (Bytes(low=b'a', high=b'b', ...), Bytes(low=b'c', high=b'd', ...))
-    """
-    found: list[Bytes] = []
-    for one in sorted(ranges, key=lambda one: (one.low, one.low_open)):
-        if found and one.low <= found[-1].high:
-            last = found[-1]
-            high, high_open = max((last.high, not last.high_open), (one.high, not one.high_open))
-            found[-1] = Bytes(last.low, high, last.low_open, not high_open)
-        else:
-            found.append(one)
-    return tuple(found)
-
-
-def _bytes(one: Range) -> Bytes:
-    if one.bracket == "null":
-        null = encode(None)
-        return Bytes(null, null)
-    low = low_of(one.bracket) if one.low is None else encode(one.low)
-    if one.low is one.high and one.low is not None:
-        return Bytes(low, low)
-    high = high_of(one.bracket) if one.high is None else encode(one.high)
-    # What is cut stands for many values: an open end would lose those beyond it.
-    return Bytes(
-        low, high,
-        one.low is not None and one.low_open and not is_cut(low),
-        one.high is None or (one.high_open and not is_cut(high)),
-    )  # fmt: skip
-
-
-def _cut(one: Bytes) -> bool:
-    """Whether a range of text may hold values that are cut, so that its ends are not sure."""
-    return one.low[:1] == low_of("text") and not (one.point and not is_cut(one.low))
-
-
-def _shown(one: Bytes) -> str:
-    """A range for people."""
-
-    def side(data: bytes) -> str:
-        return repr(decode(data)) if len(data) > 1 or data == encode(None) else ""
-
-    if one.point:
-        return side(one.low)
-    left, right = "(" if one.low_open else "[", ")" if one.high_open else "]"
-    return f"{left}{side(one.low)}, {side(one.high)}{right}"

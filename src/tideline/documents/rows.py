@@ -23,9 +23,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tideline.documents.convert import json_texts
-from tideline.documents.extract import Scanned, encoded, of_document
-from tideline.documents.types import ARRAYS, DELETE, PUT, Entries, Rows
+from tideline.documents.types import DELETE, PUT, Rows
 from tideline.errors import InvalidRequest
+from tideline.index.extract import ARRAYS, Scanned, encoded, of_document
+from tideline.index.kind import Entries
 from tideline.index.texts import Texts
 from tideline.kernels import jsonpath as at
 from tideline.kernels.jsontext import DEPTH_LIMIT, check_rows

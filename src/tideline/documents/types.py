@@ -1,9 +1,7 @@
 """What the layers of a collection hand to one another.
 
     Rows       what is written: documents and deletions, with their keys and index entries
-    Entries    what an index on a field holds of some documents
     Found      documents that came out, with the number of the write that made each
-    Estimate   what a search is expected to cost
 
 All are columns: one array for many rows, no Python object a row. Immutable by agreement.
 """
@@ -16,22 +14,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tideline.index.kind import Entries
 from tideline.index.texts import Texts
 
-__all__ = ["ARRAYS", "DELETE", "PUT", "Entries", "Estimate", "Found", "Rows"]
+__all__ = ["DELETE", "PUT", "Found", "Rows"]
 
 PUT, DELETE = 1, 2
-
-ARRAYS = b"\xff"
-"""A value no JSON scalar has and that sorts after all: the entry of a document in which the
-indexed path meets an array. Whether there is one decides how ranges of a field are joined."""
-
-
-class Entries(NamedTuple):
-    """Entries of one field: entry i is of row `row[i]` and has value i. Rows never fall."""
-
-    row: NDArray[np.int64]
-    values: Texts
 
 
 class Rows(NamedTuple):
@@ -57,12 +45,3 @@ class Found(NamedTuple):
     docs: list[bytes]
     keys: Sequence[bytes] = ()
     """Of a scan, one a document; a search leaves them out."""
-
-
-class Estimate(NamedTuple):
-    """What a search would look at."""
-
-    entries: float
-    """Entries in the range, or documents to be looked at."""
-    blocks: float
-    """Blocks of about 4 KiB that it would read."""

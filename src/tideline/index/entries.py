@@ -31,7 +31,8 @@ owner gives.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tideline.errors import Corruption, InvalidRequest
+from tideline.index import ranges
 from tideline.index.entrymemory import EntryMemory, address_of
+from tideline.index.entryview import View
+from tideline.index.kind import Asked, Candidates, Estimate, register
 from tideline.index.texts import Texts
 from tideline.kernels.documents import build, found, places
 from tideline.lsm.component import Component, Product
@@ -125,11 +129,15 @@ class EntryReader:
 
 
 class EntryKind:
-    """How the LSM framework makes, opens and merges components of one of the three kinds.
+    """One of the three kinds: how their entries are kept and found.
 
     >>> EntryKind("lazy").name
     'lazy'
     """
+
+    within = False
+    newest_first = True
+    extract = None
 
     def __init__(self, name: str, *, seed: int | None = None) -> None:
         if name not in _KINDS:
@@ -144,6 +152,33 @@ class EntryKind:
         if self.eager and older is None:
             raise InvalidRequest("an eager memory needs to see the older lists", kind=self.name)
         return EntryMemory(self._seed, capacity, older if self.eager else None)
+
+    def view(self, memories: Sequence[EntryMemory], readers: Sequence[EntryReader]) -> View:
+        """What there is of an index: memories, then components, each newest first."""
+        return View(self, memories, readers)
+
+    def refreshed(self, memory: EntryMemory, older: View) -> None:
+        """Eager: values that are new in memory begin with what the others have of them."""
+        if self.eager:
+            memory.look_back(older)
+
+    def serves(self, asked: Asked) -> Sequence[tuple[ranges.RangeAsk, ...]]:
+        """Ranges of values."""
+        return ranges.serves(asked)
+
+    def estimate(self, view: View, ask: ranges.RangeAsk) -> Estimate:
+        """How many entries and blocks a range has, stale ones included."""
+        entries, blocks = view.estimate(ask.low, ask.high)
+        return Estimate(entries, blocks + entries)
+
+    def search(
+        self, view: View, ask: ranges.RangeAsk, k: int | None, below: int
+    ) -> Iterable[Candidates]:
+        """Candidates of a range, newest first."""
+        for chunk in view.search(
+            ask.low, ask.high, low_open=ask.low_open, high_open=ask.high_open, k=k, limit=below
+        ):
+            yield Candidates(chunk.seqs, chunk.keys)
 
     def open(self, component: Component) -> EntryReader:
         """A reader over an open component."""
@@ -196,12 +231,15 @@ class EntryKind:
         return [self._build(plan, bounds, max(reader.since for reader in readers))]
 
     def build(
-        self, values: Texts, keys: Texts, seqs: Words, older: Any = None,
+        self, values: Texts, keys: Texts, seqs: Words, older: Sequence[EntryReader] = (),
         filters: Mapping[str, MinMax] | None = None,
     ) -> list[Product]:  # fmt: skip
-        """A component of entries in any order: for an index on data that is there already."""
+        """A component of entries in any order: for an index on data that is there already.
+
+        Eager: lists begin with those of the `older` components, newest first.
+        """
         order = np.argsort(seqs, kind="stable")
-        memory = self.memory(len(seqs) * 64, older)
+        memory = self.memory(len(seqs) * 64, self.view([], older))
         memory.add(values.take(order), keys.take(order), np.asarray(seqs)[order])
         return self.seal(memory, filters)
 
@@ -303,3 +341,7 @@ def _column(table: pa.Table, name: str, kind: pa.DataType) -> Any:
 def _address(array: Any, number: int) -> int:
     buffer = array.buffers()[number]
     return 0 if buffer is None else int(buffer.address)
+
+
+for _name in _KINDS:
+    register(_name, partial(EntryKind, _name))

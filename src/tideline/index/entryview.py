@@ -15,15 +15,17 @@ A chunk from a memory is read under the owner's lock; those of components need n
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tideline.index.entries import EntryKind, EntryReader
 from tideline.index.entrymemory import EntryMemory, address_of
 from tideline.index.texts import Texts
 from tideline.kernels.documents import found, newest, places
+
+if TYPE_CHECKING:
+    from tideline.index.entries import EntryKind, EntryReader
 
 __all__ = ["Candidates", "Chunk", "Estimate", "View", "search"]
 

@@ -1,7 +1,7 @@
 """Target: what each field must be, for a planner or an index over many standing queries.
 
     Bounds := Box or Box or ...            at least one box must be met
-    Box    := path: Need and Need ...      every need of every path
+    Box    := path: Need and Need ...      every need of every path, and every test
     Need   := Range or Range or ...        some entry of the path lies in a range
 
 Invariants:
@@ -13,14 +13,16 @@ Invariants:
 3. There are at most `BOXES_LIMIT` boxes. A condition that would need more loses bounds, never
    answers.
 
-What says nothing about entries gives no bound: negations, `$exists`, `$type`, `$mod`, `$size`,
-words, places, `$delta`. A pattern that begins with `^` and plain text is a range of text.
+Negations and `$delta` give no bound. A test that is no range of values (`$regex`, words, places,
+`$type`, ...) stands in the box as it is, for an index that can serve it. A pattern that begins with
+`^` and plain text is a range of text, too.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from typing import TypeVar
 
 from tideline.where.parse import Condition
 from tideline.where.patterns import prefix
@@ -42,6 +44,7 @@ from tideline.where.values import RANK, compare, index_of
 
 __all__ = ["BOXES_LIMIT", "BRACKETS", "Bounds", "Box", "Need", "Range", "bounds", "common"]
 
+T = TypeVar("T")
 BOXES_LIMIT = 64
 BRACKETS = ("null", "number", "text", "object", "array", "boolean")
 
@@ -87,9 +90,18 @@ Need = tuple[Range, ...]
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """What must hold together: needs by dotted path."""
+    """What must hold together: needs and tests by dotted path.
+
+    A test holds when one of the candidates of its path meets it, as `At` says (tree.py).
+    """
 
     needs: dict[str, tuple[Need, ...]] = field(default_factory=dict)
+    tests: dict[str, tuple[Test, ...]] = field(default_factory=dict)
+
+    @property
+    def says_nothing(self) -> bool:
+        """Whether everything meets it."""
+        return not self.needs and not self.tests
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +195,7 @@ def _bounds(node: Node, above: str = "") -> Bounds:
         parts = [_bounds(part, above) for part in node.nodes]
         boxes = tuple(box for part in parts for box in part.boxes)
         exact = all(part.exact for part in parts)
-        if any(not box.needs for box in boxes):  # one that anything meets
+        if any(box.says_nothing for box in boxes):
             return Bounds((Box(),), exact)
         if len(boxes) > BOXES_LIMIT:
             return _ANYTHING
@@ -200,10 +212,14 @@ def _both(a: Bounds, b: Bounds) -> Bounds:
 
 
 def _join(a: Box, b: Box) -> Box:
-    needs = dict(a.needs)
-    for path, more in b.needs.items():
-        needs[path] = needs.get(path, ()) + tuple(n for n in more if n not in needs.get(path, ()))
-    return Box(needs)
+    return Box(_joined(a.needs, b.needs), _joined(a.tests, b.tests))
+
+
+def _joined(a: dict[str, tuple[T, ...]], b: dict[str, tuple[T, ...]]) -> dict[str, tuple[T, ...]]:
+    found = dict(a)
+    for path, more in b.items():
+        found[path] = found.get(path, ()) + tuple(n for n in more if n not in found.get(path, ()))
+    return found
 
 
 def _at(node: At, above: str) -> Bounds:
@@ -213,7 +229,10 @@ def _at(node: At, above: str) -> Bounds:
     if isinstance(node.test, ElemMatch):
         return Bounds(_inside(node, node.test.node, path), exact=False)
     need, exact = _need(node.test)
-    return _ANYTHING if need is None else Bounds((Box({path: (need,)}),), exact)
+    tests: dict[str, tuple[Test, ...]] = {} if exact or above else {path: (node.test,)}
+    if need is None and not tests:
+        return _ANYTHING
+    return Bounds((Box({} if need is None else {path: (need,)}, tests),), exact)
 
 
 def _inside(node: At, inner: Node, path: str) -> tuple[Box, ...]:

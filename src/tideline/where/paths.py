@@ -3,7 +3,7 @@
     dotted paths -> a tree of names (kernels/jsonpath.py) -> tags and values, a row a text
 
 Who asks knows the tags: conditions judge them (`batch.py`), collections make index entries of
-them (`documents/extract.py`). What the kernel leaves open is UNSURE there, a node below an
+them (`index/extract.py`). What the kernel leaves open is UNSURE there, a node below an
 array too; such a row is for the caller to decode.
 
 Safe from any thread.

@@ -23,7 +23,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from tideline.documents.types import ARRAYS, Entries
+from tideline.index.kind import Entries
 from tideline.index.texts import Texts
 from tideline.kernels import jsonpath as at
 from tideline.kernels.documents import keys as twin
@@ -31,7 +31,11 @@ from tideline.where import order
 from tideline.where.keys import encode
 from tideline.where.paths import Paths
 
-__all__ = ["Scanned", "encoded", "extract", "of_document"]
+__all__ = ["ARRAYS", "Scanned", "encoded", "extract", "of_document"]
+
+ARRAYS = b"\xff"
+"""A value no JSON scalar has and that sorts after all: the entry of a document in which the
+indexed path meets an array. Whether there is one decides how ranges of a field are joined."""
 
 Words = NDArray[np.int64]
 _SCALARS = frozenset((type(None), bool, int, float, str))

@@ -1,0 +1,219 @@
+"""A kind of index of a collection: the one interface that every kind implements.
+
+    write    documents --extract--> entries (row, value) --Memory.add--> memory
+    seal     memory --seal--> component          merge    components --merge--> components
+    read     a test of a condition --serves--> asks --estimate--> what they would cost
+             an ask --search--> candidates (seq, key), in any order
+
+A kind is one module in this folder, with its kernels, and one call of `register`. Everything else
+is done by others: freezing, sealing, committing, recovery, a full disk and closing by
+lsm/dataset.py, building on what is stored and dropping by documents/building.py, planning by
+documents/plan.py. The planner never looks into an ask, and nobody asks for the name of a kind.
+
+The rule that makes this possible: a candidate counts exactly when the newest version of its key has
+its seq. So no kind has deletes, a stale entry does no harm, candidates may come in any order and
+more than once, and a kind may give candidates that do not meet the test: each document is held
+against the condition again, unless the ask says that it is `exact`.
+
+How to add one: docs/internals/kinds.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tideline.errors import InvalidRequest
+from tideline.index.texts import Texts
+from tideline.lsm.component import Component, Product
+from tideline.lsm.filter import MinMax
+from tideline.lsm.tree import MergeContext
+from tideline.where.bounds import Need
+from tideline.where.tree import Test
+
+__all__ = [
+    "Ask", "Asked", "Candidates", "Entries", "Estimate", "IndexKind", "Memory", "kind_names",
+    "make_kind", "register",
+]  # fmt: skip
+
+Words = NDArray[np.int64]
+
+
+class Entries(NamedTuple):
+    """What an index has of some documents: entry i is of row `row[i]` and has value i.
+
+    Rows never fall. A value is bytes; what they mean is the business of the kind.
+    """
+
+    row: Words
+    values: Texts
+
+
+class Candidates(NamedTuple):
+    """Entries that were found: the seq of a write, and the key of its document."""
+
+    seqs: Words
+    keys: Texts
+
+
+class Estimate(NamedTuple):
+    """What a search is expected to take, without k."""
+
+    entries: float
+    """Candidates whose documents are followed."""
+    blocks: float
+    """Blocks of about 4 KiB that are read."""
+    looked: float = 0.0
+    """Documents whose values are looked at, where the index has no entries of its own."""
+
+
+class Asked(NamedTuple):
+    """What one part of a condition asks of a field."""
+
+    needs: tuple[Need, ...]
+    """Ranges of values: of each need, some entry lies in one of its ranges."""
+    tests: tuple[Test, ...]
+    """What is no range of values: each is met by some candidate at the path of the field."""
+    arrays: Callable[[], bool]
+    """Whether a document may have an array there: else all needs are about one value."""
+
+
+class Ask(Protocol):
+    """What a kind has made of a test; only the kind that made it looks inside."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether a document that it leads to meets all that was asked of the field."""
+        ...
+
+    @property
+    def point(self) -> bool:
+        """Whether it asks for one value."""
+        ...
+
+    def __str__(self) -> str:
+        """For people who want to know how a search was done."""
+        ...
+
+
+class Memory(Protocol):
+    """Entries of one index since the last seal. The owner's lock is held during `add`."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes in use."""
+        ...
+
+    def add(self, values: Texts, keys: Texts, seqs: int, rows: Words) -> None:
+        """Add entries: value i with the key and the seq of row `rows[i]`; row 0 has seq `seqs`.
+
+        Seqs rise from call to call. A call that was cut by an exception is made again with the
+        same arguments, and then ends what it began.
+        """
+        ...
+
+
+class IndexKind(Protocol):
+    """How one index of a collection keeps and finds its entries."""
+
+    name: str
+    within: bool
+    """Whether its values are kept with the records, in columns of the primary's components.
+
+    Such a kind has no memory and no components of its own."""
+    newest_first: bool
+    """Whether candidates come newest first, so that a search for the newest few stops early."""
+
+    def extract(self, docs: Texts, fields: Sequence[str]) -> list[Entries]:
+        """The entries of several fields; documents are good JSON, and an empty text is none.
+
+        The same documents give the same entries: recovery extracts again.
+        """
+        ...
+
+    def memory(self, capacity: int, older: Any) -> Any:
+        """An empty memory for about so many bytes; `older` is a view of all there is."""
+        ...
+
+    def view(self, memories: Sequence[Any], readers: Sequence[Any]) -> Any:
+        """What searches are given: memories, then components, each newest first."""
+        ...
+
+    def refreshed(self, memory: Any, older: Any) -> None:
+        """Components or frozen memories have changed: `older` is a view of all but `memory`."""
+        ...
+
+    def open(self, component: Component) -> Any:
+        """A reader over an open component."""
+        ...
+
+    def seal(self, memory: Any, context: Mapping[str, MinMax]) -> Sequence[Product]:
+        """A frozen memory as components, which get the filters that the context gives."""
+        ...
+
+    def merge(self, readers: Sequence[Any], context: MergeContext) -> Sequence[Product]:
+        """Components made of others, oldest first.
+
+        The context's owner, if there is one, is asked which entries (keys, seqs) may stay.
+        """
+        ...
+
+    def build(
+        self, values: Texts, keys: Texts, seqs: Words, older: Sequence[Any],
+        filters: Mapping[str, MinMax],
+    ) -> Sequence[Product]:  # fmt: skip
+        """Components of entries in any order, for documents that were there before the index.
+
+        `older` are the readers of what was built before, newest first.
+        """
+        ...
+
+    def serves(self, asked: Asked) -> Sequence[tuple[Ask, ...]]:
+        """Ways to find every document that meets what is asked; none if it cannot.
+
+        Each is some asks whose candidates together are all there are. No ask at all means that
+        nothing can meet it. The planner takes the cheapest.
+        """
+        ...
+
+    def estimate(self, view: Any, ask: Ask) -> Estimate:
+        """What a search for an ask without k would take."""
+        ...
+
+    def search(self, view: Any, ask: Ask, k: int | None, below: int) -> Iterable[Candidates]:
+        """Candidates of writes with a seq below `below`.
+
+        With `k`, whoever asks wants the k newest that count, and stops when it has them; a kind
+        that is not `newest_first` gives all.
+        """
+        ...
+
+
+Factory = Callable[..., Any]
+_KINDS: dict[str, Factory] = {}
+
+
+def register(name: str, factory: Factory) -> None:
+    """Make a kind known. `factory(seed=...)` makes one; hashes of a collection use the seed."""
+    _KINDS[name] = factory
+
+
+def kind_names() -> tuple[str, ...]:
+    """The kinds there are, in the order in which they were registered."""
+    return tuple(_KINDS)
+
+
+def make_kind(name: str, *, seed: int) -> Any:
+    """A kind by its name; `InvalidRequest` when there is none.
+
+    >>> make_kind("btree", seed=7)
+    Traceback (most recent call last):
+    tideline.errors.InvalidRequest: no such kind of index. kind='btree', kinds=...
+    """
+    factory = _KINDS.get(name)
+    if factory is None:
+        raise InvalidRequest("no such kind of index", kind=name, kinds=kind_names())
+    return factory(seed=seed)

@@ -1,0 +1,7 @@
+"""The kinds of index that are there from the beginning; each registers itself when imported."""
+
+from __future__ import annotations
+
+from tideline.index import embedded, entries
+
+__all__ = ["embedded", "entries"]
