@@ -185,6 +185,7 @@ class Building:
                 return
             engine.building = [name for name in engine.building if name != job.field]
             del self._jobs[job.field]
+            engine.refresh()
         engine.upkeep.commit()
 
     def _build_embedded(self, job: _Job, readers: Sequence[SortedReader]) -> bool:

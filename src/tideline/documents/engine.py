@@ -1,8 +1,8 @@
 """The engine of a collection: generations, components, log and recovery.
 
     write    rows -> log (one frame) -> active generation: primary memory and every index
-    read     active generation, frozen ones, components: always newest first; `get` looks among the
-             records that were read lately before
+    read     a view (view.py): active generation, frozen ones, components, always newest first;
+             `get` looks among the records that were read lately before
     seal     a full generation freezes; the worker writes one component a tree; all take its place
              at once (upkeep.py); indexes come and go meanwhile (building.py)
 
@@ -14,28 +14,29 @@ Facts, kept in the manifest: `seed`, `indexes` (field -> kind), `building` (fiel
 not complete yet), `policy`, `filter` (a field or None), `bloom_bits`, `next_seq`, `workload` (what
 was done so far, for `advise`; the owner of the engine counts it).
 
-Threads: `lock` guards what there is to read; every reader holds it, but for scans, which take
-note of what there is and then read without. `writing` is held by one writer at a time, over log
-and memory; who holds it may take `lock`, never the other way round.
+Threads: readers take no lock. They take what was published last (`Recent.now`) and read that, with
+buffers of their own (reader.py), while others write, seal, merge and build. `lock` guards what
+there is; whoever changes it holds `lock` and publishes before it lets go. `writing` is held by one
+writer at a time, over log and memory; who holds it may take `lock`, never the other way round.
 
 Exceptions thrown into a caller (Ctrl-C, a signal handler that raises) may come at any moment. A
 write is whole or not at all all the same (docs/decisions/0040-interrupts.md): `unfinished` is the
 write that is under way, and the log decides. Once the log has its frame, whoever takes `lock`
-next brings it into memory, be it the writer or a reader; adding it again does no harm. What
-takes many steps, freezing and changes of indexes, is sheltered. Whoever takes `writing` settles
-what an earlier one may have left.
+next brings it into memory; adding it again does no harm. A reader who sees that nobody holds
+`writing` does so, too, before it reads. What takes many steps, freezing and changes of indexes,
+is sheltered. Whoever takes `writing` settles what an earlier one may have left.
 """
 
 from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tideline.documents.alone import Index
 from tideline.documents.building import Building
@@ -43,16 +44,16 @@ from tideline.documents.generation import Generation
 from tideline.documents.parts import Extract, completed, in_parts
 from tideline.documents.payload import payload_parts, read_payload
 from tideline.documents.policies import POLICIES, policy_of
+from tideline.documents.reader import Readers
 from tideline.documents.recent import Recent
-from tideline.documents.scan import Scan
-from tideline.documents.sources import Sources
 from tideline.documents.types import PUT, Estimate, Found, Rows
 from tideline.documents.upkeep import Upkeep
-from tideline.errors import Closed, InvalidRequest, NotFound, TidelineError, Unavailable
+from tideline.documents.view import Now, Sources, View
+from tideline.errors import Closed, InvalidRequest, TidelineError
 from tideline.index.records import Records
-from tideline.index.sorted import BLOCK_BYTES, SortedKind, SortedReader
+from tideline.index.sorted import SortedKind, SortedReader
 from tideline.index.texts import Texts
-from tideline.kernels.documents.layout import HIGH_OPEN, LOW_OPEN, X_SEQ_HIGH
+from tideline.kernels.documents.layout import X_SEQ_HIGH
 from tideline.kernels.layout import SEGMENT
 from tideline.lsm.backup import begin_copy
 from tideline.lsm.inventory import Listed
@@ -99,7 +100,8 @@ class Engine:
         self._spare: list[Records] = []
         self._recent = Recent(min(_RECENT_BYTES, budget.size_bytes // 64))
         self._closed, self._why = False, "the database was closed"
-        self.sources = Sources(self.seed)
+        self._readers = Readers(self.seed)
+        self._alive: list[weakref.ref[Sources]] = []  # sources that somebody may be reading
         self._policy = self.facts.get("policy", "prefix")
         kind = SortedKind(
             seed=self.seed, bloom_bits=int(self.facts.get("bloom_bits", 20)), extract=extract
@@ -160,7 +162,8 @@ class Engine:
         }  # fmt: skip
         while self._spare:
             records = self._spare.pop()
-            if records.limit_bytes == size and records.fields == self.embedded:
+            fits = records.limit_bytes == size and records.fields == self.embedded
+            if fits and not self._is_read(records):
                 records.clear()
                 break
         else:
@@ -173,17 +176,30 @@ class Engine:
         self.refresh()
 
     def recycle(self, generation: Generation) -> None:
-        """Keep the memory of a sealed generation, unless a scan reads it."""
-        if not generation.records.readers and not self._spare:
+        """Keep the memory of a sealed generation: for a later one, if nobody reads it then."""
+        if not self._spare:
             self._spare.append(generation.records)
 
+    def _is_read(self, records: Records) -> bool:
+        """Whether a view that somebody holds has this memory."""
+        alive = [sources for ref in self._alive if (sources := ref()) is not None]
+        return any(records in sources.memories for sources in alive)
+
     def refresh(self) -> None:
-        """Tell kernels and views what there is now."""
+        """Let readers see what there is now."""
         generations = [self.active, *reversed(self.frozen)]
-        readers = list(reversed(self.primary.readers))
-        self.sources.refresh(generations, readers, self.embedded)
         for index in self.alone.values():
             index.refresh(generations)
+        sources = Sources(
+            generations, list(reversed(self.primary.readers)), self.indexes, self.building,
+            {field: index.view for field, index in self.alone.items()},
+        )  # fmt: skip
+        self._alive = [ref for ref in self._alive if ref() is not None] + [weakref.ref(sources)]
+        before: Now | None = self._recent.now
+        if before is not None and before[0].active is self.active.records:
+            self._recent.publish((sources, *before[1:]))  # without a write that was cut half way
+        else:
+            self._recent.publish((sources, self.active.records.rows, self.next_seq))
 
     # ---- writing -----------------------------------------------------------------------------
 
@@ -231,9 +247,10 @@ class Engine:
         if unfinished is None or unfinished[2] == self.store.log.frames:
             return
         rows, seq, _ = unfinished
-        self._recent.forget(rows.keys)
         self.active.add(rows, seq)
         limit = seq + rows.count
+        recent = self._recent
+        recent.publish((recent.now[0], self.active.records.rows, limit), rows.keys)
         self.next_seq, self.unfinished = limit, None
 
     def sheltered(self, work: Callable[[], None]) -> None:
@@ -253,143 +270,106 @@ class Engine:
 
     # ---- reading -----------------------------------------------------------------------------
 
+    def view(self) -> View:
+        """What there is now, to be asked as often as wanted: all its answers are of one moment."""
+        return View(self._take_now(), self._readers, self._recent, self.filter)
+
+    def _take_now(self) -> Now:
+        if self.unfinished is not None:
+            self._finish_for_readers()
+        now: Now = self._recent.now
+        if self._closed:  # after `now` was taken: what is published later is not read
+            raise Closed(self._why)
+        return now
+
+    def _finish_for_readers(self) -> None:
+        """Bring into memory what the log has of a write whose caller was interrupted.
+
+        A writer that goes on holds `writing`, and nobody waits for it: its write is seen when it
+        is done. One that let go of `writing` and left the same write behind was interrupted.
+        """
+        left = self.unfinished
+        if left is None or left[2] == self.store.log.frames or self.writing.locked():
+            return
+        if self.unfinished is left:
+            with self.lock:
+                self.finish_write()
+
     def get(self, key: bytes) -> bytes | None:
         """The newest version of a record as JSON text, or None."""
-        with self.lock:
-            if self.unfinished is not None:
-                self.finish_write()
-            text = self._recent.texts.get(key)
-            if text is None:
-                self.require_open()
-                text = self.sources.get(key)
-                if text is not None:
-                    self._recent.keep(key, text)
-            return text
+        if self.unfinished is not None:
+            self._finish_for_readers()
+        recent = self._recent
+        text = recent.texts.get(key)
+        if text is None:
+            now = recent.now
+            self.require_open()  # after `now` was taken, as above
+            text = self._readers.get(now, key)
+            if text is not None:
+                recent.keep(key, text, now)
+        return text
 
     def get_many(self, keys: Texts) -> list[bytes | None]:
-        """The newest versions of many records, None for each that is not there."""
-        with self.lock:
-            self.require_readable()
-            return self.sources.get_many(keys)
+        """`View.get_many` of what there is now."""
+        return self.view().get_many(keys)
 
     def fetch(self, keys: Texts) -> Found:
-        """The newest versions of records with their seqs, in the order of the keys.
-
-        Those that are not there are left out.
-        """
-        with self.lock:
-            self.require_readable()
-            return self.sources.fetch(keys)
+        """`View.fetch` of what there is now."""
+        return self.view().fetch(keys)
 
     def lookup(
-        self, field: str, low: bytes, high: bytes, k: int | None = None, *,
-        low_open: bool = False, high_open: bool = False,
-        filter: tuple[bytes, bytes] | None = None,
-    ) -> Found:  # fmt: skip
-        """The `k` newest records with a value of `field` in the range, newest first.
-
-        `filter` is a range of the filter's field: components outside it are not searched.
-        """
-        with self.lock:
-            count = self._look(field, low, high, k, low_open, high_open, filter)
-            return self.sources.found(count)
+        self, field: str, low: bytes, high: bytes, k: int | None = None, **options: Any
+    ) -> Found:
+        """`View.lookup` of what there is now."""
+        return self.view().lookup(field, low, high, k, **options)
 
     def lookup_text(
         self, field: str, low: bytes, high: bytes, k: int | None = None, *, high_open: bool = False
     ) -> bytes:
-        """What `lookup` finds, as one JSON array: the quickest way to all the documents."""
-        with self.lock:
-            count = self._look(field, low, high, k, False, high_open, None)
-            return self.sources.text(count)
-
-    def _look(
-        self, field: str, low: bytes, high: bytes, k: int | None, low_open: bool, high_open: bool,
-        filter: tuple[bytes, bytes] | None,
-    ) -> int:  # fmt: skip
-        """Find records, for `sources` to give; how many there are."""
-        self.require_readable()
-        if k is not None and k < 1:
-            return 0
-        if self._kind_of(field) == "embedded":
-            opened = low_open * LOW_OPEN | high_open * HIGH_OPEN
-            return self.sources.search(field, low, high, opened, k, self._skipped(filter))
-        view = self.alone[field].view
-        if filter is not None:
-            view = view.passing({"wanted": filter})
-        return self.sources.lookup(view, low, high, k, low_open=low_open, high_open=high_open)
+        """`View.lookup_text` of what there is now."""
+        return self.view().lookup_text(field, low, high, k, high_open=high_open)
 
     def scan(
-        self, low: bytes | None = None, high: bytes | None = None, *,
-        filter: tuple[bytes, bytes] | None = None, batch: int = 10_000,
-    ) -> Iterator[Found]:  # fmt: skip
-        """All records with a key in [low, high), in key order, as they were at the first batch."""
-        with self.lock:
-            self.require_readable()
-            scan = Scan(self.sources.all, self._skipped(filter))
-        try:
-            for found, size_bytes in scan.batches(low, high, batch):
-                with self.lock:
-                    self.sources.count_blocks(-(-size_bytes // BLOCK_BYTES))
-                yield found
-        finally:
-            scan.end()
+        self, low: bytes | None = None, high: bytes | None = None, **options: Any
+    ) -> Iterator[Found]:
+        """`View.scan` of what there is when the first batch is asked for."""
+        yield from self.view().scan(low, high, **options)
 
     def count(self) -> int:
         """How many records there are now: reads every key."""
-        with self.lock:
-            self.require_readable()
-            scan = Scan(self.sources.all, None)
-        try:
-            return scan.count()
-        finally:
-            scan.end()
+        return self.view().count()
 
     def estimate(self, field: str, low: bytes, high: bytes) -> Estimate:
         """What a lookup without k would look at."""
-        with self.lock:
-            self.require_readable()
-            if self._kind_of(field) == "embedded":
-                return self.sources.estimate(field, low, high)
-            found = self.alone[field].view.estimate(low, high)
-            return Estimate(found.entries, found.blocks + found.entries)
-
-    def _skipped(self, filter: tuple[bytes, bytes] | None) -> NDArray[np.uint8] | None:
-        return None if filter is None or self.filter is None else self.sources.skipped(filter)
-
-    def _kind_of(self, field: str) -> str:
-        kind = self.indexes.get(field)
-        if kind is None:
-            raise NotFound("no index on this field", field=field)
-        if field in self.building:
-            raise Unavailable("the index is being built", field=field)
-        return kind
+        return self.view().estimate(field, low, high)
 
     # ---- facts ---------------------------------------------------------------------------------
 
     def counters(self) -> dict[str, int]:
         """What all searches so far have read."""
-        with self.lock:
-            self.require_open()
-            return self.sources.counters()
+        self.require_open()
+        return self._readers.counters()
 
     def stats(self) -> dict[str, Any]:
         """Sizes and numbers of everything there is."""
-        with self.lock:
-            self.require_readable()
-            trees = {"primary": self.primary, **{f: i.tree for f, i in self.alone.items()}}
-            generations = [self.active, *self.frozen]
-            return {
-                "seq": self.next_seq - 1,
-                "memory_rows": sum(g.records.rows for g in generations),
-                "memory_bytes": sum(g.size_bytes for g in generations),
-                "log_bytes": self.store.log.size_bytes,
-                "component_bytes": self.store.size_bytes,
-                "written_bytes": dict(self.upkeep.written_bytes),
-                "components": {
-                    name: [{"rows": i.rows, "bytes": i.size_bytes} for i in tree.infos]
-                    for name, tree in trees.items()
-                },
-            }
+        sources, rows, limit = self._take_now()
+        trees: dict[str, Sequence[Any]] = {"primary": sources.readers}
+        trees |= {field: index.readers for field, index in sources.alone.items()}
+        return {
+            "seq": limit - 1,
+            "memory_rows": sum(sources.rows_of(memory, rows) for memory in sources.memories),
+            "memory_bytes": sum(generation.size_bytes for generation in sources.generations),
+            "log_bytes": self.store.log.size_bytes,
+            "component_bytes": self.store.size_bytes,
+            "written_bytes": dict(self.upkeep.written_bytes),
+            "components": {
+                name: [
+                    {"rows": info.rows, "bytes": info.size_bytes}
+                    for info in (reader.component.info for reader in reversed(readers))
+                ]
+                for name, readers in trees.items()
+            },
+        }
 
     def snapshot(self) -> tuple[dict[str, Any], int, int]:
         """What the manifest has to say (the lock is held)."""
@@ -415,6 +395,8 @@ class Engine:
             rows = completed(rows, self.active.fields, self.filter, self.extract)
             self.active.add(rows, seq)
             self.next_seq = max(self.next_seq, seq + rows.count)
+        now = self._recent.now
+        self._recent.publish((now[0], self.active.records.rows, self.next_seq))
 
     def seal(self) -> None:
         """Seal everything in memory to disk now."""
@@ -466,7 +448,7 @@ class Engine:
         """In a forked child: everything here belongs to the parent, locks and threads too."""
         self._closed, self._why = True, why
         self.lock, self.writing = threading.Lock(), threading.Lock()  # may be locked for ever
-        self._recent.clear()
+        self._recent = Recent(0)
         self.unfinished = None
         self.shelter.leave_to_parent()
         self.upkeep.leave_to_parent()
@@ -481,7 +463,7 @@ class Engine:
             self.settle()
             with self.lock:
                 self._closed = True
-                self._recent.clear()
+                self._recent.end()
         self.upkeep.close()
         with contextlib.suppress(TidelineError):  # the log has what the manifest would say
             self.store.commit(self.lock, self.snapshot, last=True)
@@ -498,13 +480,6 @@ class Engine:
     def _leave_budget(self) -> None:
         if self in self.budget.members:
             self.budget.members.remove(self)
-
-    def require_readable(self) -> None:
-        """Before memory is read (the lock is held); `Closed` when it was closed."""
-        if self.unfinished is not None:
-            self.finish_write()
-        if self._closed:
-            raise Closed(self._why)
 
     def require_open(self) -> None:
         """`Closed` when it was closed."""
