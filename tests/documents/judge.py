@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import msgspec
@@ -99,6 +100,16 @@ class ModelEngine:
                 self.records[key] = (self.next_seq, doc)
             self.next_seq += 1
         return first
+
+    def view(self) -> ModelEngine:
+        self._open()
+        now = copy.copy(self)
+        now.records = dict(self.records)
+        return now
+
+    @property
+    def seq(self) -> int:
+        return self.next_seq - 1
 
     def get(self, key: bytes) -> bytes | None:
         self._open()

@@ -318,11 +318,13 @@ def test_a_call_is_whole_or_not_at_all_wherever_it_is_interrupted(
 
 def lookup_of_much(model: Model) -> Any:
     """The answer finds no room: larger buffers take the place of those there are."""
-    sources = model.docs._engine.sources
-    sources._out = np.zeros((len(sources._out), 0), np.int64)
-    sources._out_room(1)
-    sources._reply_room(16)
-    model.docs._engine._recent.clear()
+    engine = model.docs._engine
+    reader = engine._readers.take()
+    reader._out = np.zeros((len(reader._out), 0), np.int64)
+    reader._out_room(1)
+    reader._reply_room(16)
+    engine._readers.give(reader)
+    engine._recent._clear()
     return lambda: model.docs.lookup("d", 1), lambda hit: None
 
 

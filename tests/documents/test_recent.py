@@ -73,15 +73,29 @@ def test_nothing_is_read_after_the_end() -> None:
 
 def test_the_room_is_kept_to() -> None:
     recent = Recent(10_000)
+    recent.publish("now")
     sizes = random.Random(4)
     for number in range(500):
         key = b"%d" % number
-        recent.keep(key, b"x" * sizes.randrange(6_000))
+        recent.keep(key, b"x" * sizes.randrange(6_000), "now")
         held = sum(len(key) + len(text) for key, text in recent.texts.items())
         assert held <= 10_000
-    recent.keep(b"large", b"x" * 20_000)
+    recent.keep(b"large", b"x" * 20_000, "now")
     assert not recent.texts
-    recent.keep(b"small", b"x")
+    recent.keep(b"small", b"x", "now")
     assert recent.texts == {b"small": b"x"}
-    recent.forget(Texts.of([b"small", b"other"]))
+    recent.publish("later", Texts.of([b"small", b"other"]))
+    assert not recent.texts
+
+
+def test_what_was_read_before_a_write_is_not_kept_after_it() -> None:
+    recent = Recent(10_000)
+    recent.publish("before")
+    recent.publish("after", Texts.of([b"k"]))
+    recent.keep(b"k", b"old", "before")
+    assert not recent.texts
+    recent.keep(b"k", b"new", "after")
+    assert recent.texts == {b"k": b"new"}
+    recent.end()
+    recent.keep(b"k", b"new", "after")
     assert not recent.texts

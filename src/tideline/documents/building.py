@@ -193,6 +193,7 @@ class Building:
                 return
             engine.building = [name for name in engine.building if name != job.field]
             del self._jobs[job.field]
+            engine.refresh()
         engine.dataset.commit()
 
     def _build_within(self, job: _Job, readers: Sequence[SortedReader]) -> bool:

@@ -212,8 +212,9 @@ class Collection:
     ) -> list[Document]:  # fmt: skip
         """A lookup of which every document is looked at again."""
         most = k
+        view = self._engine.view()
         while True:
-            found: Found = self._engine.lookup(field, low, high, most, high_open=high_open)
+            found: Found = view.lookup(field, low, high, most, high_open=high_open)
             documents = [_decode(text) for text in found.docs]
             good = [one for one in documents if any(map(holds, entries(one, field)))]
             if k is None or most is None or len(good) >= k or len(documents) < most:

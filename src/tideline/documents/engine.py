@@ -1,8 +1,8 @@
 """The engine of a collection: generations, components, log and recovery.
 
     write    rows -> log (one frame) -> active generation: primary memory and every index
-    read     active generation, frozen ones, components: always newest first; `get` looks among the
-             records that were read lately before
+    read     a view (view.py): active generation, frozen ones, components, always newest first;
+             `get` looks among the records that were read lately before
     seal     a full generation freezes; the dataset writes one component a tree; all take its
              place at once (lsm/dataset.py); indexes come and go meanwhile (building.py)
 
@@ -14,28 +14,29 @@ Facts, kept in the manifest: `seed`, `indexes` (field -> kind), `building` (fiel
 not complete yet), `policy`, `filter` (a field or None), `bloom_bits`, `next_seq`, `workload` (what
 was done so far, for `advise`; the owner of the engine counts it).
 
-Threads: `lock` guards what there is to read; every reader holds it, but for scans, which take
-note of what there is and then read without. `writing` is held by one writer at a time, over log
-and memory; who holds it may take `lock`, never the other way round.
+Threads: readers take no lock. They take what was published last (`Recent.now`) and read that, with
+buffers of their own (reader.py), while others write, seal, merge and build. `lock` guards what
+there is; whoever changes it holds `lock` and publishes before it lets go. `writing` is held by one
+writer at a time, over log and memory; who holds it may take `lock`, never the other way round.
 
 Exceptions thrown into a caller (Ctrl-C, a signal handler that raises) may come at any moment. A
 write is whole or not at all all the same (docs/decisions/0040-interrupts.md): `unfinished` is the
 write that is under way, and the log decides. Once the log has its frame, whoever takes `lock`
-next brings it into memory, be it the writer or a reader; adding it again does no harm. What
-takes many steps, freezing and changes of indexes, is sheltered. Whoever takes `writing` settles
-what an earlier one may have left.
+next brings it into memory; adding it again does no harm. A reader who sees that nobody holds
+`writing` does so, too, before it reads. What takes many steps, freezing and changes of indexes,
+is sheltered. Whoever takes `writing` settles what an earlier one may have left.
 """
 
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tideline.documents.building import Building
 from tideline.documents.generation import Generation
@@ -43,18 +44,17 @@ from tideline.documents.index import Index
 from tideline.documents.parts import Extract, completed, in_parts
 from tideline.documents.payload import payload_parts, read_payload
 from tideline.documents.policies import POLICIES, policy_of
+from tideline.documents.reader import Readers
 from tideline.documents.recent import Recent
-from tideline.documents.scan import Scan
-from tideline.documents.sources import Sources
-from tideline.documents.types import PUT, Estimate, Found, Rows
-from tideline.errors import NotFound, Unavailable
+from tideline.documents.types import PUT, Found, Rows
+from tideline.documents.view import Now, Sources, View
 from tideline.index import kinds as kinds  # registers them
 from tideline.index.extract import extract as extract_values
 from tideline.index.kind import IndexKind, make_kind
 from tideline.index.records import Records
-from tideline.index.sorted import BLOCK_BYTES, SortedKind, SortedReader
+from tideline.index.sorted import SortedKind, SortedReader
 from tideline.index.texts import Texts
-from tideline.kernels.documents.layout import HIGH_OPEN, LOW_OPEN, X_SEQ_HIGH
+from tideline.kernels.documents.layout import X_SEQ_HIGH
 from tideline.kernels.layout import SEGMENT
 from tideline.lsm.component import Product
 from tideline.lsm.dataset import Dataset, Seal, Snapshot
@@ -106,7 +106,8 @@ class Engine:
         self.frozen: list[Generation] = []  # oldest first
         self._spare: list[Records] = []
         self._recent = Recent(min(_RECENT_BYTES, budget.size_bytes // 64))
-        self.sources = Sources(self.seed)
+        self._readers = Readers(self.seed)
+        self._alive: list[weakref.ref[Sources]] = []  # sources that somebody may be reading
         self._policy = self.facts.get("policy", "prefix")
         kind = SortedKind(
             seed=self.seed, bloom_bits=int(self.facts.get("bloom_bits", 20)), extract=extract
@@ -176,7 +177,8 @@ class Engine:
         }  # fmt: skip
         while self._spare:
             records = self._spare.pop()
-            if records.limit_bytes == size and records.fields == self.embedded:
+            fits = records.limit_bytes == size and records.fields == self.embedded
+            if fits and not self._is_read(records):
                 records.clear()
                 break
         else:
@@ -188,13 +190,26 @@ class Engine:
         self.active = self.new_generation()
         self.refresh()
 
+    def _is_read(self, records: Records) -> bool:
+        """Whether a view that somebody holds has this memory."""
+        alive = [sources for ref in self._alive if (sources := ref()) is not None]
+        return any(records in sources.memories for sources in alive)
+
     def refresh(self) -> None:
-        """Tell kernels and views what there is now."""
+        """Let readers see what there is now."""
         generations = [self.active, *reversed(self.frozen)]
-        readers = list(reversed(self.primary.readers))
-        self.sources.refresh(generations, readers, self.embedded)
         for index in self.alone.values():
             index.refresh(generations)
+        sources = Sources(
+            generations, list(reversed(self.primary.readers)), self.indexes, self.building,
+            {field: index.view for field, index in self.alone.items()},
+        )  # fmt: skip
+        self._alive = [ref for ref in self._alive if ref() is not None] + [weakref.ref(sources)]
+        before: Now | None = self._recent.now
+        if before is not None and before[0].active is self.active.records:
+            self._recent.publish((sources, *before[1:]))  # without a write that was cut half way
+        else:
+            self._recent.publish((sources, self.active.records.rows, self.next_seq))
 
     # ---- writing -----------------------------------------------------------------------------
 
@@ -246,9 +261,10 @@ class Engine:
         if unfinished is None or unfinished[2] == self.store.log.frames:
             return
         rows, seq, _ = unfinished
-        self._recent.forget(rows.keys)
         self.active.add(rows, seq)
         limit = seq + rows.count
+        recent = self._recent
+        recent.publish((recent.now[0], self.active.records.rows, limit), rows.keys)
         self.next_seq, self.unfinished = limit, None
 
     def sheltered(self, work: Callable[[], None]) -> None:
@@ -268,143 +284,105 @@ class Engine:
 
     # ---- reading -----------------------------------------------------------------------------
 
+    def view(self) -> View:
+        """What there is now, to be asked as often as wanted: all its answers are of one moment."""
+        return View(self._take_now(), self._readers, self._recent, self.filter)
+
+    def _take_now(self) -> Now:
+        if self.unfinished is not None:
+            self._finish_for_readers()
+        now: Now = self._recent.now
+        self.require_open()  # after `now` was taken: what is published later is not read
+        return now
+
+    def _finish_for_readers(self) -> None:
+        """Bring into memory what the log has of a write whose caller was interrupted.
+
+        A writer that goes on holds `writing`, and nobody waits for it: its write is seen when it
+        is done. One that let go of `writing` and left the same write behind was interrupted.
+        """
+        left = self.unfinished
+        if left is None or left[2] == self.store.log.frames or self.writing.locked():
+            return
+        if self.unfinished is left:
+            with self.lock:
+                self.finish_write()
+
     def get(self, key: bytes) -> bytes | None:
         """The newest version of a record as JSON text, or None."""
-        with self.lock:
-            if self.unfinished is not None:
-                self.finish_write()
-            text = self._recent.texts.get(key)
-            if text is None:
-                self.require_open()
-                text = self.sources.get(key)
-                if text is not None:
-                    self._recent.keep(key, text)
-            return text
+        if self.unfinished is not None:
+            self._finish_for_readers()
+        recent = self._recent
+        text = recent.texts.get(key)
+        if text is None:
+            now = recent.now
+            self.require_open()  # after `now` was taken, as above
+            text = self._readers.get(now, key)
+            if text is not None:
+                recent.keep(key, text, now)
+        return text
 
     def get_many(self, keys: Texts) -> list[bytes | None]:
-        """The newest versions of many records, None for each that is not there."""
-        with self.lock:
-            self.require_readable()
-            return self.sources.get_many(keys)
+        """`View.get_many` of what there is now."""
+        return self.view().get_many(keys)
 
     def fetch(self, keys: Texts) -> Found:
-        """The newest versions of records with their seqs, in the order of the keys.
-
-        Those that are not there are left out.
-        """
-        with self.lock:
-            self.require_readable()
-            return self.sources.fetch(keys)
+        """`View.fetch` of what there is now."""
+        return self.view().fetch(keys)
 
     def lookup(
-        self, field: str, low: bytes, high: bytes, k: int | None = None, *,
-        low_open: bool = False, high_open: bool = False,
-        filter: tuple[bytes, bytes] | None = None,
-    ) -> Found:  # fmt: skip
-        """The `k` newest records with a value of `field` in the range, newest first.
-
-        `filter` is a range of the filter's field: components outside it are not searched.
-        """
-        with self.lock:
-            count = self._look(field, low, high, k, low_open, high_open, filter)
-            return self.sources.found(count)
+        self, field: str, low: bytes, high: bytes, k: int | None = None, **options: Any
+    ) -> Found:
+        """`View.lookup` of what there is now."""
+        return self.view().lookup(field, low, high, k, **options)
 
     def lookup_text(
         self, field: str, low: bytes, high: bytes, k: int | None = None, *, high_open: bool = False
     ) -> bytes:
-        """What `lookup` finds, as one JSON array: the quickest way to all the documents."""
-        with self.lock:
-            count = self._look(field, low, high, k, False, high_open, None)
-            return self.sources.text(count)
-
-    def _look(
-        self, field: str, low: bytes, high: bytes, k: int | None, low_open: bool, high_open: bool,
-        filter: tuple[bytes, bytes] | None,
-    ) -> int:  # fmt: skip
-        """Find records, for `sources` to give; how many there are."""
-        self.require_readable()
-        if k is not None and k < 1:
-            return 0
-        if self._kind_of(field) == "embedded":
-            opened = low_open * LOW_OPEN | high_open * HIGH_OPEN
-            return self.sources.search(field, low, high, opened, k, self._skipped(filter))
-        view = self.alone[field].view
-        if filter is not None:
-            view = view.passing({"wanted": filter})
-        return self.sources.lookup(view, low, high, k, low_open=low_open, high_open=high_open)
+        """`View.lookup_text` of what there is now."""
+        return self.view().lookup_text(field, low, high, k, high_open=high_open)
 
     def scan(
-        self, low: bytes | None = None, high: bytes | None = None, *,
-        filter: tuple[bytes, bytes] | None = None, batch: int = 10_000,
-    ) -> Iterator[Found]:  # fmt: skip
-        """All records with a key in [low, high), in key order, as they were at the first batch."""
-        with self.lock:
-            self.require_readable()
-            scan = Scan(self.sources.all, self._skipped(filter))
-        try:
-            for found, size_bytes in scan.batches(low, high, batch):
-                with self.lock:
-                    self.sources.count_blocks(-(-size_bytes // BLOCK_BYTES))
-                yield found
-        finally:
-            scan.end()
+        self, low: bytes | None = None, high: bytes | None = None, **options: Any
+    ) -> Iterator[Found]:
+        """`View.scan` of what there is when the first batch is asked for."""
+        yield from self.view().scan(low, high, **options)
 
     def count(self) -> int:
         """How many records there are now: reads every key."""
-        with self.lock:
-            self.require_readable()
-            scan = Scan(self.sources.all, None)
-        try:
-            return scan.count()
-        finally:
-            scan.end()
+        return self.view().count()
 
     def estimate(self, field: str, low: bytes, high: bytes) -> Estimate:
         """What a lookup without k would look at."""
-        with self.lock:
-            self.require_readable()
-            if self._kind_of(field) == "embedded":
-                return self.sources.estimate(field, low, high)
-            found = self.alone[field].view.estimate(low, high)
-            return Estimate(found.entries, found.blocks + found.entries)
-
-    def _skipped(self, filter: tuple[bytes, bytes] | None) -> NDArray[np.uint8] | None:
-        return None if filter is None or self.filter is None else self.sources.skipped(filter)
-
-    def _kind_of(self, field: str) -> str:
-        kind = self.indexes.get(field)
-        if kind is None:
-            raise NotFound("no index on this field", field=field)
-        if field in self.building:
-            raise Unavailable("the index is being built", field=field)
-        return kind
+        return self.view().estimate(field, low, high)
 
     # ---- facts ---------------------------------------------------------------------------------
 
     def counters(self) -> dict[str, int]:
         """What all searches so far have read."""
-        with self.lock:
-            self.require_open()
-            return self.sources.counters()
+        self.require_open()
+        return self._readers.counters()
 
     def stats(self) -> dict[str, Any]:
         """Sizes and numbers of everything there is."""
-        with self.lock:
-            self.require_readable()
-            trees = {"primary": self.primary, **{f: i.tree for f, i in self.alone.items()}}
-            generations = [self.active, *self.frozen]
-            return {
-                "seq": self.next_seq - 1,
-                "memory_rows": sum(g.records.rows for g in generations),
-                "memory_bytes": sum(g.size_bytes for g in generations),
-                "log_bytes": self.store.log.size_bytes,
-                "component_bytes": self.store.size_bytes,
-                "written_bytes": dict(self.dataset.written_bytes),
-                "components": {
-                    name: [{"rows": i.rows, "bytes": i.size_bytes} for i in tree.infos]
-                    for name, tree in trees.items()
-                },
-            }
+        sources, rows, limit = self._take_now()
+        trees: dict[str, Sequence[Any]] = {"primary": sources.readers}
+        trees |= {field: index.readers for field, index in sources.alone.items()}
+        return {
+            "seq": limit - 1,
+            "memory_rows": sum(sources.rows_of(memory, rows) for memory in sources.memories),
+            "memory_bytes": sum(generation.size_bytes for generation in sources.generations),
+            "log_bytes": self.store.log.size_bytes,
+            "component_bytes": self.store.size_bytes,
+            "written_bytes": dict(self.dataset.written_bytes),
+            "components": {
+                name: [
+                    {"rows": info.rows, "bytes": info.size_bytes}
+                    for info in (reader.component.info for reader in reversed(readers))
+                ]
+                for name, readers in trees.items()
+            },
+        }
 
     def snapshot(self) -> Snapshot:
         """What the manifest has to say (the lock is held)."""
@@ -446,8 +424,7 @@ class Engine:
     def _let_go(self, generation: Generation) -> None:
         """Its components count: the generation goes."""
         self.frozen.remove(generation)
-        # Its memory is used again, unless a scan reads it.
-        if not generation.records.readers and not self._spare:
+        if not self._spare:  # for a later one, if nobody reads it then
             self._spare.append(generation.records)
 
     def _after_seal(self) -> None:
@@ -486,6 +463,8 @@ class Engine:
             rows = self._completed(rows)
             self.active.add(rows, seq)
             self.next_seq = max(self.next_seq, seq + rows.count)
+        now = self._recent.now
+        self._recent.publish((now[0], self.active.records.rows, self.next_seq))
 
     def seal(self) -> None:
         """Seal everything in memory to disk now."""
@@ -532,7 +511,7 @@ class Engine:
         """In a forked child: everything here belongs to the parent, locks and threads too."""
         self.dataset.leave_to_parent(why)
         self.lock, self.writing = self.dataset.lock, threading.Lock()  # may be locked for ever
-        self._recent.clear()
+        self._recent = Recent(0)
         self.unfinished = None
 
     def close(self) -> None:
@@ -542,8 +521,9 @@ class Engine:
         self.dataset.stop()
         with self.writing:
             self.settle()
+            self.dataset.shut()
+            self._recent.end()
             self.dataset.close()
-            self._recent.clear()
         self._leave_budget()
 
     @property
@@ -555,12 +535,6 @@ class Engine:
     def _leave_budget(self) -> None:
         if self in self.budget.members:
             self.budget.members.remove(self)
-
-    def require_readable(self) -> None:
-        """Before memory is read (the lock is held); `Closed` when it was closed."""
-        if self.unfinished is not None:
-            self.finish_write()
-        self.require_open()
 
     def require_open(self) -> None:
         """`Closed` when it was closed."""

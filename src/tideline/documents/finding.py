@@ -1,26 +1,25 @@
-"""Finding by condition: plan, search, and again if what was planned on has changed.
+"""Finding by condition: take a view, plan on it, search it.
 
-    find -> plan.py -> search.py -> did a write come in between that the plan cannot bear?
+    find -> a view (view.py) -> plan.py -> search.py
 
 What a plan relies on, and who sees to it:
 
+- that its indexes are there, and that several searches of one plan see one state: all of them
+  search the view that was planned on;
 - that no document has an array where two needs were joined: `before_write` tells of such a
-  document before it can be found; the first time after opening, the index is asked;
-- that its indexes are there: a search beside which an index came or went is planned again;
-- that several searches of one plan see one state: writes are numbered, and a plan that saw a
-  write in between is run again, at last as one scan.
+  document before it can be in a view; the first time after opening, the index is asked.
 
 Safe from any thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from tideline.documents.advise import Workload
-from tideline.documents.plan import SCAN, Plan, considered, plan
+from tideline.documents.plan import Plan, considered, plan
 from tideline.documents.search import Order, Search
 from tideline.documents.types import ARRAYS, Estimate
 from tideline.errors import NotFound, Unavailable
@@ -29,7 +28,6 @@ from tideline.where import Condition
 
 __all__ = ["Finder"]
 
-_TRIES = 3
 _GUESS = 0.1  # of all documents, in a range of keys
 
 
@@ -41,7 +39,6 @@ class Finder:
         self._workload = workload
         self._key: str = engine.facts["key"]
         self._filter: str | None = engine.facts["filter"]
-        self._changes = 0
         self._arrays: dict[str, bool] = {}
         self._everything = (-1, Estimate(0.0, 0.0))  # when it was counted, and what there was
 
@@ -56,17 +53,10 @@ class Finder:
         self._workload.finds += 1
         if not condition:
             return int(self._engine.count())
-        search = Search(self._engine, self._key, condition, None, None)
-        for attempt in range(_TRIES):
-            before = self._moment()
-            with self._unless_changed(before):
-                chosen = self._plan(condition, None)
-                if not attempt:
-                    self.note(self._workload, chosen, None)
-                found = search.count(chosen)
-                if not self._moved(chosen, before):
-                    return found
-        return search.count(SCAN)
+        view = self._engine.view()
+        chosen = self._plan(view, condition, None)
+        self.note(self._workload, chosen, None)
+        return Search(view, self._key, condition, None, None).count(chosen)
 
     def explain(self, condition: Condition, order: Order, limit: int | None) -> Explanation:
         """Find, and tell how."""
@@ -98,12 +88,12 @@ class Finder:
         found = Workload()
         for condition in conditions:
             found.finds += 1
-            self.note(found, self._plan(condition, limit), limit)
+            self.note(found, self._plan(self._engine.view(), condition, limit), limit)
         return found
 
     def span(self, condition: Condition) -> tuple[bytes, bytes] | None:
         """What the filter leaves of a scan for a condition."""
-        chosen = self._plan(condition, None)
+        chosen = self._plan(self._engine.view(), condition, None)
         return chosen.ways[0].filter if len(chosen.ways) == 1 else None
 
     def indexes(self) -> dict[str, str]:
@@ -115,19 +105,13 @@ class Finder:
     def _search(
         self, condition: Condition, order: Order, limit: int | None, weigh: bool = False
     ) -> tuple[list[dict[str, Any]], Plan, Search]:
-        search = Search(self._engine, self._key, condition, order, limit)
+        view = self._engine.view()
+        search = Search(view, self._key, condition, order, limit)
         most = limit if order is None else None
         self._workload.finds += 1
-        for attempt in range(_TRIES):
-            before = self._moment()
-            with self._unless_changed(before):
-                chosen = self._plan(condition, most, weigh)
-                if not attempt:
-                    self.note(self._workload, chosen, most)
-                found = search.documents(chosen)
-                if not self._moved(chosen, before):
-                    return found, chosen, search
-        return search.documents(SCAN), SCAN, search
+        chosen = self._plan(view, condition, most, weigh)
+        self.note(self._workload, chosen, most)
+        return search.documents(chosen), chosen, search
 
     # ---- what plans rely on -------------------------------------------------------------------
 
@@ -138,51 +122,38 @@ class Finder:
 
     def indexes_change(self, field: str) -> None:
         """An index on a field comes or goes; whether it has arrays is for the new one to say."""
-        self._changes += 1
         self._arrays.pop(field, None)
 
-    def _moment(self) -> tuple[int, int]:
-        """What has been done so far: changes of indexes, and writes."""
-        return self._changes, self._engine.next_seq
-
-    @contextmanager
-    def _unless_changed(self, before: tuple[int, int]) -> Iterator[None]:
-        """Around a search: that its index was dropped meanwhile is no error of the caller's."""
-        try:
-            yield
-        except (NotFound, Unavailable) as error:
-            field = error.values.get("field")  # of an index that cannot be asked
-            if field is None or (before[0] == self._changes and field in self.indexes()):
-                raise
-
-    def _moved(self, chosen: Plan, before: tuple[int, int]) -> bool:
-        """Whether something came between the searches of a plan that they cannot bear."""
-        if before == self._moment():
-            return False
-        if before[0] != self._changes or any(self._arrays.get(field) for field in chosen.joined):
-            return True
-        return len(chosen.ways) > 1 or any(len(way.ranges) > 1 for way in chosen.ways)
-
     def _has_arrays(self, field: str) -> bool:
-        """Whether a document has an array where an index looks."""
+        """Whether a document may have an array where an index looks.
+
+        Asked after the view was taken: what is known then holds for the view, too. What is not
+        known is asked of the newest state, because it is remembered for later views.
+        """
         known = self._arrays.get(field)
         if known is None:
-            found = len(self._engine.lookup(field, ARRAYS, ARRAYS, 1).seqs) > 0
+            try:
+                found = len(self._engine.lookup(field, ARRAYS, ARRAYS, 1).seqs) > 0
+            except (NotFound, Unavailable):  # the index was dropped since: the view has it still
+                return True
             known = self._arrays.setdefault(field, found)
         return known
 
-    def _plan(self, condition: Condition, limit: int | None, weigh: bool = False) -> Plan:
+    def _plan(
+        self, view: Any, condition: Condition, limit: int | None, weigh: bool = False
+    ) -> Plan:
         return plan(
-            condition, key=self._key, indexes=self.indexes(), filter=self._filter,
-            estimate=self._estimate, arrays=self._has_arrays, limit=limit, weigh=weigh,
+            condition, key=self._key, indexes=view.indexes, filter=self._filter,
+            estimate=partial(self._estimate, view), arrays=self._has_arrays, limit=limit,
+            weigh=weigh,
         )  # fmt: skip
 
-    def _estimate(self, field: str | None, low: bytes, high: bytes) -> Estimate:
+    def _estimate(self, view: Any, field: str | None, low: bytes, high: bytes) -> Estimate:
         if field is not None:
-            found: Estimate = self._engine.estimate(field, low, high)
+            found: Estimate = view.estimate(field, low, high)
             return found
         counted, everything = self._everything
-        now = self._engine.next_seq
+        now = view.seq
         if now - counted > everything.entries / 100:  # it has changed by now
             stats = self._engine.stats()
             components = stats["components"]["primary"]

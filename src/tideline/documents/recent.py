@@ -1,17 +1,25 @@
-"""The records that were read lately: reading one again needs no search.
+"""What readers read now, and the records that were read lately: reading one again needs no search.
 
-    get       -> here -> memory, components
-    any write -> forgets the keys it writes
+    get       -> texts -> memory, components
+    write     -> publish: forget the keys it writes, then put a new `Now` in the place of the old
 
 A search for a key asks the bloom filter and the keys of every component; a few records are often
-read again and again. Only `get` fills this, and only with records that are there. What was read
+read again and again. Only `get` fills `texts`, and only with records that are there. What was read
 first goes first when room is short.
 
-For one thread at a time: the lock of the engine, under which a record is read and kept, and
-under which a write becomes visible. So what is kept here is always the newest.
+Both stand together because what is in `texts` must always be the newest. `lock` is held while a
+record is kept and while a write is published, for a few dict operations, never over a search, a
+memory copy or a log write. A record is kept only if what it was read from is still what there is
+to read: so no old text is kept after a write has forgotten it. Looking into `texts` takes no
+lock: a text that is there has not been replaced by anything that was published.
+
+Safe from any thread.
 """
 
 from __future__ import annotations
+
+from threading import Lock
+from typing import Any
 
 from tideline.index.texts import Texts
 
@@ -22,47 +30,62 @@ _FEW = 16  # keys forgotten one by one: more, and all are
 
 
 class Recent:
-    """Records as JSON text by key, up to a limit of bytes.
+    """Records as JSON text by key, up to a limit of bytes; and `now`, what they were read from.
 
     >>> recent = Recent(1000)
-    >>> recent.keep(b"17", b"{}")
+    >>> recent.publish("first")
+    >>> recent.keep(b"17", b"{}", "first")
     >>> recent.texts.get(b"17")
     b'{}'
-    >>> recent.forget(Texts.of([b"17"]))
+    >>> recent.publish("second", Texts.of([b"17"]))
+    >>> recent.keep(b"17", b"{}", "first")
     >>> recent.texts
     {}
     """
 
     def __init__(self, limit_bytes: int) -> None:
+        self.now: Any = None
         self.texts: dict[bytes, bytes] = {}
+        self._lock = Lock()
         self._limit_bytes = limit_bytes
         self._bytes = 0
 
-    def keep(self, key: bytes, text: bytes) -> None:
-        """A record that was just read, and is not here."""
-        size = len(key) + len(text) + _EACH_BYTES
-        self.texts[key], self._bytes = text, self._bytes + size
-        while self._bytes > self._limit_bytes:
-            if not self.texts:  # a call was interrupted between a text and the sum
-                self._bytes = 0
-                return
-            self._drop(next(iter(self.texts)))
+    def publish(self, now: Any, keys: Texts | None = None) -> None:
+        """Let readers read something else, in which these keys were written."""
+        with self._lock:
+            if keys is not None and self.texts:
+                self._forget(keys)
+            self.now = now
 
-    def forget(self, keys: Texts) -> None:
-        """Records that are written."""
-        if not self.texts:
-            return
+    def keep(self, key: bytes, text: bytes, now: Any) -> None:
+        """A record that was just read, and is not here, and what it was read from."""
+        with self._lock:
+            if self.now is not now or key in self.texts:
+                return
+            size = len(key) + len(text) + _EACH_BYTES
+            self.texts[key], self._bytes = text, self._bytes + size
+            while self._bytes > self._limit_bytes:
+                if not self.texts:  # a call was interrupted between a text and the sum
+                    self._bytes = 0
+                    return
+                self._drop(next(iter(self.texts)))
+
+    def end(self) -> None:
+        """Forget everything; what is being read now is not kept."""
+        with self._lock:
+            self.now = None
+            self._clear()
+
+    def _clear(self) -> None:
+        self.texts, self._bytes = {}, 0
+
+    def _forget(self, keys: Texts) -> None:
         if keys.count > _FEW:
-            self.clear()
+            self._clear()
             return
         for key in keys.to_list():
             if key in self.texts:
                 self._drop(key)
-
-    def clear(self) -> None:
-        """Forget everything."""
-        self.texts.clear()
-        self._bytes = 0
 
     def _drop(self, key: bytes) -> None:
         self._bytes -= len(key) + len(self.texts.pop(key)) + _EACH_BYTES

@@ -1,24 +1,25 @@
 """All records in key order, as they were at one moment.
 
-Under the lock, `Scan` takes note of the sources and of how many rows each memory has; the rest
-needs no lock: components never change, and neither do the rows a memory had. Holding the sources
-keeps their memory and their maps alive, and `readers` keeps a memory from being used again.
+No lock: components never change, and neither do the rows that a memory had at that moment. Holding
+the sources keeps their maps alive, and their memories from being used again. For one thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tideline.documents.types import Found
-from tideline.index.records import Records, sorted_rows
+from tideline.index.records import sorted_rows
 from tideline.index.sorted import gather
-from tideline.index.texts import Texts
 from tideline.kernels.documents import layout as at
 from tideline.kernels.documents import merge
+
+if TYPE_CHECKING:
+    from tideline.documents.view import Now
 
 __all__ = ["Scan"]
 
@@ -26,43 +27,25 @@ Words = NDArray[np.int64]
 
 
 class Scan:
-    """Sources at one moment, newest first; of those that are skipped nothing is wanted."""
+    """The records of a view; of the sources that are skipped nothing is wanted."""
 
-    def __init__(self, sources: Sequence[Any], skipped: NDArray[np.uint8] | None) -> None:
+    def __init__(self, now: Now, skipped: NDArray[np.uint8] | None) -> None:
+        sources, active, _ = self._now = now
         if skipped is None:
-            skipped = np.zeros(len(sources), np.uint8)
+            skipped = np.zeros(len(sources.all), np.uint8)
         # What is older than everything that is wanted cannot replace any of it.
         wanted = np.flatnonzero(skipped == 0)
         count = int(wanted[-1]) + 1 if len(wanted) else 0
-        self._held = list(sources[:count])
         self._skipped = skipped[:count].astype(bool)
-        self._facts = [source.facts.copy() for source in self._held]
-        self._rows: list[Words | None] = []
-        self._keys: list[Texts] = []
-        for source in self._held:
-            memory = isinstance(source, Records)
-            self._rows.append(source.newest() if memory else None)
-            self._keys.append(source.row_texts("keys") if memory else source.keys)
-            if memory:
-                source.readers.add(id(self))
-        self._begun = False
-
-    def end(self) -> None:
-        """Let go of the sources. Takes no lock: a garbage collector may call it anywhere."""
-        for source in self._held:
-            if isinstance(source, Records):
-                source.readers.discard(id(self))
-        self._held = []
+        self._facts = [facts.copy() for facts in sources.facts[:count]]
+        self._rows: list[Words] = []  # of memories, in key order
+        for memory, facts in zip(sources.memories, self._facts, strict=False):
+            limit = sources.rows_of(memory, active)
+            rows = sorted_rows(memory.row_texts("keys", limit), memory.newest(limit))
+            facts[at.X_ORDER], facts[at.X_ROWS] = rows.ctypes.data, len(rows)
+            self._rows.append(rows)
 
     def _cursors(self, low: bytes | None, high: bytes | None) -> Words:
-        if not self._begun:
-            self._begun = True
-            for number, rows in enumerate(self._rows):
-                if rows is not None:
-                    rows = sorted_rows(self._keys[number], rows)
-                    self._rows[number] = rows
-                    self._facts[number][at.X_ORDER] = rows.ctypes.data
-                    self._facts[number][at.X_ROWS] = len(rows)
         cursors = np.zeros((len(self._facts), at.M_WORDS), np.int64)
         for number, facts in enumerate(self._facts):
             count, address = int(facts[at.X_ROWS]), int(facts.ctypes.data)

@@ -7,9 +7,7 @@
 Candidates are JSON texts. Most are held against the condition as texts, many at a time
 (where/batch.py), and only what is returned is decoded.
 
-A plan of several searches sees the collection at several moments. `run` notes whether
-something was written meanwhile, and the caller then asks again, at last by one scan, which is
-one moment. Safe from any thread.
+All searches of a plan are of one view, and so of one moment (view.py).
 """
 
 from __future__ import annotations
@@ -56,10 +54,10 @@ class Search:
     """One question to a collection."""
 
     def __init__(
-        self, engine: Any, key: str, condition: Condition,
+        self, view: Any, key: str, condition: Condition,
         sort: Order, limit: int | None,
     ) -> None:  # fmt: skip
-        self._engine = engine
+        self._view = view
         self._key = key
         self._condition = condition
         self._sort = sort
@@ -159,16 +157,16 @@ class Search:
 
     def _way(self, way: Way, *, alone: bool = False) -> Iterator[list[Hit]]:
         if way.kind == "scan":
-            yield from map(_hits, self._engine.scan(filter=way.filter))
+            yield from map(_hits, self._view.scan(filter=way.filter))
         elif way.kind == "key" and alone and len(way.ranges) == 1:
-            text = self._engine.get(way.ranges[0].low)
+            text = self._view.get(way.ranges[0].low)
             yield [] if text is None else [(0, text)]  # one at most: its number decides nothing
         elif way.kind == "key":
-            yield _hits(self._engine.fetch(Texts.of([one.low for one in way.ranges])))
+            yield _hits(self._view.fetch(Texts.of([one.low for one in way.ranges])))
         elif way.kind == "keys":
             for one in way.ranges:
                 # One byte more: whether the end belongs to a scan is all one, it is tested again.
-                found = self._engine.scan(one.low, one.high + b"\0", filter=way.filter)
+                found = self._view.scan(one.low, one.high + b"\0", filter=way.filter)
                 yield from map(_hits, found)
         else:
             whole: dict[int, bytes] = {}
@@ -177,7 +175,7 @@ class Search:
             yield list(whole.items())
 
     def _lookup(self, way: Way, one: Any, k: int | None) -> Found:
-        found: Found = self._engine.lookup(
+        found: Found = self._view.lookup(
             way.field, one.low, one.high, k, low_open=one.low_open, high_open=one.high_open,
             filter=way.filter,
         )  # fmt: skip

@@ -1,33 +1,37 @@
 """Search an index of entries: what there is of it at one moment, newest first.
 
-A `View` holds the memories and the components of an index as one array of places for
-kernels. It is made anew when a memory is frozen or a component comes or goes; searching is
-one kernel call a chunk.
+A `View` holds the memories and the components of an index. It is made anew when a memory is
+frozen or a component comes or goes. `Places` is what kernels see of a view: one array, with a
+copy of the state words of each memory. A reader has its own, and brings it up to date before
+each question (`follow`); searching is one kernel call a chunk.
 
     view.search(low, high, k=10) -> chunk (k candidates) -> chunk (4 k) -> ...
 
 Whoever validates the candidates stops when it has k good ones; if all are good, the first
 chunk was enough. `step` gives a chunk as addresses, for a kernel to go on with.
 
-A chunk from a memory is read under the owner's lock; those of components need none.
+A view is safe from any thread, while one adds to its first memory: with `limit`, a search passes
+over entries with a seq from there on. `Places` and `Candidates` are for one thread.
 """
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tideline.index.entrymemory import EntryMemory, address_of
+from tideline.index.entrymemory import EntryMemory, Published, address_of
 from tideline.index.texts import Texts
 from tideline.kernels.documents import found, newest, places
+from tideline.kernels.documents.entries import M_WORDS
 
 if TYPE_CHECKING:
     from tideline.index.entries import EntryKind, EntryReader
 
-__all__ = ["Candidates", "Chunk", "Estimate", "View", "search"]
+__all__ = ["Candidates", "Chunk", "Estimate", "Places", "View", "search"]
 
 Words = NDArray[np.int64]
 _MOST = 65_536  # entries of a chunk of a search with k
@@ -62,14 +66,13 @@ class View:
         self.count = len(self.memories) + len(self.readers)
         every: list[EntryMemory | EntryReader] = [*self.memories, *self.readers]
         rows = [place.row for place in every]
-        self._places: Words = np.concatenate(rows) if rows else np.zeros(1, np.int64)
-        self.address: int = self._places.ctypes.data
+        self.words: Words = np.concatenate(rows) if rows else np.zeros(1, np.int64)
         self._every = every
         if kind.eager:
             low = newest.EVERYTHING
             for number in range(len(every) - 1, -1, -1):
                 partial = every[number].since > low
-                self._places[number * places.P_WORDS + places.P_PARTIAL] = partial
+                self.words[number * places.P_WORDS + places.P_PARTIAL] = partial
                 low = min(low, every[number].low)
 
     @property
@@ -81,13 +84,16 @@ class View:
         self, low: bytes = b"", high: bytes | None = None, *, low_open: bool = False,
         high_open: bool = False, k: int | None = None,
         filters: Mapping[str, tuple[bytes, bytes]] | None = None,
+        limit: int = newest.EVERYTHING,
     ) -> Candidates:  # fmt: skip
         """Candidates with a value in the range, newest first; `high=None` is no upper end.
 
-        Components whose filters miss one of the closed ranges in `filters` are left out.
+        Components whose filters miss one of the closed ranges in `filters` are left out, and so
+        are entries with a seq from `limit` on.
         """
         flags = self.ask(low, high, low_open=low_open, high_open=high_open)
-        return Candidates(self.passing(filters) if filters else self, low, high, flags, k)
+        view = self.passing(filters) if filters else self
+        return Candidates(view, low, high, flags, k, limit)
 
     def ask(
         self, low: bytes, high: bytes | None, *, low_open: bool = False, high_open: bool = False
@@ -101,6 +107,12 @@ class View:
         if high is None:
             flags |= newest.NO_HIGH
         return flags | low_open * newest.LOW_OPEN | high_open * newest.HIGH_OPEN
+
+    def places(self) -> Places:
+        """All of it as it is now, for kernels."""
+        made = Places(self)
+        made.follow(self, newest.POINT)
+        return made
 
     def passing(self, filters: Mapping[str, tuple[bytes, bytes]]) -> View:
         """The view without the components whose filters miss one of the closed ranges."""
@@ -120,17 +132,57 @@ class View:
     def counts(self, asked: Candidates, first: int, limit: int) -> Words:
         """Entries and blocks of the places [first, limit) for a question."""
         call = np.zeros(_HEAD + 2 * (limit - first), np.int64)
-        address = self.address + first * places.P_WORDS * 8
+        address = asked.places.address + first * places.P_WORDS * 8
         found.count_matches(address, limit - first, *asked.question, address_of(call))
         return call[_HEAD:].reshape(-1, 2)
+
+
+class Places:
+    """What kernels see of a view; for one thread.
+
+    It holds nothing of the view alive: whoever searches does.
+    """
+
+    def __init__(self, view: View) -> None:
+        self._view = weakref.ref(view)
+        self.count = view.count
+        first = len(view.words)
+        self._words: Words = np.zeros(first + M_WORDS * len(view.memories), np.int64)
+        self._words[:first] = view.words
+        self.address = int(self._words.ctypes.data)
+        whole = memoryview(self._words)  # type: ignore[arg-type]
+        self._states: list[Any] = []
+        self._known: list[Published | None] = [None] * len(view.memories)
+        for number in range(len(view.memories)):
+            start = first + number * M_WORDS
+            self._words[number * places.P_WORDS + places.P_MEMORY] = self.address + 8 * start
+            self._states.append(whole[start : start + M_WORDS])
+
+    def shows(self, view: View) -> bool:
+        """Whether it was made for this view."""
+        return self._view() is view
+
+    def follow(self, view: View, flags: int) -> Any:
+        """Take in what was published of the memories; what must be held during a search."""
+        known, states = self._known, self._states
+        held = None
+        if not flags & newest.POINT:
+            held = [m.show_order(state) for m, state in zip(view.memories, states, strict=True)]
+        for number, memory in enumerate(view.memories):
+            known[number] = memory.show(states[number], known[number])
+        return held
 
 
 class Candidates(Iterator[Chunk]):
     """The chunks of one search. `blocks` counts the blocks of components read so far."""
 
     def __init__(
-        self, view: View, low: bytes, high: bytes | None, flags: int, k: int | None
-    ) -> None:
+        self, view: View, low: bytes, high: bytes | None, flags: int, k: int | None,
+        limit: int = newest.EVERYTHING,
+    ) -> None:  # fmt: skip
+        self.places = Places(view)
+        self._held = self.places.follow(view, flags)
+        self._limit = limit
         top = b"" if high is None else high
         self.blocks = 0
         self._text = low + top
@@ -138,7 +190,7 @@ class Candidates(Iterator[Chunk]):
         self._view = view
         self._room = k if k is None else min(k, _MOST)  # more come in the next chunk
         self._place = 0
-        self._below = newest.EVERYTHING
+        self._below = limit
         self._ended = view.count == 0 or k == 0 or (high is not None and low > high)
         self._call = _EMPTY
         self._keys = _EMPTY
@@ -173,8 +225,8 @@ class Candidates(Iterator[Chunk]):
         call = self._call = np.empty(_HEAD + (4 + _KEY_WORDS) * room + 1, np.int64)
         base = address_of(call)
         count = found.search(
-            view.address, view.count, *self.question, self._place, self._below, room,
-            base, call.nbytes,
+            self.places.address, view.count, *self.question, self._limit,
+            self._place, self._below, room, base, call.nbytes,
         )  # fmt: skip
         self._place, self._below, size, blocks = call[:4].tolist()
         self.blocks += blocks
@@ -207,8 +259,8 @@ class Candidates(Iterator[Chunk]):
             return 0, 0, 0, 0
         call = np.empty(_HEAD + 3 * room, np.int64)
         count = found.search(
-            view.address, limit, *self.question[:3], self.question[3] | newest.ALL, first,
-            newest.EVERYTHING, room, address_of(call), call.nbytes,
+            self.places.address, limit, *self.question[:3], self.question[3] | newest.ALL,
+            self._limit, first, self._limit, room, address_of(call), call.nbytes,
         )  # fmt: skip
         self.blocks += int(call[newest.C_BLOCKS])
         seqs, addresses, sizes = call[_HEAD:].reshape(3, room)[:, :count]

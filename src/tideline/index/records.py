@@ -4,20 +4,27 @@
     lists, offsets, values                                 the same for each embedded field
     lows, highs, chain, row_of, heads                      made by whoever searches (search.py)
     table                                                  hash of a key -> its newest row
+    previous                                               a row -> the row before with its key
 
 A write copies a batch behind what is there: six copies of whole columns and one kernel for the
 table, whatever the number of records. Every column has its address range reserved, so nothing
-ever moves: whoever took note of how many rows there were may read those without a lock.
+ever moves. Only the table is replaced by a larger one when it is half full.
 
-Not thread-safe: the owner's lock is held during every call, except `sorted_rows`, which reads
-rows that nobody changes.
+Threads: one writes (`add`, `clear`), under its owner's lock; any number read meanwhile, without.
+A reader knows how many rows there were at the moment it reads of, then takes `table`, then reads:
+rows up to that number never change, and a row that came later leads back to them. Whoever lets
+readers know of new rows does so by a Python assignment after `add` has returned: the lock of the
+interpreter, which both take, is what makes all of a row visible with its number. What changes
+while a kernel of a reader runs: words of the table and of `previous`, and chains and zones of
+embedded fields, which `catch_up` makes under `lock` (kernels/documents/records.py, search.py).
 """
 
 from __future__ import annotations
 
 import mmap
 from collections.abc import Sequence
-from typing import Any
+from threading import Lock
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow.compute as pc
@@ -25,7 +32,7 @@ from numpy.typing import NDArray
 
 from tideline.index.texts import Texts
 from tideline.kernels.documents import layout as at
-from tideline.kernels.documents import merge, records
+from tideline.kernels.documents import merge, records, search
 from tideline.lsm.pages import ask_for_huge_pages, reserve
 
 __all__ = ["PART_BYTES", "PART_ROWS", "Records", "Values", "sorted_rows"]
@@ -38,6 +45,14 @@ _ROW_BYTES = 48  # of a record beside its key and document: offsets, seq, its pl
 _HEADS = 1 << 16  # of chains of equal values, 4 bytes each
 _TABLE = [at.X_TABLE, at.X_TABLE_CAP, at.X_TABLE_USED]
 _FURTHER = 5  # bytes of values that a byte of a document can make, arrays of digits are the worst
+
+
+class Table(NamedTuple):
+    """Hash of a key -> its newest row. Who holds it may read it after a larger one replaced it."""
+
+    words: Words
+    address: int
+    cap: int
 
 
 class Values:
@@ -73,6 +88,21 @@ class _Field:
         self.lows = _Column(np.int64, rows // at.MEMORY_BLOCK + 1)
         self.highs = _Column(np.int64, rows // at.MEMORY_BLOCK + 1)
         self.heads = np.zeros(_HEADS, np.int32)
+        self.chained = 0  # rows that are in zones and chains, for all to see
+        self.facts: Words = np.zeros(at.F_WORDS, np.int64)
+        words = self.facts
+        words[at.F_LISTS] = self.lists.address
+        words[at.F_OFFSETS] = self.offsets.address
+        words[at.F_VALUES] = self.values.address
+        words[at.F_LOW], words[at.F_HIGH] = -(1 << 63), (1 << 63) - 1
+        words[at.F_LOWS], words[at.F_HIGHS] = self.lows.address, self.highs.address
+        words[at.F_CHAIN], words[at.F_ROW_OF] = self.chain.address, self.row_of.address
+        words[at.F_HEADS], words[at.F_HEADS_CAP] = self.heads.ctypes.data, len(self.heads)
+        self.address = int(words.ctypes.data)
+
+    def clear(self) -> None:
+        self.heads[:] = 0
+        self.facts[at.F_CHAINED] = self.chained = 0
 
     def add(
         self, first: int, count: int, row: Words, values: Texts, filled: tuple[int, int]
@@ -110,18 +140,19 @@ class Records:
         self.rows = 0
         self.size_bytes = 0
         self.first_seq = self.last_seq = 0
-        self.readers: set[int] = set()  # who reads it without the lock
+        self.lock = Lock()  # of those who catch up
         room = size_bytes + PART_BYTES + (17 << 20)
         most = (size_bytes + PART_BYTES) // _ROW_BYTES + PART_ROWS
         self._key_offsets = _Column(np.int64, most + 1)
         self._doc_offsets = _Column(np.int64, most + 1)
         self._seqs = _Column(np.int64, most)
         self._flags = _Column(np.uint8, most)
+        self._previous = _Column(np.int32, most)
         self._keys = _Column(np.uint8, room)
         self._docs = _Column(np.uint8, room, large=size_bytes >= _LARGE)
-        self._values = [_Field(most, room) for _ in self.fields]
+        self._values = {name: _Field(most, room) for name in self.fields}
         self._begin()
-        self._table: Words = np.zeros(1024, np.int64)
+        self.table = _new_table(1024)
         self.facts: Words = np.zeros(at.X_WORDS, np.int64)
         facts = self.facts
         facts[at.X_KEY_OFFSETS] = self._key_offsets.address
@@ -130,41 +161,27 @@ class Records:
         facts[at.X_FLAGS] = self._flags.address
         facts[at.X_DOC_OFFSETS] = self._doc_offsets.address
         facts[at.X_DOCS] = self._docs.address
-        facts[at.X_TABLE], facts[at.X_TABLE_CAP] = self._table.ctypes.data, len(self._table)
+        facts[at.X_TABLE], facts[at.X_TABLE_CAP] = self.table[1:]
+        facts[at.X_PREVIOUS] = self._previous.address
         facts[at.X_SEQ_HIGH] = 1 << 62  # until there is a row: nothing says that it is old
         self.address = int(facts.ctypes.data)
-        self._bound: list[str] = []
-        self._field_facts = np.zeros(at.F_WORDS, np.int64)
-        facts[at.X_FIELDS] = self._field_facts.ctypes.data
-        self.bind(self.fields)
 
-    def bind(self, fields: Sequence[str]) -> None:
-        """Number the embedded fields as a search does; what it knows nothing of is left out."""
-        if list(fields) == self._bound:
-            return
-        chained = {}
-        for number, name in enumerate(self._bound):
-            chained[name] = self._field_facts[number * at.F_WORDS + at.F_CHAINED]
-        facts = np.zeros(max(len(fields), 1) * at.F_WORDS, np.int64)
-        for number, name in enumerate(fields):
-            if name not in self.fields:
-                continue
-            words, field = facts[number * at.F_WORDS :], self._values[self.fields.index(name)]
-            words[at.F_LISTS] = field.lists.address
-            words[at.F_OFFSETS] = field.offsets.address
-            words[at.F_VALUES] = field.values.address
-            words[at.F_LOW], words[at.F_HIGH] = -(1 << 63), (1 << 63) - 1
-            words[at.F_LOWS], words[at.F_HIGHS] = field.lows.address, field.highs.address
-            words[at.F_CHAIN], words[at.F_ROW_OF] = field.chain.address, field.row_of.address
-            words[at.F_HEADS] = field.heads.ctypes.data
-            words[at.F_HEADS_CAP] = len(field.heads)
-            words[at.F_CHAINED] = chained.get(name, 0)
-            if name not in chained:
-                field.heads[:] = 0
-        self._bound = list(fields)
-        self._field_facts = facts
-        self.facts[at.X_FIELDS] = facts.ctypes.data
-        self.facts[at.X_FIELD_COUNT] = len(fields)
+    def field_facts(self, name: str) -> Words | None:
+        """What kernels have to know of an embedded field; None: there is nothing of it in here."""
+        field = self._values.get(name)
+        return None if field is None else field.facts
+
+    def catch_up(self, name: str, rows: int) -> None:
+        """Before a reader of `rows` rows searches for values of an embedded field.
+
+        One at a time; whoever comes meanwhile waits for it. Cut by an exception, it is done or
+        not: the kernel says how far it came.
+        """
+        field = self._values.get(name)
+        if field is not None and field.chained < rows:
+            with self.lock:
+                search.catch_up(field.address, rows, self.seed)
+                field.chained = max(field.chained, rows)
 
     def _begin(self) -> None:
         # Bytes of keys, bytes of documents; of each field, how many values and their bytes.
@@ -174,13 +191,11 @@ class Records:
         """Begin anew in the same memory, whose pages are warm."""
         self.rows = self.size_bytes = self.first_seq = self.last_seq = 0
         self._begin()
-        self._table[:] = 0
+        self.table.words[:] = 0
         self.facts[[at.X_ROWS, at.X_TABLE_USED, at.X_ORDER]] = 0
         self.facts[at.X_SEQ_HIGH] = 1 << 62
-        for field in self._values:
-            field.heads[:] = 0
-        self._bound = []
-        self.bind(self.fields)
+        for field in self._values.values():
+            field.clear()
 
     def add(
         self, keys: Texts, docs: Texts, flags: NDArray[np.uint8], seq: int,
@@ -207,7 +222,8 @@ class Records:
         filled = values_used
         if values:
             filled = []
-            for field, before, (row, texts) in zip(self._values, values_used, values, strict=True):
+            fields = self._values.values()
+            for field, before, (row, texts) in zip(fields, values_used, values, strict=True):
                 after = field.add(first, count, row, texts, before)
                 total += after[1] - before[1] + 12 * (after[0] - before[0])
                 filled.append(after)
@@ -224,25 +240,29 @@ class Records:
         """Put a larger table in the place of the one there is, in one step."""
         facts = self.facts.copy()
         cap = 1 << int((int(facts[at.X_TABLE_USED]) + more) * 3).bit_length()
-        table: Words = np.zeros(cap, np.int64)
-        facts[_TABLE] = [table.ctypes.data, cap, 0]
+        table = _new_table(cap)
+        facts[_TABLE] = [table.address, cap, 0]
         records.insert(int(facts.ctypes.data), 0, self.rows, self.seed)
-        self.facts[_TABLE], self._table = facts[_TABLE], table
+        self.facts[_TABLE], self.table = facts[_TABLE], table
 
-    def newest(self) -> Words:
-        """The rows that are the newest of their key, oldest first."""
-        out = np.empty(int(self.facts[at.X_TABLE_USED]), np.int64)
-        count = int(records.newest_rows(self.address, out))
+    def newest(self, rows: int | None = None) -> Words:
+        """The rows that are the newest of their key, oldest first; of the first `rows`, or all."""
+        table, facts = self.table, self.facts.copy()
+        facts[at.X_ROWS] = self.rows if rows is None else rows
+        facts[_TABLE[:2]] = table[1:]
+        out = np.empty(int(facts[at.X_ROWS]), np.int64)
+        count = int(records.newest_rows(int(facts.ctypes.data), out))
         out = out[:count]
         out.sort()
         return out
 
-    def row_texts(self, what: str) -> Texts:
-        """The keys or the docs of all rows, in place."""
+    def row_texts(self, what: str, rows: int | None = None) -> Texts:
+        """The keys or the docs of the first `rows`, or of all, in place."""
+        count = self.rows if rows is None else rows
         offsets, data = (
             (self._key_offsets, self._keys) if what == "keys" else (self._doc_offsets, self._docs)
         )
-        return Texts(offsets.array[: self.rows + 1], data.array)
+        return Texts(offsets.array[: count + 1], data.array)
 
     def numbers(self) -> tuple[Words, NDArray[np.uint8]]:
         """Seqs and flags of all rows, in place."""
@@ -250,10 +270,15 @@ class Records:
 
     def values(self, number: int) -> Values:
         """The values of an embedded field, in place."""
-        field = self._values[number]
+        field = self._values[self.fields[number]]
         count = self._used[2][number][0]
         texts = Texts(field.offsets.array[: count + 1], field.values.array)
         return Values(field.lists.array[: self.rows + 1], texts)
+
+
+def _new_table(cap: int) -> Table:
+    made: Words = np.zeros(cap, np.int64)
+    return Table(made, int(made.ctypes.data), cap)
 
 
 def sorted_rows(keys: Texts, rows: Words) -> Words:

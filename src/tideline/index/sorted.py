@@ -92,8 +92,7 @@ class SortedReader:
             raise Corruption("side data is cut short", file=component.info.name)
         self._probes = extra["probes"]
         self.rows = table.num_rows
-        self._bound: list[str] | None = None
-        self._field_facts = np.zeros(at.F_WORDS, np.int64)
+        self._field_facts: dict[str, Words] = {}
         self.facts = np.zeros(at.X_WORDS, np.int64)
         facts, seq = self.facts, component.info.filters["seq"]
         facts[at.X_ROWS] = self.rows
@@ -123,29 +122,23 @@ class SortedReader:
         """The fields it has values of."""
         return list(self._values)
 
-    def bind(self, fields: Sequence[str]) -> None:
-        """Number the embedded fields as a search does; what it knows nothing of is left out."""
-        if list(fields) == self._bound:
-            return
-        facts = np.zeros(max(len(fields), 1) * at.F_WORDS, np.int64)
-        for number, name in enumerate(fields):
-            if name not in self._values:
-                continue
-            words = facts[number * at.F_WORDS :]
-            column = self._values[name]
-            words[at.F_LISTS] = column.buffers()[1].address
-            words[at.F_OFFSETS] = column.values.buffers()[1].address
-            data = column.values.buffers()[2]
-            words[at.F_VALUES] = data.address if data is not None else 0
-            for place, what in _SIDE_PLACES:
-                words[place] = self._side[f"{name}.{what}"][0]
-            words[at.F_PROBES] = self._probes[name]
-            words[at.F_LOW] = self._array(f"{name}.group_lows").min(initial=_MOST)
-            words[at.F_HIGH] = self._array(f"{name}.group_highs").max(initial=_LEAST)
-        self._bound = list(fields)
-        self._field_facts = facts
-        self.facts[at.X_FIELDS] = facts.ctypes.data
-        self.facts[at.X_FIELD_COUNT] = len(fields)
+    def field_facts(self, name: str) -> Words | None:
+        """What kernels have to know of an embedded field; None: there is nothing of it in here."""
+        if name not in self._values or name in self._field_facts:
+            return self._field_facts.get(name)
+        words = np.zeros(at.F_WORDS, np.int64)
+        column = self._values[name]
+        words[at.F_LISTS] = column.buffers()[1].address
+        words[at.F_OFFSETS] = column.values.buffers()[1].address
+        data = column.values.buffers()[2]
+        words[at.F_VALUES] = data.address if data is not None else 0
+        for place, what in _SIDE_PLACES:
+            words[place] = self._side[f"{name}.{what}"][0]
+        words[at.F_PROBES] = self._probes[name]
+        words[at.F_LOW] = self._array(f"{name}.group_lows").min(initial=_MOST)
+        words[at.F_HIGH] = self._array(f"{name}.group_highs").max(initial=_LEAST)
+        self._field_facts[name] = words
+        return words
 
     def values(self, name: str, extract: Extract) -> Values:
         """The values of a field in every row; extracted if the component has none."""

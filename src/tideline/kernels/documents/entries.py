@@ -14,12 +14,20 @@ Invariants:
 3. Eager: a value that is new here begins with a copy of what older places have of it, so its
    chain is all there is of it.
 
-One writer at a time; readers hold the same lock, or read a memory that is frozen.
+One writer at a time, while readers read. A reader has a copy of the state words as they were at
+some moment between two calls of `add` (entrymemory.py), and passes over what came later:
+
+- a value with a number from M_VALUE_COUNT on is not there; all others have their words and bytes;
+- of what changes under it, V_HEAD is stored after the entry it leads to (barrier.py), and entries
+  that came later have a seq that its view has not; V_SIZE tells at least as many as there are;
+- a part that grows is replaced by a larger copy, and the old one is not written any more. VALUES is
+  replaced whenever ENTRIES is: so V_HEAD never leads out of the entries beside it.
 """
 
 from __future__ import annotations
 
 from tideline.kernels import inline, jit
+from tideline.kernels.documents.barrier import loads_done, stores_done
 from tideline.kernels.documents.octets import copy_bytes, hash_bytes, prefix_of, same_bytes
 from tideline.kernels.documents.places import (
     P_COUNT,
@@ -37,26 +45,27 @@ from tideline.kernels.documents.places import (
 from tideline.kernels.views import prefetch, words
 
 (
-    M_TABLE,
+    M_TABLE,  # the parts: where each is, and how much fits
     M_TABLE_CAP,
     M_VALUES,
     M_VALUE_CAP,
-    M_VALUE_COUNT,
     M_ENTRIES,
     M_ENTRY_CAP,
-    M_ENTRY_COUNT,
     M_ARENA,
     M_ARENA_CAP,
-    M_ARENA_USED,
     M_SEED,
+    M_VALUE_COUNT,
+    M_ENTRY_COUNT,
+    M_BORROWED,  # entries copied from older places
+    M_ORDER,  # of a reader: the numbers of the first M_ORDERED values in the order of their bytes
+    M_ORDERED,
+    M_ARENA_USED,  # of the writer, this and the rest
     M_LOW_SEQ,  # the smallest and the largest seq in here
     M_HIGH_SEQ,
     M_NEED_ENTRIES,  # out: what a call that stopped half way wants room for
     M_NEED_BYTES,
-    M_BORROWED,  # entries copied from older places
-    M_ORDER,  # address: the numbers of the first M_ORDERED values in the order of their bytes
-    M_ORDERED,
 ) = range(19)
+M_PARTS = 8  # words of the parts
 M_HASHES = 20  # the hashes of the values of a running call
 AHEAD = 32  # how many of them
 M_WORDS = M_HASHES + AHEAD
@@ -101,11 +110,14 @@ def find_value(m, at, size, hashed):
         if word == 0:
             return -1 - slot
         if (word ^ hashed) >> 32 == 0:
-            base = ((word & LOW32) - 1) * V_WORDS
-            if values[base + V_SIZE] & LOW32 == size and same_bytes(
-                m[M_ARENA] + values[base + V_AT], at, size
+            number = (word & LOW32) - 1
+            base = number * V_WORDS
+            if (
+                number < m[M_VALUE_COUNT]
+                and values[base + V_SIZE] & LOW32 == size
+                and same_bytes(m[M_ARENA] + values[base + V_AT], at, size)
             ):
-                return (word & LOW32) - 1
+                return number
         slot = (slot + 1) & mask
 
 
@@ -212,6 +224,7 @@ def add(address, value_offsets, value_data, count, key_offsets, key_data, row_co
             base = number * V_WORDS
             put_entry(m, number, entry, seq, values[base + V_HEAD],
                       key_data + keys[row], key_size)  # fmt: skip
+            stores_done()
             values[base + V_HEAD] = entry + 1
             values[base + V_SIZE] += 1 << 32
             m[M_ENTRY_COUNT] = entry + 1
@@ -283,6 +296,7 @@ def list_older(m, number, at, size, hashed, older_at, older_count, total):
                 continue
             entries = entries_of(other)
             link = values_of(other)[found * V_WORDS + V_HEAD]
+            loads_done()
             while link != 0:
                 entry = (link - 1) * N_WORDS
                 link = entries[entry + N_LINK] & LOW32

@@ -28,7 +28,6 @@ from tideline.kernels.documents.newest import (
     C_PLACE,
     C_WORDS,
     EAGER,
-    EVERYTHING,
     HIGH_OPEN,
     LOW_OPEN,
     NO_HIGH,
@@ -188,8 +187,11 @@ def in_places(c, places, first, limit, q, below, seqs, addresses, lengths, base,
 
 
 @jit
-def search(places, count, text, low_size, high_size, flags, place, below, room, call, size):
-    """Find up to `room` entries from (place, below) on. The call has `size` bytes.
+def search(places, count, text, low_size, high_size, flags, limit,
+           place, below, room, call, size):  # fmt: skip
+    """Find up to `room` entries from (place, below) on, with seqs below `limit`.
+
+    The call has `size` bytes.
 
     With flag ALL there is room for all, and they are given as they come, without their keys.
     """
@@ -216,7 +218,7 @@ def search(places, count, text, low_size, high_size, flags, place, below, room, 
         if c[C_LEFT] != 0:
             below = seqs[found - 1]
             break
-        below = EVERYTHING
+        below = limit
         place = after
     c[C_PLACE] = place
     c[C_BELOW] = below

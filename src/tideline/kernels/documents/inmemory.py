@@ -1,5 +1,8 @@
 """Search in a memory of entries: one value by its hash, a range by the order of values.
 
+`m` is a reader's copy of the state of the memory, to which a writer may be adding (entries.py).
+Entries that the reader's view has not have seqs from `below` on.
+
 Values are brought into order when a search for a range finds many new ones (M_ORDERED);
 those that came after are looked at one by one. When a range has far more values than the
 search wants entries, all entries are looked at instead, newest first, for a while.
@@ -8,6 +11,7 @@ search wants entries, all entries are looked at instead, newest first, for a whi
 from __future__ import annotations
 
 from tideline.kernels import jit
+from tideline.kernels.documents.barrier import loads_done
 from tideline.kernels.documents.entries import (
     LOW32,
     LOW48,
@@ -56,6 +60,7 @@ def walk_chain(c, m, number, alone, below, seqs, addresses, lengths, base, room)
     """Offer the entries of a value, newest first; `alone`: no other value is asked for."""
     entries = entries_of(m)
     at = values_of(m)[number * V_WORDS + V_HEAD]
+    loads_done()
     while at != 0:
         entry = (at - 1) * N_WORDS
         at = entries[entry + N_LINK] & LOW32

@@ -8,7 +8,9 @@ why one kernel searches both:
     doc_offsets, docs     its JSON text
 
 The records of a component are sorted by key, each key once. Those of a memory stand in the order
-of arrival, a key as often as it was written; a hash table has the newest of each.
+of arrival, a key as often as it was written; a hash table has the newest of each, and `previous`
+leads from a record to the one before it with the same key. Records from X_ROWS on are not there:
+a reader has a copy of these words that ends where its view does, while a writer adds more.
 
 A *field* is what a source knows of an embedded index: the values of its records, and zone maps
 and blooms of its blocks, which are runs of records, and of groups of GROUP blocks.
@@ -54,7 +56,8 @@ from __future__ import annotations
     X_FIELD_COUNT,
     X_FENCE,  # of a component: fence.py
     X_COMMON,  # bytes that all its keys begin with
-) = range(23)
+    X_PREVIOUS,  # int32 a record of a memory: the one before with its key, plus 1
+) = range(24)
 X_WORDS = 24
 TOMB = 1
 
@@ -78,13 +81,13 @@ TOMB = 1
     F_ROW_OF,  # int32 a value of a memory: its record
     F_HEADS,  # int32: the newest value of each, plus 1
     F_HEADS_CAP,  # a power of two
-    F_CHAINED,  # records of a memory that are in zones and chains
+    F_CHAINED,  # records of a memory that are in zones and chains: in its own words only
 ) = range(19)
 F_WORDS = 20
 GROUP = 64
 MEMORY_BLOCK = 64
 
-# ---- state of a collection --------------------------------------------------------
+# ---- state of a reader --------------------------------------------------------
 (
     S_SOURCES,  # address of the addresses of sources, newest first
     S_SOURCE_COUNT,
@@ -116,7 +119,8 @@ MEMORY_BLOCK = 64
     S_AT_SOURCE,  # where to go on
     S_AT_BLOCK,
     S_ENDS,  # where each document that is delivered ends in the reply
-) = range(30)
+    S_LIMIT,  # the first seq that is not in the view
+) = range(31)
 S_WORDS = 32
 LOW_OPEN, HIGH_OPEN = 1, 2
 DONE, NEED_OUTPUT = 0, 1

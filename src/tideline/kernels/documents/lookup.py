@@ -19,6 +19,7 @@ from tideline.kernels.documents.layout import (
     S_FOUND_SIZE,
     S_INDEX_BLOCKS,
     S_K,
+    S_LIMIT,
     S_OUT_CAP,
     S_OUT_COUNT,
     S_OUT_ROWS,
@@ -31,7 +32,6 @@ from tideline.kernels.documents.newest import (
     C_BLOCKS,
     C_PLACE,
     C_WORDS,
-    EVERYTHING,
     Q_WORDS,
 )
 from tideline.kernels.documents.records import deliver, load_ahead, take
@@ -55,10 +55,12 @@ def lookup(state, places, count, text, low_size, high_size, flags, k, call, room
     facts[S_OUT_COUNT] = 0
     c = words(call, C_WORDS)
     base = call + (C_WORDS + Q_WORDS) * 8
-    place, below, room = 0, EVERYTHING, min(k, room_limit)
+    limit = facts[S_LIMIT]
+    place, below, room = 0, limit, min(k, room_limit)
     while place < count and facts[S_OUT_COUNT] < k:
         # No room for keys: they are read where they stand.
-        some = search(places, count, text, low_size, high_size, flags, place, below, room, call, 0)
+        some = search(places, count, text, low_size, high_size, flags, limit,
+                      place, below, room, call, 0)  # fmt: skip
         facts[S_INDEX_BLOCKS] += c[C_BLOCKS]
         seqs = words(base, room)
         addresses = words(base + room * 8, room)

@@ -4,6 +4,11 @@ Sources come newest first: memories, then components. A key is looked for in one
 the first that has it has the newest version. A memory says so by its hash table; a component by
 the range of its keys, then its bloom, and only then by a search among its keys.
 
+A writer may be adding to the first memory meanwhile. Its table then leads to rows that the reader's
+view does not have (X_ROWS and up); from those, `previous` leads back to the newest that it has. Of
+a row that the view does not have nothing but that word is read. The writer stores it, and the row,
+before it stores the row into the table (barrier.py).
+
 A candidate of an index is a key and a seq. It counts exactly when the newest version of the key
 has that seq and is no tomb (`newest`). Sources hold disjoint ranges of seqs, so those that are
 older than the candidate need not be asked.
@@ -14,6 +19,7 @@ from __future__ import annotations
 import numpy as np
 
 from tideline.kernels import jit
+from tideline.kernels.documents.barrier import loads_done, stores_done
 from tideline.kernels.documents.fence import load_fence, load_row, narrow, row_key, row_of, word_of
 from tideline.kernels.documents.layout import (
     S_BLOOM_CHECKS,
@@ -44,6 +50,8 @@ from tideline.kernels.documents.layout import (
     X_FLAGS,
     X_HIGH,
     X_LOW,
+    X_PREVIOUS,
+    X_ROWS,
     X_SEQ_HIGH,
     X_SEQ_LOW,
     X_SEQS,
@@ -58,8 +66,8 @@ from tideline.kernels.documents.octets import (
     prefix_of,
     same_bytes,
 )  # fmt: skip
-from tideline.kernels.lanes import get8, get64, high_product, hot
-from tideline.kernels.views import octets, prefetch, words
+from tideline.kernels.lanes import get8, get32, get64, high_product, hot
+from tideline.kernels.views import halves, octets, prefetch, words
 
 __all__ = [
     "bloom_bits", "bloom_line", "copy_docs", "copy_keys", "deliver", "find_many", "find_one",
@@ -104,6 +112,16 @@ def in_bloom(bloom, lines, h):
 # ---- one source -----------------------------------------------------------------
 
 
+@hot
+def _in_view(source, row):
+    """The newest version of a row's key that a memory has for this reader, or -1."""
+    rows = get64(source + 8 * X_ROWS)
+    while row >= rows:
+        loads_done()
+        row = get32(get64(source + 8 * X_PREVIOUS) + 4 * row) - 1
+    return row
+
+
 @jit
 def find_row(state, source, key, size, h, prefix):
     """The row of the newest version of a key in one source, or -1."""
@@ -117,10 +135,11 @@ def find_row(state, source, key, size, h, prefix):
             if entry == 0:
                 return -1
             if (entry >> 32) & _LOW32 == tag:
-                row = (entry & _LOW32) - 1
-                there, there_size = row_key(source, row)
-                if there_size == size and same_bytes(there, key, size):
-                    return row
+                row = _in_view(source, (entry & _LOW32) - 1)
+                if row >= 0:
+                    there, there_size = row_key(source, row)
+                    if there_size == size and same_bytes(there, key, size):
+                        return row
             i = (i + 1) & (cap - 1)
     if prefix < get64(source + 8 * X_LOW) or prefix > get64(source + 8 * X_HIGH):
         return -1
@@ -138,10 +157,14 @@ def find_row(state, source, key, size, h, prefix):
 
 @jit
 def insert(source, first, limit, seed):
-    """Put the rows [first, limit) into the table of a memory; it has room for them."""
+    """Put the rows [first, limit) into the table of a memory; it has room for them.
+
+    Called again with the same rows, it changes nothing.
+    """
     facts = words(source, X_WORDS)
     cap = facts[X_TABLE_CAP]
     table = words(facts[X_TABLE], cap)
+    previous = halves(facts[X_PREVIOUS], limit)
     used = facts[X_TABLE_USED]
     for row in range(first, limit):
         key, size = row_key(source, row)
@@ -149,6 +172,7 @@ def insert(source, first, limit, seed):
         tag = (h >> 32) & _LOW32
         entry = tag << 32 | (row + 1)
         i = h & (cap - 1)
+        before = 0
         while True:
             there = table[i]
             if there == 0:
@@ -157,21 +181,30 @@ def insert(source, first, limit, seed):
             if (there >> 32) & _LOW32 == tag:
                 other, other_size = row_key(source, (there & _LOW32) - 1)
                 if other_size == size and same_bytes(other, key, size):
+                    before = there & _LOW32
                     break
             i = (i + 1) & (cap - 1)
+        if before > row:  # it is there already
+            continue
+        previous[row] = before
+        stores_done()
         table[i] = entry
     facts[X_TABLE_USED] = used
 
 
 @jit
 def newest_rows(source, out):
-    """The rows of a memory that are the newest of their key, in no order. Returns how many."""
+    """The rows of a memory that are the newest of their key, in no order. Returns how many.
+
+    `out` has room for X_ROWS of them.
+    """
     cap = get64(source + 8 * X_TABLE_CAP)
     table = words(get64(source + 8 * X_TABLE), cap)
     count = 0
     for i in range(cap):
-        if table[i] != 0:
-            out[count] = (table[i] & _LOW32) - 1
+        row = _in_view(source, (table[i] & _LOW32) - 1)
+        if row >= 0:
+            out[count] = row
             count += 1
     return count
 

@@ -3,7 +3,9 @@
 An embedded index has no structure of its own. Of a component, the groups of blocks whose zone map
 and bloom let the range pass are looked at, in those the blocks that pass, and in those the
 records. A memory has zone maps too; equal values are found by its chains, which are made by
-whoever searches first after a write (`catch_up`), so that writing costs next to nothing.
+whoever searches first after a write (`catch_up`), so that writing costs next to nothing. One at
+a time catches up, while others may search: a head is stored after what it leads to (barrier.py),
+zones only widen, and records that a reader's view does not have are passed over.
 
 Of a record that meets the range, the sources that are newer are asked in memory whether they have
 its key: if one does, the record is not the newest.
@@ -12,6 +14,7 @@ its key: if one does, the record is not the newest.
 from __future__ import annotations
 
 from tideline.kernels import jit
+from tideline.kernels.documents.barrier import loads_done, stores_done
 from tideline.kernels.documents.blocks import block_bit, step_of
 from tideline.kernels.documents.layout import (
     DONE,
@@ -83,10 +86,9 @@ _LEAST, _MOST = -9223372036854775808, 9223372036854775807
 
 
 @jit
-def catch_up(source, field, seed):
-    """Take the records of a memory that are new into its zone maps and chains."""
+def catch_up(field, rows, seed):
+    """Take the records of a memory up to `rows` into the zone maps and chains of a field."""
     facts = words(field, F_WORDS)
-    rows = get64(source + 8 * X_ROWS)
     cap = facts[F_HEADS_CAP]
     heads = halves(facts[F_HEADS], cap)
     for row in range(facts[F_CHAINED], rows):
@@ -106,8 +108,9 @@ def catch_up(source, field, seed):
             slot = hash_bytes(at, size, seed) & (cap - 1)
             halves(facts[F_CHAIN], entry + 1)[entry] = heads[slot]
             halves(facts[F_ROW_OF], entry + 1)[entry] = row
+            stores_done()
             heads[slot] = entry + 1
-    facts[F_CHAINED] = rows
+    facts[F_CHAINED] = max(facts[F_CHAINED], rows)
 
 
 @hot
@@ -198,13 +201,15 @@ def _search_chain(state, number, source, field, h):
     entry = facts[S_AT_BLOCK]
     if entry == 0:
         entry = get32(get64(field + 8 * F_HEADS) + 4 * (h & (get64(field + 8 * F_HEADS_CAP) - 1)))
+        loads_done()
+    rows = get64(source + 8 * X_ROWS)
     last = -1
     while entry and facts[S_OUT_COUNT] < facts[S_K]:
         if facts[S_OUT_COUNT] == facts[S_OUT_CAP]:
             facts[S_AT_BLOCK] = entry
             return NEED_OUTPUT
         row = get32(get64(field + 8 * F_ROW_OF) + 4 * (entry - 1))
-        if row != last and _value_meets(facts, field, entry - 1):
+        if row < rows and row != last and _value_meets(facts, field, entry - 1):
             last = row
             if not get8(get64(source + 8 * X_FLAGS) + row) & TOMB:
                 _take(state, number, source, row)
@@ -296,8 +301,8 @@ def _oldest(facts):
 def search(state):
     """Find the records with a value in the range, source by source, newest first.
 
-    With S_K of them, sources without a newer write than these are left out. NEED_OUTPUT when
-    there is no room: call it again with more, it goes on where it was.
+    Memories are caught up with. With S_K of them, sources without a newer write than these are
+    left out. NEED_OUTPUT when there is no room: call it again with more, it goes on where it was.
     """
     facts = words(state, S_WORDS)
     low = prefix_of(facts[S_LOW], facts[S_LOW_SIZE])
@@ -320,8 +325,6 @@ def search(state):
             continue
         status = DONE
         if get64(source + 8 * X_TABLE_CAP):
-            if get64(field + 8 * F_CHAINED) < get64(source + 8 * X_ROWS):
-                catch_up(source, field, facts[S_SEED])
             if equal:
                 status = _search_chain(state, number, source, field, h)
             else:

@@ -1,0 +1,323 @@
+"""Buffers to read with: what kernels are asked with, and where they put what they find.
+
+    get         one key -> its document            one call of a kernel
+    search      a range of an embedded field       one call of a kernel for the k newest
+    lookup      a range of a stand-alone index     one call of a kernel for the k newest
+    found       what either has found, as documents with the numbers of their writes
+    text        the same as one JSON array
+
+A `Reader` is for one call at a time: `Readers` has those that are idle. Whoever reads takes one,
+or a new one if there is none, and gives it back; so there are as many as calls that ran at once.
+One that is not given back, because an exception cut the call, is no loss: nothing else is lost
+with it. A buffer and its address are replaced in one step.
+
+A reader is told with every question what to read (`Now`, view.py). It has words of its own for the
+active memory, which end where its view does. It remembers which sources it was set up for, and
+holds nothing of them alive while it is idle: an idle reader must not keep old memories and
+deleted files. What it reads is held by the caller, who holds the `Now`; and a hash table that
+may be replaced meanwhile by the call itself (`held`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tideline.documents.types import Estimate, Found
+from tideline.documents.view import Now, Sources
+from tideline.index.entryview import Places, View
+from tideline.index.sorted import Gathered, gather
+from tideline.index.texts import Texts
+from tideline.kernels.documents import layout as at
+from tideline.kernels.documents import lookup, newest, records, search
+
+__all__ = ["NOTHING", "Reader", "Readers"]
+
+Words = NDArray[np.int64]
+_KEY_ROOM = 4096  # a key, or both ends of a range
+_ALL = 1 << 62
+_SOURCES = [at.S_SOURCES, at.S_SOURCE_COUNT]
+_REPLY = [at.S_REPLY, at.S_REPLY_CAP]
+_OUT = [at.S_OUT_SOURCES, at.S_OUT_ROWS, at.S_OUT_SEQS, at.S_ENDS, at.S_OUT_CAP]
+_FEW = 1024  # that many are looked up in one call of a kernel
+_MANY = 1 << 17  # so many that room for them is not kept
+_COUNTED = {
+    "primary_blocks": at.S_PRIMARY_BLOCKS, "index_blocks": at.S_INDEX_BLOCKS,
+    "bloom_checks": at.S_BLOOM_CHECKS, "bloom_false": at.S_BLOOM_FALSE,
+}  # fmt: skip
+NOTHING = Found(np.zeros(0, np.int64), [])
+
+
+class Readers:
+    """The readers of one collection; safe from any thread."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._idle: list[Reader] = []
+        self._states: list[Words] = []  # of all there ever were
+        self.give = self._idle.append
+
+    def take(self) -> Reader:
+        """A reader, for one call at a time; `give` it back."""
+        try:
+            return self._idle.pop()
+        except IndexError:
+            state: Words = np.zeros(at.S_WORDS, np.int64)
+            self._states.append(state)
+            return Reader(state, self._seed)
+
+    def get(self, now: Now, key: bytes) -> bytes | None:
+        """`Reader.get`, with one that is idle."""
+        reader = self.take()
+        text = reader.get(now, key)
+        self.give(reader)
+        return text
+
+    def counters(self) -> dict[str, int]:
+        """What all searches so far have read."""
+        states = list(self._states)
+        return {
+            name: sum(int(state[place]) for state in states) for name, place in _COUNTED.items()
+        }
+
+
+class Reader:
+    """The state that kernels read, and the buffers it points to."""
+
+    def __init__(self, state: Words, seed: int) -> None:
+        self._state = state
+        # reads and writes faster than the array itself
+        self._words: Any = memoryview(self._state)  # type: ignore[arg-type]
+        self._address = int(self._state.ctypes.data)
+        self._texts = np.zeros((3, _KEY_ROOM), np.uint8)
+        self._key_view, self._low_view, self._high_view = (
+            memoryview(row) for row in self._texts  # type: ignore[arg-type]
+        )  # fmt: skip
+        state = self._state
+        state[at.S_SEED] = seed
+        state[at.S_KEY], state[at.S_LOW], state[at.S_HIGH] = (r.ctypes.data for r in self._texts)
+        self._out: Words = np.zeros((4, 0), np.int64)  # sources, rows, seqs; ends of documents
+        self._reply: NDArray[np.uint8]
+        self._reply_view: Any
+        self._reply_room(1 << 16)
+        self._out_room(_FEW)
+        self._call: Words = np.empty(newest.CALL_WORDS + 4 * _FEW + 1, np.int64)
+        self._call_at = int(self._call.ctypes.data)
+        self._sources: Any = _nothing  # a weak reference: those that it is set up for
+        self._own: Words = np.zeros(at.X_WORDS, np.int64)  # of the active memory
+        self._active: Any = memoryview(self._own)  # type: ignore[arg-type]
+        self._table: Words = np.zeros(0, np.int64)  # addresses of all sources
+        self._places: dict[str, Places] = {}  # of stand-alone indexes
+
+    def _reply_room(self, size: int) -> None:
+        reply = np.empty(size, np.uint8)
+        view = memoryview(reply)  # type: ignore[arg-type]
+        facts = [int(reply.ctypes.data), size]
+        # One step: no exception comes between assignments without a call.
+        self._state[_REPLY], self._reply, self._reply_view = facts, reply, view
+
+    def _out_room(self, count: int) -> None:
+        """Room for what a search finds; what it has so far stays."""
+        out = np.zeros((4, count), np.int64)
+        out[:, : self._out.shape[1]] = self._out
+        facts = [*(int(row.ctypes.data) for row in out), count]
+        self._state[_OUT], self._out = facts, out  # one step, as above
+
+    def _begin(self, now: Now) -> Any:
+        """Set up for a view; what the call has to hold while it reads memory."""
+        sources, rows, limit = now
+        if self._sources() is not sources:
+            self._set_up(sources)
+        table = sources.active.table  # after `now`: it has all rows that count
+        active = self._active
+        active[at.X_ROWS], active[at.X_SEQ_HIGH] = rows, limit - 1
+        active[at.X_TABLE], active[at.X_TABLE_CAP] = table[1], table[2]
+        self._words[at.S_LIMIT] = limit
+        return table
+
+    def _set_up(self, sources: Sources) -> None:
+        """Take note of other sources."""
+        self._sources = _nothing  # until it is done
+        self._own[:] = sources.facts[0]
+        table = np.array([self._own.ctypes.data, *sources.addresses[1:]], np.int64)
+        facts = [int(table.ctypes.data), len(table)]
+        self._state[_SOURCES], self._table = facts, table  # one step, as above
+        self._places.clear()
+        self._sources = weakref.ref(sources)
+
+    # ---- by key ----------------------------------------------------------------------------
+
+    def get(self, now: Now, key: bytes) -> bytes | None:
+        """The newest version of a record, or None."""
+        size = len(key)
+        if size > _KEY_ROOM:
+            return None
+        held = self._begin(now)  # noqa: F841
+        self._key_view[:size] = key
+        state = self._words
+        state[at.S_KEY_SIZE] = size
+        length = records.find_one(self._address)
+        if length < 0:
+            return None
+        if length <= state[at.S_REPLY_CAP]:
+            return bytes(self._reply_view[:length])
+        return ctypes.string_at(state[at.S_FOUND], length)
+
+    def get_many(self, now: Now, keys: Texts) -> list[bytes | None]:
+        """The newest versions of many records, None for each that is not there."""
+        there, made = self._find(now, keys)
+        out: list[bytes | None] = [None] * keys.count
+        for place, doc in zip(there.tolist(), made.docs.to_list(), strict=True):
+            out[place] = doc
+        return out
+
+    def fetch(self, now: Now, keys: Texts) -> Found:
+        """The newest versions of many records, without those that are not there."""
+        _, made = self._find(now, keys)
+        return Found(made.seqs, made.docs.to_list(), made.keys.to_list())
+
+    def _find(self, now: Now, keys: Texts) -> tuple[Words, Gathered]:
+        """Which keys have a record, and the records."""
+        held = self._begin(now)  # noqa: F841
+        places, rows = np.empty((2, keys.count), np.int64)
+        records.find_many(self._address, *keys.addresses, places, rows)
+        there = np.flatnonzero(places >= 0)
+        return there, gather(self._table, places[there], rows[there])
+
+    # ---- by index --------------------------------------------------------------------------
+
+    def search(
+        self, now: Now, field: str, low: bytes, high: bytes, opened: int, k: int | None,
+        skipped: NDArray[np.uint8] | None,
+    ) -> int:  # fmt: skip
+        """Find the `k` newest records with a value of an embedded field in the range: how many."""
+        held = self._begin(now)  # noqa: F841
+        sources, rows, _ = now
+        for memory in sources.memories:
+            memory.catch_up(field, sources.rows_of(memory, rows))
+        self._ask(sources.fields[field], low, high, opened)
+        state = self._words
+        state[at.S_K] = _ALL if k is None else k
+        state[at.S_SKIPPED] = 0 if skipped is None else skipped.ctypes.data
+        state[at.S_OUT_COUNT] = state[at.S_AT_SOURCE] = state[at.S_AT_BLOCK] = 0
+        count: int
+        while (count := lookup.lookup_embedded(self._address)) < 0:
+            self._out_room(4 * self._out.shape[1])
+        if state[at.S_FOUND_SIZE] >= 0:
+            return count
+        found = self._out[:3, :count]
+        found[:] = found[:, np.argsort(found[2])[::-1]]
+        return self._deliver(count if k is None else min(count, k))
+
+    def lookup(
+        self, now: Now, field: str, view: View, low: bytes, high: bytes, k: int | None,
+        low_open: bool, high_open: bool,
+    ) -> int:  # fmt: skip
+        """Find the `k` newest records with a value in the range of an index: how many."""
+        held = [self._begin(now)]
+        if k is None or k > _FEW:
+            asked = view.search(
+                low, high, low_open=low_open, high_open=high_open, k=k, limit=now[2]
+            )
+            return self._validate(asked, k)
+        if low > high:
+            return 0
+        flags = view.ask(low, high, low_open=low_open, high_open=high_open)
+        places = self._places.get(field)
+        if places is None or not places.shows(view):
+            places = self._places[field] = Places(view)
+        held.append(places.follow(view, flags))
+        middle = len(low)
+        self._low_view[:middle] = low
+        self._low_view[middle : middle + len(high)] = high
+        count: int = lookup.lookup(
+            self._address, places.address, places.count, self._words[at.S_LOW], middle, len(high),
+            flags, k, self._call_at, _FEW,
+        )  # fmt: skip
+        return count
+
+    def _validate(self, asked: Any, k: int | None) -> int:
+        """The `k` newest records of those that candidates (seqs, keys) lead to and that count."""
+        state = self._words
+        state[at.S_K] = _ALL if k is None else k
+        count = state[at.S_OUT_COUNT] = 0
+        for seqs, keys in asked:
+            if count + len(seqs) > self._out.shape[1]:
+                self._out_room(2 * (count + len(seqs)))
+            seqs_at = seqs.__array_interface__["data"][0]
+            count = records.newest(self._address, *keys.addresses, seqs_at)
+            if count == k:
+                break
+        state[at.S_INDEX_BLOCKS] += asked.blocks
+        return self._deliver(count)
+
+    def _ask(self, field: int, low: bytes, high: bytes, opened: int) -> None:
+        state = self._words
+        self._low_view[: len(low)] = low
+        self._high_view[: len(high)] = high
+        state[at.S_LOW_SIZE], state[at.S_HIGH_SIZE] = len(low), len(high)
+        state[at.S_FIELD], state[at.S_OPEN] = field, opened
+
+    def _deliver(self, count: int) -> int:
+        """Have the documents of the first of what was found in the reply."""
+        self._words[at.S_FOUND_SIZE] = records.deliver(self._address, count)
+        return count
+
+    def text(self, count: int) -> bytes:
+        """The documents of what was found, as one JSON array."""
+        if not count:
+            return b"[]"
+        size = self._words[at.S_FOUND_SIZE]
+        if size > self._words[at.S_REPLY_CAP]:  # they found no room
+            self._reply_room(2 * size)
+            records.deliver(self._address, count)
+        whole = bytes(self._reply_view[:size])
+        if size > 1 << 24:
+            self._reply_room(1 << 16)
+        return whole
+
+    def found(self, count: int) -> Found:
+        """The documents of what was found, each with the number of its write."""
+        if not count:
+            return NOTHING
+        whole = self.text(count)
+        ends = self._out[3, :count].tolist()
+        docs = [whole[start + 1 : end] for start, end in zip([0, *ends], ends, strict=False)]
+        found = Found(self._out[2, :count].copy(), docs)
+        if count > _MANY:
+            self._out = self._out[:, :0]
+            self._out_room(_FEW)
+        return found
+
+    def estimate(self, now: Now, field: str, low: bytes, high: bytes) -> Estimate:
+        """What a search of an embedded field without k would look at."""
+        sources, active, _ = now
+        kept = self._words[at.S_BLOOM_CHECKS]
+        self._ask(sources.fields[field], low, high, 0)
+        out, total = np.zeros(2, np.int64), np.zeros(2, np.int64)
+        addresses = sources.addresses[len(sources.memories) :]
+        for reader, address in zip(sources.readers, addresses, strict=True):
+            if field in reader.embedded:
+                search.count_blocks(self._address, address, out)
+                total += out
+        self._words[at.S_BLOOM_CHECKS] = kept
+        rows = sum(sources.rows_of(memory, active) for memory in sources.memories)
+        sealed = sum(reader.rows for reader in sources.readers)
+        # What memory has of the range is not counted: as much as components have.
+        share = int(total[1]) / sealed if sealed else 1.0
+        return Estimate(float(total[1]) + share * rows, float(total[0]))
+
+    # ---- facts -----------------------------------------------------------------------------
+
+    def count_blocks(self, count: int) -> None:
+        """Take note of blocks that were read elsewhere."""
+        self._words[at.S_PRIMARY_BLOCKS] += count
+
+
+def _nothing() -> None:
+    """What a weak reference to nothing says."""
+    return

@@ -1,0 +1,227 @@
+"""A collection at one moment: what a reader reads, without a lock, while others write.
+
+    Sources    which generations and components there are, newest first; made anew when one of
+               them comes or goes (a freeze, a seal, a merge, an index)
+    Now        the sources, how many rows of the active memory count, and the first seq that does
+               not; a plain tuple, because a writer makes one for every write
+    View       a `Now` and the verbs to read it
+
+A writer puts a new `Now` in the place of the one before by one Python assignment (recent.py), after
+all of the write is in memory. A reader takes what is there and needs no lock: nothing that its
+`Now` speaks of changes. Rows and entries that are added meanwhile have seqs from its limit on, and
+kernels pass over them (kernels/documents/records.py, entries.py and search.py say how).
+
+Invariants:
+1. Every seq in a component or in a frozen memory of the sources lies below the limit.
+2. An entry of an index counts exactly when the newest version of its key below the limit has its
+   seq. So whatever a view is asked, the answers belong to one moment: `seq`.
+3. Whoever holds a `Now` holds its memories and maps: files may be deleted meanwhile, and a memory
+   is not used again as long as `Sources` that have it are alive.
+
+Views, sources and `Now` never change and are safe from any thread. `Sources` are made under the
+lock of the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tideline.documents.generation import Generation
+from tideline.documents.scan import Scan
+from tideline.documents.types import Estimate, Found
+from tideline.errors import NotFound, Unavailable
+from tideline.index.entryview import View as IndexView
+from tideline.index.records import Records
+from tideline.index.sorted import BLOCK_BYTES, SortedReader
+from tideline.index.texts import Texts
+from tideline.kernels.documents import layout as at
+
+if TYPE_CHECKING:
+    from tideline.documents.reader import Reader, Readers
+    from tideline.documents.recent import Recent
+
+__all__ = ["Now", "Sources", "View"]
+
+Words = NDArray[np.int64]
+
+
+class Sources:
+    """What there is to read of a collection, until something comes or goes."""
+
+    def __init__(
+        self, generations: Sequence[Generation], readers: Sequence[SortedReader],
+        indexes: dict[str, str], building: Sequence[str], alone: dict[str, IndexView],
+    ) -> None:  # fmt: skip
+        self.generations = tuple(generations)
+        self.memories = tuple(generation.records for generation in generations)
+        self.active: Records = self.memories[0]
+        self.readers = tuple(readers)
+        self.all: tuple[Any, ...] = (*self.memories, *self.readers)
+        self.indexes = {name: kind for name, kind in indexes.items() if name not in building}
+        self.building = frozenset(building)
+        self.alone = dict(alone)
+        embedded = [name for name, kind in indexes.items() if kind == "embedded"]
+        self.fields = {name: number for number, name in enumerate(embedded)}
+        # What kernels have to know of each; a reader has words of its own for the active memory.
+        self.facts: Words = np.array([source.facts for source in self.all], np.int64)
+        self._fields: Words = np.zeros((len(self.all), len(embedded) + 1, at.F_WORDS), np.int64)
+        for number, source in enumerate(self.all):
+            for name, place in self.fields.items():
+                words = source.field_facts(name)
+                if words is not None:
+                    self._fields[number, place] = words
+            self.facts[number, at.X_FIELDS] = self._fields[number].ctypes.data
+        self.facts[:, at.X_FIELD_COUNT] = len(embedded)
+        self.addresses: list[int] = [int(row.ctypes.data) for row in self.facts]
+
+    def rows_of(self, memory: Records, rows: int) -> int:
+        """How many rows of a memory count, given those of the active one."""
+        return rows if memory is self.active else memory.rows
+
+    def skipped(self, wanted: tuple[bytes, bytes]) -> NDArray[np.uint8]:
+        """Which sources hold no value of the filter's field in a closed range."""
+        ranges = [generation.wanted for generation in self.generations]
+        ranges += [reader.component.info.filters["wanted"] for reader in self.readers]
+        return np.array([not each.overlaps(*wanted) for each in ranges], np.uint8)
+
+    def kind_of(self, field: str) -> str:
+        """The kind of an index that can be asked; `NotFound` or `Unavailable` if it cannot."""
+        kind = self.indexes.get(field)
+        if kind is None:
+            if field in self.building:
+                raise Unavailable("the index is being built", field=field)
+            raise NotFound("no index on this field", field=field)
+        return kind
+
+
+Now = tuple[Sources, int, int]
+"""Sources, rows of the active memory that count, the first seq that does not count."""
+
+
+class View:
+    """A collection at one moment; `Engine.view` takes one.
+
+    All answers of one view belong together: they are what the collection held after the write
+    `seq`, whatever is written, sealed, merged or dropped while it is asked.
+    """
+
+    __slots__ = ("_filter", "_now", "_readers", "_recent")
+
+    def __init__(self, now: Now, readers: Readers, recent: Recent, filter: str | None) -> None:
+        self._now = now
+        self._readers = readers
+        self._recent = recent
+        self._filter = filter
+
+    @property
+    def seq(self) -> int:
+        """The last write that is in it."""
+        return self._now[2] - 1
+
+    @property
+    def indexes(self) -> dict[str, str]:
+        """The indexes that it can be asked by: field -> kind."""
+        return self._now[0].indexes
+
+    def get(self, key: bytes) -> bytes | None:
+        """The newest version of a record as JSON text, or None."""
+        text = self._recent.texts.get(key)
+        if text is None or self._recent.now is not self._now:  # asked after the text was found
+            text = self._readers.get(self._now, key)
+        return text
+
+    def get_many(self, keys: Texts) -> list[bytes | None]:
+        """The newest versions of many records, None for each that is not there."""
+        reader = self._readers.take()
+        found = reader.get_many(self._now, keys)
+        self._readers.give(reader)
+        return found
+
+    def fetch(self, keys: Texts) -> Found:
+        """The newest versions of records with their seqs, in the order of the keys.
+
+        Those that are not there are left out.
+        """
+        reader = self._readers.take()
+        found = reader.fetch(self._now, keys)
+        self._readers.give(reader)
+        return found
+
+    def lookup(
+        self, field: str, low: bytes, high: bytes, k: int | None = None, *,
+        low_open: bool = False, high_open: bool = False,
+        filter: tuple[bytes, bytes] | None = None,
+    ) -> Found:  # fmt: skip
+        """The `k` newest records with a value of `field` in the range, newest first.
+
+        `filter` is a range of the filter's field: components outside it are not searched.
+        """
+        reader = self._readers.take()
+        count = self._look(reader, field, low, high, k, low_open, high_open, filter)
+        found = reader.found(count)
+        self._readers.give(reader)
+        return found
+
+    def lookup_text(
+        self, field: str, low: bytes, high: bytes, k: int | None = None, *, high_open: bool = False
+    ) -> bytes:
+        """What `lookup` finds, as one JSON array: the quickest way to all the documents."""
+        reader = self._readers.take()
+        found = reader.text(self._look(reader, field, low, high, k, False, high_open, None))
+        self._readers.give(reader)
+        return found
+
+    def _look(
+        self, reader: Reader, field: str, low: bytes, high: bytes, k: int | None, low_open: bool,
+        high_open: bool, filter: tuple[bytes, bytes] | None,
+    ) -> int:  # fmt: skip
+        """Find records, for the reader to give; how many there are."""
+        now = self._now
+        sources = now[0]
+        kind = sources.kind_of(field)
+        if k is not None and k < 1:
+            return 0
+        if kind == "embedded":
+            opened = low_open * at.LOW_OPEN | high_open * at.HIGH_OPEN
+            skipped = self._skipped(filter)
+            return reader.search(now, field, low, high, opened, k, skipped)
+        index = sources.alone[field]
+        if filter is not None:
+            index = index.passing({"wanted": filter})
+        return reader.lookup(now, field, index, low, high, k, low_open, high_open)
+
+    def scan(
+        self, low: bytes | None = None, high: bytes | None = None, *,
+        filter: tuple[bytes, bytes] | None = None, batch: int = 10_000,
+    ) -> Iterator[Found]:  # fmt: skip
+        """All records with a key in [low, high), in key order."""
+        scan = Scan(self._now, self._skipped(filter))
+        for found, size_bytes in scan.batches(low, high, batch):
+            reader = self._readers.take()
+            reader.count_blocks(-(-size_bytes // BLOCK_BYTES))
+            self._readers.give(reader)
+            yield found
+
+    def count(self) -> int:
+        """How many records there are: reads every key."""
+        return Scan(self._now, None).count()
+
+    def estimate(self, field: str, low: bytes, high: bytes) -> Estimate:
+        """What a lookup without k would look at."""
+        sources = self._now[0]
+        if sources.kind_of(field) == "embedded":
+            reader = self._readers.take()
+            estimate = reader.estimate(self._now, field, low, high)
+            self._readers.give(reader)
+            return estimate
+        found = sources.alone[field].estimate(low, high)
+        return Estimate(found.entries, found.blocks + found.entries)
+
+    def _skipped(self, filter: tuple[bytes, bytes] | None) -> NDArray[np.uint8] | None:
+        if filter is None or self._filter is None:
+            return None
+        return self._now[0].skipped(filter)
