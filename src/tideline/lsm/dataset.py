@@ -393,14 +393,16 @@ class Dataset:
         self._stopping.set()
         self._sealer.drain()
 
-    def close(self, why: str = "the database was closed") -> None:
-        """Finish background work, save the manifest, let go of the files. Twice is allowed."""
-        if self.why_closed:
-            return
-        self.stop()
+    def shut(self, why: str = "the database was closed") -> None:
+        """Let no call begin from now on."""
         with self.lock:
             self.owner.finish_call()
-            self.why_closed = why
+            self.why_closed = self.why_closed or why
+
+    def close(self) -> None:
+        """Finish background work, save the manifest, let go of the files."""
+        self.stop()
+        self.shut()
         self.end_threads()
         with contextlib.suppress(TidelineError):  # the log has what the manifest would say
             self.commit(last=True)
