@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from tideline.index.extract import ARRAYS, extract
 from tideline.documents.types import DELETE, Found, Rows
-from tideline.index.kind import Entries, Estimate
 from tideline.errors import Closed, NotFound
+from tideline.index.extract import ARRAYS, extract
+from tideline.index.kind import Entries, Estimate
 from tideline.index.texts import Texts
 from tideline.where import parse
 from tideline.where.keys import encode

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from tideline.errors import Corruption
-from tideline.index.kind import Asked, Candidates, Entries, Estimate, register
+from tideline.index.kind import Asked, Chunk, Entries, Estimate, IndexKind, register
 from tideline.index.texts import Texts
 from tideline.lsm.component import Component, Product
 from tideline.lsm.filter import MinMax
@@ -75,10 +75,8 @@ class SuffixReader:
             raise Corruption("suffixes are out of order", file=self.component.info.name)
 
 
-class SuffixKind:
+class SuffixKind(IndexKind):
     name = "suffix"
-    within = False
-    newest_first = False
 
     def __init__(self, *, seed: int) -> None:
         self.seed = seed
@@ -95,12 +93,6 @@ class SuffixKind:
 
     def memory(self, capacity: int, older: Any) -> SuffixMemory:
         return SuffixMemory()
-
-    def view(self, memories: Sequence[Any], readers: Sequence[Any]) -> list[Any]:
-        return [*memories, *readers]
-
-    def refreshed(self, memory: Any, older: Any) -> None:
-        pass
 
     def open(self, component: Component) -> SuffixReader:
         return SuffixReader(component)
@@ -137,13 +129,11 @@ class SuffixKind:
     def estimate(self, view: list[Any], ask: SuffixAsk) -> Estimate:
         return Estimate(float(sum(1 for _ in _matches(view, ask, 1 << 62))), float(len(view)))
 
-    def search(
-        self, view: list[Any], ask: SuffixAsk, k: int | None, below: int
-    ) -> Iterable[Candidates]:
+    def search(self, view: list[Any], ask: SuffixAsk, k: int | None, below: int) -> Iterable[Chunk]:
         found = list(_matches(view, ask, below))
         if found:
             seqs, keys = zip(*found, strict=True)
-            yield Candidates(np.array(seqs, np.int64), Texts.of(keys))
+            yield Chunk(np.array(seqs, np.int64), Texts.of(keys))
 
 
 def _suffixes(document: Any, field: str) -> set[bytes]:

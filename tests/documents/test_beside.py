@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import tideline
-from tideline.documents.checks import KINDS
+
+KINDS = ("embedded", "composite", "lazy", "eager")
 
 WRITES = 1_500
 FIELDS = "abc"

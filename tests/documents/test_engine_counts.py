@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 from engine_model import open_engine, records_in, rows_of
 
-from tideline.documents.engine import KINDS, Engine
+from tideline.documents.engine import Engine
 from tideline.where.keys import encode
 
 ROWS = 4_000
+
+KINDS = ("embedded", "composite", "lazy", "eager")
 
 
 def document(n: int) -> dict[str, Any]:

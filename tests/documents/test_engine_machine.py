@@ -21,11 +21,12 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from tideline.documents.engine import KINDS, POLICIES
+from tideline.documents.engine import POLICIES
 from tideline.errors import Unavailable
 from tideline.index.texts import Texts
 from tideline.where.keys import encode
 
+KINDS = ("embedded", "composite", "lazy", "eager")
 FIELDS = ("a", "b", "c", "d")
 SCALARS = st.sampled_from(
     [None, False, True, 0, 1, -1.5, 2**60 + 1, 7, 8, "", "x", "xy", "long text " * 12]

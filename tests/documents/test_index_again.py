@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from engine_model import open_engine, rows_of
 
-from tideline.documents.checks import KINDS
 from tideline.errors import InvalidRequest, Unavailable
 from tideline.where.keys import encode
+
+KINDS = ("embedded", "composite", "lazy", "eager")
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -19,10 +19,10 @@ from typing import Any
 
 import pytest
 from judge import Judge
+from tideline.documents.extract import extract
 
 from tideline.documents.collection import Collection
 from tideline.documents.engine import Engine
-from tideline.documents.extract import extract
 from tideline.documents.types import DELETE, Rows
 from tideline.documents.view import View
 from tideline.index.memory import Budget

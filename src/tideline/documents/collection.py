@@ -405,8 +405,9 @@ class Collection:
         raise Closed(self._closed, collection=self.name)
 
     def _fields(self) -> tuple[str, ...]:
-        """What a write has to bring entries of: indexes that are being built as well."""
-        return tuple(self._engine.indexes)
+        """The fields whose plain values a write has to bring, of indexes that are built, too."""
+        engine = self._engine
+        return tuple(name for name, kind in engine.kinds.items() if kind.extract is None)
 
     def _write(self, given: Rows, arrays: Iterable[str]) -> None:
         self._finder.before_write(arrays)

@@ -37,6 +37,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tideline.documents.building import Building
 from tideline.documents.generation import Generation
@@ -50,7 +51,7 @@ from tideline.documents.types import PUT, Found, Rows
 from tideline.documents.view import Now, Sources, View
 from tideline.index import kinds as kinds  # registers them
 from tideline.index.extract import extract as extract_values
-from tideline.index.kind import IndexKind, make_kind
+from tideline.index.kind import Estimate, IndexKind, make_kind
 from tideline.index.records import Records
 from tideline.index.sorted import SortedKind, SortedReader
 from tideline.index.texts import Texts
@@ -201,7 +202,7 @@ class Engine:
         for index in self.alone.values():
             index.refresh(generations)
         sources = Sources(
-            generations, list(reversed(self.primary.readers)), self.indexes, self.building,
+            generations, list(reversed(self.primary.readers)), self.kinds, self.building,
             {field: index.view for field, index in self.alone.items()},
         )  # fmt: skip
         self._alive = [ref for ref in self._alive if ref() is not None] + [weakref.ref(sources)]
@@ -354,7 +355,8 @@ class Engine:
 
     def estimate(self, field: str, low: bytes, high: bytes) -> Estimate:
         """What a lookup without k would look at."""
-        return self.view().estimate(field, low, high)
+        view = self.view()
+        return view.estimate(field, view.kind_of(field).range_ask(low, high))
 
     # ---- facts ---------------------------------------------------------------------------------
 
@@ -366,8 +368,7 @@ class Engine:
     def stats(self) -> dict[str, Any]:
         """Sizes and numbers of everything there is."""
         sources, rows, limit = self._take_now()
-        trees: dict[str, Sequence[Any]] = {"primary": sources.readers}
-        trees |= {field: index.readers for field, index in sources.alone.items()}
+        trees = {"primary": self.primary, **{f: i.tree for f, i in dict(self.alone).items()}}
         return {
             "seq": limit - 1,
             "memory_rows": sum(sources.rows_of(memory, rows) for memory in sources.memories),
@@ -376,11 +377,8 @@ class Engine:
             "component_bytes": self.store.size_bytes,
             "written_bytes": dict(self.dataset.written_bytes),
             "components": {
-                name: [
-                    {"rows": info.rows, "bytes": info.size_bytes}
-                    for info in (reader.component.info for reader in reversed(readers))
-                ]
-                for name, readers in trees.items()
+                name: [{"rows": info.rows, "bytes": info.size_bytes} for info in tree.infos]
+                for name, tree in trees.items()
             },
         }
 

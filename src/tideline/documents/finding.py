@@ -15,20 +15,18 @@ Safe from any thread.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
 from typing import Any
 
 from tideline.documents.advise import Workload
 from tideline.documents.plan import Plan, considered, plan
 from tideline.documents.search import Order, Search
-from tideline.documents.types import ARRAYS, Estimate
-from tideline.errors import NotFound, Unavailable
+from tideline.errors import InvalidRequest, NotFound, Unavailable
+from tideline.index.extract import ARRAYS
+from tideline.index.kind import Estimate
 from tideline.model import Explanation
 from tideline.where import Condition
 
 __all__ = ["Finder"]
-
-_GUESS = 0.1  # of all documents, in a range of keys
 
 
 class Finder:
@@ -64,7 +62,7 @@ class Finder:
         documents, chosen, search = self._search(condition, order, limit, weigh=True)
         after = self._engine.counters()
         spent = {name: int(after[name] - before[name]) for name in after}
-        indexes = self.indexes()
+        indexes = self._engine.kinds
         return Explanation(
             tuple(considered(way, "chosen", indexes) for way in chosen.ways),
             tuple(considered(way, why, indexes) for way, why in chosen.others),
@@ -134,7 +132,11 @@ class Finder:
         if known is None:
             try:
                 found = len(self._engine.lookup(field, ARRAYS, ARRAYS, 1).seqs) > 0
-            except (NotFound, Unavailable):  # the index was dropped since: the view has it still
+            except (
+                InvalidRequest,
+                NotFound,
+                Unavailable,
+            ):  # dropped since, or without plain values
                 return True
             known = self._arrays.setdefault(field, found)
         return known
@@ -143,24 +145,20 @@ class Finder:
         self, view: Any, condition: Condition, limit: int | None, weigh: bool = False
     ) -> Plan:
         return plan(
-            condition, key=self._key, indexes=view.indexes, filter=self._filter,
-            estimate=partial(self._estimate, view), arrays=self._has_arrays, limit=limit,
-            weigh=weigh,
+            condition, key=self._key, indexes=view.kinds, filter=self._filter,
+            everything=self._size(view), estimate=view.estimate, arrays=self._has_arrays,
+            limit=limit, weigh=weigh,
         )  # fmt: skip
 
-    def _estimate(self, view: Any, field: str | None, low: bytes, high: bytes) -> Estimate:
-        if field is not None:
-            found: Estimate = view.estimate(field, low, high)
-            return found
+    def _size(self, view: Any) -> Estimate:
+        """What a scan would take; counted anew when a hundredth was written since."""
         counted, everything = self._everything
         now = view.seq
-        if now - counted > everything.entries / 100:  # it has changed by now
+        if now - counted > everything.entries / 100:
             stats = self._engine.stats()
             components = stats["components"]["primary"]
             count = stats["memory_rows"] + sum(c["rows"] for c in components)
             size = stats["memory_bytes"] + sum(c["bytes"] for c in components)
             everything = Estimate(float(count), size / 4096)
             self._everything = now, everything
-        if (low, high) == (b"", b"\xff"):
-            return everything
-        return Estimate(_GUESS * everything.entries, _GUESS * everything.blocks)
+        return everything

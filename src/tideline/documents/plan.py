@@ -86,6 +86,7 @@ class Plan(NamedTuple):
 SCAN = Plan((Way("scan"),), False, {})
 """Everything, at one moment."""
 
+
 def plan(
     condition: Condition, *, key: str, indexes: Mapping[str, IndexKind], filter: str | None,
     everything: Estimate, estimate: Callable[[str, Ask], Estimate],
@@ -119,8 +120,10 @@ def plan(
 
 def _decides(box: Box, way: Way) -> bool:
     """Whether what an index finds is all that its box asks."""
-    return way.kind == "index" and box.needs.keys() == {way.field} and all(
-        ask.exact for ask in way.asks
+    return (
+        way.kind == "index"
+        and box.needs.keys() == {way.field}
+        and all(ask.exact for ask in way.asks)
     )
 
 

@@ -22,15 +22,18 @@ from __future__ import annotations
 
 import ctypes
 import weakref
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tideline.documents.types import Estimate, Found
+from tideline.documents.types import Found
 from tideline.documents.view import Now, Sources
 from tideline.index.entryview import Places, View
-from tideline.index.sorted import Gathered, gather
+from tideline.index.kind import Chunk, Estimate
+from tideline.index.ranges import RangeAsk
+from tideline.index.sorted import BLOCK_BYTES, Gathered, gather
 from tideline.index.texts import Texts
 from tideline.kernels.documents import layout as at
 from tideline.kernels.documents import lookup, newest, records, search
@@ -43,7 +46,7 @@ _ALL = 1 << 62
 _SOURCES = [at.S_SOURCES, at.S_SOURCE_COUNT]
 _REPLY = [at.S_REPLY, at.S_REPLY_CAP]
 _OUT = [at.S_OUT_SOURCES, at.S_OUT_ROWS, at.S_OUT_SEQS, at.S_ENDS, at.S_OUT_CAP]
-_FEW = 1024  # that many are looked up in one call of a kernel
+_FEW = 1024
 _MANY = 1 << 17  # so many that room for them is not kept
 _COUNTED = {
     "primary_blocks": at.S_PRIMARY_BLOCKS, "index_blocks": at.S_INDEX_BLOCKS,
@@ -87,6 +90,9 @@ class Readers:
 
 class Reader:
     """The state that kernels read, and the buffers it points to."""
+
+    FEW = _FEW
+    """So many are looked up in one call of a kernel."""
 
     def __init__(self, state: Words, seed: int) -> None:
         self._state = state
@@ -191,7 +197,7 @@ class Reader:
     # ---- by index --------------------------------------------------------------------------
 
     def search(
-        self, now: Now, field: str, low: bytes, high: bytes, opened: int, k: int | None,
+        self, now: Now, field: str, ask: RangeAsk, k: int | None,
         skipped: NDArray[np.uint8] | None,
     ) -> int:  # fmt: skip
         """Find the `k` newest records with a value of an embedded field in the range: how many."""
@@ -199,7 +205,8 @@ class Reader:
         sources, rows, _ = now
         for memory in sources.memories:
             memory.catch_up(field, sources.rows_of(memory, rows))
-        self._ask(sources.fields[field], low, high, opened)
+        opened = ask.low_open * at.LOW_OPEN | ask.high_open * at.HIGH_OPEN
+        self._ask(sources.fields[field], ask.low, ask.high, opened)
         state = self._words
         state[at.S_K] = _ALL if k is None else k
         state[at.S_SKIPPED] = 0 if skipped is None else skipped.ctypes.data
@@ -213,17 +220,13 @@ class Reader:
         found[:] = found[:, np.argsort(found[2])[::-1]]
         return self._deliver(count if k is None else min(count, k))
 
-    def lookup(
-        self, now: Now, field: str, view: View, low: bytes, high: bytes, k: int | None,
-        low_open: bool, high_open: bool,
-    ) -> int:  # fmt: skip
-        """Find the `k` newest records with a value in the range of an index: how many."""
+    def lookup(self, now: Now, field: str, view: View, ask: RangeAsk, k: int) -> int:
+        """Find the `k` newest records with a value in the range of an index: how many.
+
+        At most `FEW`: one call of a kernel.
+        """
         held = [self._begin(now)]
-        if k is None or k > _FEW:
-            asked = view.search(
-                low, high, low_open=low_open, high_open=high_open, k=k, limit=now[2]
-            )
-            return self._validate(asked, k)
+        low, high, low_open, high_open, _ = ask
         if low > high:
             return 0
         flags = view.ask(low, high, low_open=low_open, high_open=high_open)
@@ -240,19 +243,25 @@ class Reader:
         )  # fmt: skip
         return count
 
-    def _validate(self, asked: Any, k: int | None) -> int:
-        """The `k` newest records of those that candidates (seqs, keys) lead to and that count."""
+    def follow(self, now: Now, asked: Iterable[Chunk], k: int | None, newest_first: bool) -> int:
+        """Find the `k` newest records that candidates lead to and that count: how many."""
+        held = self._begin(now)  # noqa: F841
         state = self._words
-        state[at.S_K] = _ALL if k is None else k
+        state[at.S_K] = _ALL if k is None or not newest_first else k
         count = state[at.S_OUT_COUNT] = 0
         for seqs, keys in asked:
             if count + len(seqs) > self._out.shape[1]:
                 self._out_room(2 * (count + len(seqs)))
             seqs_at = seqs.__array_interface__["data"][0]
             count = records.newest(self._address, *keys.addresses, seqs_at)
-            if count == k:
+            if count == k and newest_first:
                 break
-        state[at.S_INDEX_BLOCKS] += asked.blocks
+        state[at.S_INDEX_BLOCKS] += getattr(asked, "blocks", 0)
+        if not newest_first:
+            found = self._out[:3, :count]
+            order = np.unique(found[2], return_index=True)[1][::-1]  # each once
+            count = len(order) if k is None else min(len(order), k)
+            found[:, :count] = found[:, order[:count]]
         return self._deliver(count)
 
     def _ask(self, field: int, low: bytes, high: bytes, opened: int) -> None:
@@ -309,7 +318,12 @@ class Reader:
         sealed = sum(reader.rows for reader in sources.readers)
         # What memory has of the range is not counted: as much as components have.
         share = int(total[1]) / sealed if sealed else 1.0
-        return Estimate(float(total[1]) + share * rows, float(total[0]))
+        entries = float(total[1]) + share * rows
+        count = rows + sealed
+        size = sum(generation.size_bytes for generation in sources.generations)
+        size += sum(reader.component.info.size_bytes for reader in sources.readers)
+        looked = float(total[0]) * count / max(size / BLOCK_BYTES, 1.0)
+        return Estimate(entries, float(total[0]), max(looked, 1.0))
 
     # ---- facts -----------------------------------------------------------------------------
 

@@ -125,7 +125,7 @@ class Search:
             found: dict[int, bytes] = {}
             sure = 0  # what was written after this is complete
             for way in plan.ways:
-                for one in way.ranges:
+                for one in way.asks:
                     part = self._lookup(way, one, k)
                     if len(part.seqs) >= k:
                         sure = max(sure, int(part.seqs[-1]))
@@ -158,27 +158,24 @@ class Search:
     def _way(self, way: Way, *, alone: bool = False) -> Iterator[list[Hit]]:
         if way.kind == "scan":
             yield from map(_hits, self._view.scan(filter=way.filter))
-        elif way.kind == "key" and alone and len(way.ranges) == 1:
-            text = self._view.get(way.ranges[0].low)
+        elif way.kind == "key" and alone and len(way.asks) == 1:
+            text = self._view.get(way.asks[0].low)
             yield [] if text is None else [(0, text)]  # one at most: its number decides nothing
         elif way.kind == "key":
-            yield _hits(self._view.fetch(Texts.of([one.low for one in way.ranges])))
+            yield _hits(self._view.fetch(Texts.of([one.low for one in way.asks])))
         elif way.kind == "keys":
-            for one in way.ranges:
+            for one in way.asks:
                 # One byte more: whether the end belongs to a scan is all one, it is tested again.
                 found = self._view.scan(one.low, one.high + b"\0", filter=way.filter)
                 yield from map(_hits, found)
         else:
             whole: dict[int, bytes] = {}
-            for one in way.ranges:
+            for one in way.asks:
                 whole.update(_hits(self._lookup(way, one, None)))
             yield list(whole.items())
 
     def _lookup(self, way: Way, one: Any, k: int | None) -> Found:
-        found: Found = self._view.lookup(
-            way.field, one.low, one.high, k, low_open=one.low_open, high_open=one.high_open,
-            filter=way.filter,
-        )  # fmt: skip
+        found: Found = self._view.search(way.field, one, k, filter=way.filter)
         return found
 
     def _holding(self, hits: list[Hit]) -> list[Hit]:

@@ -24,17 +24,17 @@ lock of the engine.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tideline.documents.generation import Generation
 from tideline.documents.scan import Scan
-from tideline.documents.types import Estimate, Found
+from tideline.documents.types import Found
 from tideline.errors import NotFound, Unavailable
-from tideline.index.entryview import View as IndexView
+from tideline.index.kind import Estimate, IndexKind
 from tideline.index.records import Records
 from tideline.index.sorted import BLOCK_BYTES, SortedReader
 from tideline.index.texts import Texts
@@ -54,17 +54,17 @@ class Sources:
 
     def __init__(
         self, generations: Sequence[Generation], readers: Sequence[SortedReader],
-        indexes: dict[str, str], building: Sequence[str], alone: dict[str, IndexView],
+        kinds: Mapping[str, IndexKind], building: Sequence[str], alone: Mapping[str, Any],
     ) -> None:  # fmt: skip
         self.generations = tuple(generations)
         self.memories = tuple(generation.records for generation in generations)
         self.active: Records = self.memories[0]
         self.readers = tuple(readers)
         self.all: tuple[Any, ...] = (*self.memories, *self.readers)
-        self.indexes = {name: kind for name, kind in indexes.items() if name not in building}
+        self.kinds = {name: kind for name, kind in kinds.items() if name not in building}
         self.building = frozenset(building)
         self.alone = dict(alone)
-        embedded = [name for name, kind in indexes.items() if kind == "embedded"]
+        embedded = [name for name, kind in kinds.items() if kind.within]
         self.fields = {name: number for number, name in enumerate(embedded)}
         # What kernels have to know of each; a reader has words of its own for the active memory.
         self.facts: Words = np.array([source.facts for source in self.all], np.int64)
@@ -88,9 +88,9 @@ class Sources:
         ranges += [reader.component.info.filters["wanted"] for reader in self.readers]
         return np.array([not each.overlaps(*wanted) for each in ranges], np.uint8)
 
-    def kind_of(self, field: str) -> str:
+    def kind_of(self, field: str) -> IndexKind:
         """The kind of an index that can be asked; `NotFound` or `Unavailable` if it cannot."""
-        kind = self.indexes.get(field)
+        kind = self.kinds.get(field)
         if kind is None:
             if field in self.building:
                 raise Unavailable("the index is being built", field=field)
@@ -123,9 +123,13 @@ class View:
         return self._now[2] - 1
 
     @property
-    def indexes(self) -> dict[str, str]:
+    def kinds(self) -> dict[str, IndexKind]:
         """The indexes that it can be asked by: field -> kind."""
-        return self._now[0].indexes
+        return self._now[0].kinds
+
+    def kind_of(self, field: str) -> IndexKind:
+        """The kind of an index; `NotFound` or `Unavailable` if it cannot be asked."""
+        return self._now[0].kind_of(field)
 
     def get(self, key: bytes) -> bytes | None:
         """The newest version of a record as JSON text, or None."""
@@ -151,48 +155,55 @@ class View:
         self._readers.give(reader)
         return found
 
+    def search(
+        self, field: str, ask: Any, k: int | None = None, *,
+        filter: tuple[bytes, bytes] | None = None,
+    ) -> Found:  # fmt: skip
+        """The `k` newest records that an ask of an index leads to, newest first.
+
+        `filter` is a range of the filter's field: components outside it are not searched.
+        """
+        reader = self._readers.take()
+        found = reader.found(self._find(reader, field, ask, k, filter))
+        self._readers.give(reader)
+        return found
+
     def lookup(
         self, field: str, low: bytes, high: bytes, k: int | None = None, *,
         low_open: bool = False, high_open: bool = False,
         filter: tuple[bytes, bytes] | None = None,
     ) -> Found:  # fmt: skip
-        """The `k` newest records with a value of `field` in the range, newest first.
-
-        `filter` is a range of the filter's field: components outside it are not searched.
-        """
-        reader = self._readers.take()
-        count = self._look(reader, field, low, high, k, low_open, high_open, filter)
-        found = reader.found(count)
-        self._readers.give(reader)
-        return found
+        """The `k` newest records with a value of `field` in the range, newest first."""
+        ask = self._now[0].kind_of(field).range_ask(low, high, low_open, high_open)
+        return self.search(field, ask, k, filter=filter)
 
     def lookup_text(
         self, field: str, low: bytes, high: bytes, k: int | None = None, *, high_open: bool = False
     ) -> bytes:
         """What `lookup` finds, as one JSON array: the quickest way to all the documents."""
+        ask = self._now[0].kind_of(field).range_ask(low, high, False, high_open)
         reader = self._readers.take()
-        found = reader.text(self._look(reader, field, low, high, k, False, high_open, None))
+        found = reader.text(self._find(reader, field, ask, k, None))
         self._readers.give(reader)
         return found
 
-    def _look(
-        self, reader: Reader, field: str, low: bytes, high: bytes, k: int | None, low_open: bool,
-        high_open: bool, filter: tuple[bytes, bytes] | None,
+    def _find(
+        self, reader: Reader, field: str, ask: Any, k: int | None,
+        filter: tuple[bytes, bytes] | None,
     ) -> int:  # fmt: skip
         """Find records, for the reader to give; how many there are."""
-        now = self._now
-        sources = now[0]
+        sources = self._now[0]
         kind = sources.kind_of(field)
         if k is not None and k < 1:
             return 0
-        if kind == "embedded":
-            opened = low_open * at.LOW_OPEN | high_open * at.HIGH_OPEN
-            skipped = self._skipped(filter)
-            return reader.search(now, field, low, high, opened, k, skipped)
-        index = sources.alone[field]
-        if filter is not None:
-            index = index.passing({"wanted": filter})
-        return reader.lookup(now, field, index, low, high, k, low_open, high_open)
+        view: Any
+        if kind.within:
+            view = self._skipped(filter)
+        else:
+            view = sources.alone[field]
+            if filter is not None:
+                view = kind.passing(view, {"wanted": filter})
+        return kind.find(reader, self._now, field, view, ask, k)
 
     def scan(
         self, low: bytes | None = None, high: bytes | None = None, *,
@@ -210,18 +221,30 @@ class View:
         """How many records there are: reads every key."""
         return Scan(self._now, None).count()
 
-    def estimate(self, field: str, low: bytes, high: bytes) -> Estimate:
-        """What a lookup without k would look at."""
+    def estimate(self, field: str, ask: Any) -> Estimate:
+        """What a search without k would take."""
         sources = self._now[0]
-        if sources.kind_of(field) == "embedded":
-            reader = self._readers.take()
-            estimate = reader.estimate(self._now, field, low, high)
-            self._readers.give(reader)
-            return estimate
-        found = sources.alone[field].estimate(low, high)
-        return Estimate(found.entries, found.blocks + found.entries)
+        kind = sources.kind_of(field)
+        if not kind.within:
+            return kind.estimate(sources.alone[field], ask)
+        reader = self._readers.take()
+        found = kind.estimate(_Within(reader, self._now, field), ask)
+        self._readers.give(reader)
+        return found
 
     def _skipped(self, filter: tuple[bytes, bytes] | None) -> NDArray[np.uint8] | None:
         if filter is None or self._filter is None:
             return None
         return self._now[0].skipped(filter)
+
+
+class _Within(NamedTuple):
+    """An index that is within the records, for its kind to estimate."""
+
+    reader: Reader
+    now: Now
+    field: str
+
+    def estimate(self, low: bytes, high: bytes) -> Estimate:
+        """What a search for a range would take."""
+        return self.reader.estimate(self.now, self.field, low, high)

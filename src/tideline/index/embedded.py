@@ -3,23 +3,21 @@
 Records in memory and in components have the values of the field in a column beside them; blocks
 of a component have a zone map and a bloom filter of their values (sorted.py). So the index has no
 memory and no components of its own, and takes next to no space. A search looks at the blocks that
-may have a value of the range (kernels/documents/search.py): the primary's readers do that, and
-`search` is not asked.
+may have a value of the range (kernels/documents/search.py): the primary's readers do that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from tideline.errors import InvalidRequest
 from tideline.index import ranges
-from tideline.index.kind import Ask, Asked, Candidates, Estimate, register
+from tideline.index.kind import Asked, Estimate, IndexKind, register
 
 __all__ = ["EmbeddedKind"]
 
 
-class EmbeddedKind:
+class EmbeddedKind(IndexKind):
     """An index without entries of its own.
 
     >>> EmbeddedKind(seed=7).within
@@ -29,7 +27,6 @@ class EmbeddedKind:
     name = "embedded"
     within = True
     newest_first = True
-    extract = None
 
     def __init__(self, *, seed: int) -> None:
         self.seed = seed
@@ -38,14 +35,23 @@ class EmbeddedKind:
         """Ranges of values."""
         return ranges.serves(asked)
 
-    def estimate(self, view: Any, ask: Ask) -> Estimate:
-        """What the primary's readers say: every document of a block that passes is looked at."""
-        found: Estimate = view.estimate(ask)
+    def range_ask(
+        self, low: bytes, high: bytes, low_open: bool = False, high_open: bool = False
+    ) -> ranges.RangeAsk:
+        """A range of values."""
+        return ranges.RangeAsk(low, high, low_open, high_open)
+
+    def estimate(self, view: Any, ask: ranges.RangeAsk) -> Estimate:
+        """Every document of a block that passes is looked at."""
+        found: Estimate = view.estimate(ask.low, ask.high)
         return found
 
-    def search(self, view: Any, ask: Ask, k: int | None, below: int) -> Iterable[Candidates]:
-        """The primary's readers find documents by themselves."""
-        raise InvalidRequest("an embedded index has no candidates of its own")
+    def find(
+        self, reader: Any, now: Any, field: str, view: Any, ask: ranges.RangeAsk, k: int | None
+    ) -> int:
+        """The primary's readers find documents by themselves; `view` are the sources to skip."""
+        count: int = reader.search(now, field, ask, k, view)
+        return count
 
 
 register("embedded", EmbeddedKind)

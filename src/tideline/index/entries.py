@@ -43,7 +43,7 @@ from tideline.errors import Corruption, InvalidRequest
 from tideline.index import ranges
 from tideline.index.entrymemory import EntryMemory, address_of
 from tideline.index.entryview import View
-from tideline.index.kind import Asked, Candidates, Estimate, register
+from tideline.index.kind import Asked, Chunk, Estimate, IndexKind, register
 from tideline.index.texts import Texts
 from tideline.kernels.documents import build, found, places
 from tideline.lsm.component import Component, Product
@@ -128,16 +128,14 @@ class EntryReader:
             raise Corruption("a seq is outside the component's filter", file=file)
 
 
-class EntryKind:
+class EntryKind(IndexKind):
     """One of the three kinds: how their entries are kept and found.
 
     >>> EntryKind("lazy").name
     'lazy'
     """
 
-    within = False
     newest_first = True
-    extract = None
 
     def __init__(self, name: str, *, seed: int | None = None) -> None:
         if name not in _KINDS:
@@ -168,17 +166,35 @@ class EntryKind:
 
     def estimate(self, view: View, ask: ranges.RangeAsk) -> Estimate:
         """How many entries and blocks a range has, stale ones included."""
-        entries, blocks = view.estimate(ask.low, ask.high)
+        entries, blocks, _ = view.estimate(ask.low, ask.high)
         return Estimate(entries, blocks + entries)
+
+    def range_ask(
+        self, low: bytes, high: bytes, low_open: bool = False, high_open: bool = False
+    ) -> ranges.RangeAsk:
+        """A range of values."""
+        return ranges.RangeAsk(low, high, low_open, high_open)
+
+    def passing(self, view: View, filters: Mapping[str, tuple[bytes, bytes]]) -> View:
+        """A view without components whose filters miss one of the closed ranges."""
+        return view.passing(filters)
 
     def search(
         self, view: View, ask: ranges.RangeAsk, k: int | None, below: int
-    ) -> Iterable[Candidates]:
+    ) -> Iterable[Chunk]:
         """Candidates of a range, newest first."""
-        for chunk in view.search(
+        return view.search(
             ask.low, ask.high, low_open=ask.low_open, high_open=ask.high_open, k=k, limit=below
-        ):
-            yield Candidates(chunk.seqs, chunk.keys)
+        )
+
+    def find(
+        self, reader: Any, now: Any, field: str, view: View, ask: ranges.RangeAsk, k: int | None
+    ) -> int:
+        """A few at a time are searched and followed by one kernel."""
+        if k is None or k > reader.FEW:
+            return super().find(reader, now, field, view, ask, k)
+        count: int = reader.lookup(now, field, view, ask, k)
+        return count
 
     def open(self, component: Component) -> EntryReader:
         """A reader over an open component."""

@@ -18,12 +18,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tideline.index.entrymemory import EntryMemory, Published, address_of
+from tideline.index.kind import Chunk, Estimate
 from tideline.index.texts import Texts
 from tideline.kernels.documents import found, newest, places
 from tideline.kernels.documents.entries import M_WORDS
@@ -31,27 +32,13 @@ from tideline.kernels.documents.entries import M_WORDS
 if TYPE_CHECKING:
     from tideline.index.entries import EntryKind, EntryReader
 
-__all__ = ["Candidates", "Chunk", "Estimate", "Places", "View", "search"]
+__all__ = ["Candidates", "Places", "View", "search"]
 
 Words = NDArray[np.int64]
 _MOST = 65_536  # entries of a chunk of a search with k
 _KEY_WORDS = 4  # room for a key in the first go
 _HEAD = newest.CALL_WORDS
 _EMPTY: Any = np.empty(0, np.int64)
-
-
-class Chunk(NamedTuple):
-    """Candidates in falling order of seq, none twice."""
-
-    seqs: Words
-    keys: Texts
-
-
-class Estimate(NamedTuple):
-    """What a search would meet if it went to the end."""
-
-    entries: int
-    blocks: int
 
 
 class View:
@@ -174,7 +161,10 @@ class Places:
 
 
 class Candidates(Iterator[Chunk]):
-    """The chunks of one search. `blocks` counts the blocks of components read so far."""
+    """The chunks of one search, in falling order of seq, none twice.
+
+    `blocks` counts the blocks of components read so far.
+    """
 
     def __init__(
         self, view: View, low: bytes, high: bytes | None, flags: int, k: int | None,

@@ -35,7 +35,7 @@ from tideline.where.bounds import Need
 from tideline.where.tree import Test
 
 __all__ = [
-    "Ask", "Asked", "Candidates", "Entries", "Estimate", "IndexKind", "Memory", "kind_names",
+    "Ask", "Asked", "Chunk", "Entries", "Estimate", "IndexKind", "Memory", "kind_names",
     "make_kind", "register",
 ]  # fmt: skip
 
@@ -52,8 +52,8 @@ class Entries(NamedTuple):
     values: Texts
 
 
-class Candidates(NamedTuple):
-    """Entries that were found: the seq of a write, and the key of its document."""
+class Chunk(NamedTuple):
+    """Some candidates: the seq of a write, and the key of its document."""
 
     seqs: Words
     keys: Texts
@@ -116,50 +116,45 @@ class Memory(Protocol):
         ...
 
 
-class IndexKind(Protocol):
-    """How one index of a collection keeps and finds its entries."""
+class IndexKind:
+    """How one index of a collection keeps and finds its entries: what a kind derives from."""
 
     name: str
-    within: bool
+    within = False
     """Whether its values are kept with the records, in columns of the primary's components.
 
     Such a kind has no memory and no components of its own."""
-    newest_first: bool
+    newest_first = False
     """Whether candidates come newest first, so that a search for the newest few stops early."""
+    extract: Callable[[Texts, Sequence[str]], list[Entries]] | None = None
+    """The entries of several fields of documents, which are good JSON; an empty text is none.
 
-    def extract(self, docs: Texts, fields: Sequence[str]) -> list[Entries]:
-        """The entries of several fields; documents are good JSON, and an empty text is none.
+    The same documents give the same entries, because recovery extracts again. None: the plain
+    values (extract.py), which are extracted in one pass for all indexes that want them."""
 
-        The same documents give the same entries: recovery extracts again.
-        """
-        ...
+    # ---- keeping -----------------------------------------------------------------------------
 
     def memory(self, capacity: int, older: Any) -> Any:
-        """An empty memory for about so many bytes; `older` is a view of all there is."""
-        ...
-
-    def view(self, memories: Sequence[Any], readers: Sequence[Any]) -> Any:
-        """What searches are given: memories, then components, each newest first."""
-        ...
-
-    def refreshed(self, memory: Any, older: Any) -> None:
-        """Components or frozen memories have changed: `older` is a view of all but `memory`."""
-        ...
+        """An empty `Memory` for about so many bytes; `older` is a view of all there is."""
+        raise NotImplementedError
 
     def open(self, component: Component) -> Any:
         """A reader over an open component."""
-        ...
+        raise NotImplementedError
 
     def seal(self, memory: Any, context: Mapping[str, MinMax]) -> Sequence[Product]:
-        """A frozen memory as components, which get the filters that the context gives."""
-        ...
+        """A frozen memory as components, which get the filters that the context gives.
+
+        They have a filter `seq`, too: the range of their seqs.
+        """
+        raise NotImplementedError
 
     def merge(self, readers: Sequence[Any], context: MergeContext) -> Sequence[Product]:
-        """Components made of others, oldest first.
+        """Components made of others, oldest first, with the filters of all of them.
 
         The context's owner, if there is one, is asked which entries (keys, seqs) may stay.
         """
-        ...
+        raise NotImplementedError
 
     def build(
         self, values: Texts, keys: Texts, seqs: Words, older: Sequence[Any],
@@ -169,27 +164,57 @@ class IndexKind(Protocol):
 
         `older` are the readers of what was built before, newest first.
         """
-        ...
+        raise NotImplementedError
 
-    def serves(self, asked: Asked) -> Sequence[tuple[Ask, ...]]:
+    def view(self, memories: Sequence[Any], readers: Sequence[Any]) -> Any:
+        """What searches are given: memories, then components, each newest first."""
+        return [*memories, *readers]
+
+    def refreshed(self, memory: Any, older: Any) -> None:
+        """Components or frozen memories have changed: `older` is a view of all but `memory`."""
+
+    # ---- finding -----------------------------------------------------------------------------
+
+    def serves(self, asked: Asked) -> Sequence[tuple[Any, ...]]:
         """Ways to find every document that meets what is asked; none if it cannot.
 
         Each is some asks whose candidates together are all there are. No ask at all means that
         nothing can meet it. The planner takes the cheapest.
         """
-        ...
+        return ()
 
-    def estimate(self, view: Any, ask: Ask) -> Estimate:
+    def range_ask(
+        self, low: bytes, high: bytes, low_open: bool = False, high_open: bool = False
+    ) -> Any:
+        """An ask for a range of plain values, for `lookup` and `range_lookup`."""
+        raise InvalidRequest(
+            "this kind of index does not serve lookups of values: use find", kind=self.name
+        )
+
+    def passing(self, view: Any, filters: Mapping[str, tuple[bytes, bytes]]) -> Any:
+        """A view without components whose filters miss one of the closed ranges, if that helps."""
+        return view
+
+    def estimate(self, view: Any, ask: Any) -> Estimate:
         """What a search for an ask without k would take."""
-        ...
+        raise NotImplementedError
 
-    def search(self, view: Any, ask: Ask, k: int | None, below: int) -> Iterable[Candidates]:
+    def search(self, view: Any, ask: Any, k: int | None, below: int) -> Iterable[Chunk]:
         """Candidates of writes with a seq below `below`.
 
         With `k`, whoever asks wants the k newest that count, and stops when it has them; a kind
         that is not `newest_first` gives all.
         """
-        ...
+        raise NotImplementedError
+
+    def find(self, reader: Any, now: Any, field: str, view: Any, ask: Any, k: int | None) -> int:
+        """Have a reader find the `k` newest documents that count; how many there are.
+
+        A kind whose kernels search and look up at once does so here (documents/reader.py).
+        """
+        found = self.search(view, ask, k, now[2])
+        count: int = reader.follow(now, found, k, self.newest_first)
+        return count
 
 
 Factory = Callable[..., Any]
