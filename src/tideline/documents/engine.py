@@ -12,7 +12,7 @@ record that was replaced cannot appear, whatever has been merged so far.
 
 Facts, kept in the manifest: `seed`, `indexes` (field -> kind), `building` (fields whose index is
 not complete yet), `policy`, `filter` (a field or None), `bloom_bits`, `next_seq`, `workload` (what
-was done so far, for `advise`; the owner of the engine counts it).
+was done so far, for `advise`; the owner of the engine counts it), and those of the feed (feed.py).
 
 Threads: `lock` guards what there is to read; every reader holds it, but for scans, which take
 note of what there is and then read without. `writing` is held by one writer at a time, over log
@@ -30,15 +30,17 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tideline.clock import Clock, SystemClock
 from tideline.documents.alone import Index
 from tideline.documents.building import Building
+from tideline.documents.feed import Feed
 from tideline.documents.generation import Generation
 from tideline.documents.parts import Extract, completed, in_parts
 from tideline.documents.payload import payload_parts, read_payload
@@ -74,6 +76,7 @@ class Engine:
     def __init__(
         self, path: Path, facts: dict[str, Any], *, budget: Any, durability: str, logged: bool,
         extract: Extract, segment_bytes: int = 64 << 20, generation_bytes: int | None = None,
+        clock: Clock | None = None,
     ) -> None:  # fmt: skip
         self.lock = threading.Lock()
         self.writing = threading.Lock()
@@ -112,6 +115,7 @@ class Engine:
         self.alone: dict[str, Index] = {}
         self.upkeep = Upkeep(self)
         self.building_jobs = Building(self)
+        self.feed = Feed(self, clock or SystemClock())
         try:
             self.store.attach(self.primary, 0)
             for field, name in self.indexes.items():
@@ -204,9 +208,19 @@ class Engine:
                 position = self._write_part(part)
         if position is not None:
             self.store.log.sync(position)
+            if self.store.sync and self.feed.bells:
+                self.feed.ring()  # followers see what is on disk
         return first
 
     def _write_part(self, rows: Rows) -> Any:
+        if not self.feed.wants_old:
+            return self._write_frame(rows)
+        position = None
+        for part, old in self.feed.with_old(rows):
+            position = self._write_frame(part, old)
+        return position
+
+    def _write_frame(self, rows: Rows, old: Sequence[bytes | None] | None = None) -> Any:
         if self._closed:
             raise Closed(self._why)
         if self.active.is_full:
@@ -215,7 +229,7 @@ class Engine:
         seq = self.next_seq
         log = self.store.log
         self.unfinished = rows, seq, log.frames
-        position = log.append_parts(payload_parts(rows, seq))
+        position = log.append_parts(payload_parts(rows, seq, old))
         with self.lock:
             self.finish_write()
         return position
@@ -234,6 +248,8 @@ class Engine:
         self._recent.forget(rows.keys)
         self.active.add(rows, seq)
         limit = seq + rows.count
+        if self.feed.bells:
+            self.feed.ring()  # before the write counts as finished: cut, it is done again
         self.next_seq, self.unfinished = limit, None
 
     def sheltered(self, work: Callable[[], None]) -> None:
@@ -396,8 +412,9 @@ class Engine:
         self.finish_write()
         first = min(g.first_log for g in [self.active, *self.frozen])
         facts = {**self.facts, "indexes": dict(self.indexes), "building": list(self.building)}
-        facts |= {"next_seq": self.next_seq, "workload": self.workload()}
-        return facts, first, first
+        kept = self.feed.kept_log(first)
+        facts |= {"next_seq": self.next_seq, "workload": self.workload(), **self.feed.facts(kept)}
+        return facts, first, kept
 
     # ---- recovery and the end --------------------------------------------------------------------
 
@@ -468,6 +485,7 @@ class Engine:
         self.lock, self.writing = threading.Lock(), threading.Lock()  # may be locked for ever
         self._recent.clear()
         self.unfinished = None
+        self.feed.leave_to_parent()
         self.shelter.leave_to_parent()
         self.upkeep.leave_to_parent()
         self.store.log.leave_to_parent()
@@ -482,6 +500,7 @@ class Engine:
             with self.lock:
                 self._closed = True
                 self._recent.clear()
+        self.feed.close()
         self.upkeep.close()
         with contextlib.suppress(TidelineError):  # the log has what the manifest would say
             self.store.commit(self.lock, self.snapshot, last=True)

@@ -170,7 +170,7 @@ class Upkeep:
         with contextlib.suppress(Unavailable):
             while not self.stopping and self._merge_once():
                 pass
-            if self._changed:
+            if self._changed or self._engine.feed.keeps_too_much():
                 self.commit()
 
     def _merge_once(self) -> bool:
