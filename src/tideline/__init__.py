@@ -25,6 +25,7 @@ from tideline.errors import (
 from tideline.model import (
     Advice,
     Applied,
+    Change,
     ChannelStats,
     CollectionStats,
     Event,
@@ -41,11 +42,12 @@ if _typing.TYPE_CHECKING:
     from tideline.channel import Channel, Subscription
     from tideline.client import connect
     from tideline.database import Database, open
-    from tideline.documents import Collection
+    from tideline.documents import Changes, Collection
 
 __all__ = [
-    "Advice", "Applied", "Box", "Channel", "ChannelStats", "Circle", "Closed", "Collection",
-    "CollectionStats", "Conflict", "Corruption", "Database", "Event", "Explanation", "Flat",
+    "Advice", "Applied", "Box", "Change", "Changes", "Channel", "ChannelStats", "Circle",
+    "Closed", "Collection", "CollectionStats", "Conflict", "Corruption", "Database", "Event",
+    "Explanation", "Flat",
     "Grid", "InvalidRequest", "NotFound", "QuadTree", "Report", "Stored", "Subscriber",
     "Subscription", "SubscriptionInfo", "TidelineError", "Told", "Topics", "Unavailable",
     "connect", "open",
@@ -55,6 +57,7 @@ __version__ = "0.1.0"
 
 # What needs the compiled kernels is loaded when it is first asked for.
 _LATE = {
+    "Changes": "tideline.documents",
     "Channel": "tideline.channel",
     "Collection": "tideline.documents",
     "Database": "tideline.database",

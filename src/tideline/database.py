@@ -254,7 +254,8 @@ class Database:
     def collection(
         self, name: str, *, key: str | None = None, indexes: Mapping[str, str] | None = None,
         policy: str | Mapping[str, Any] | None = None, filter: str | None = None,
-        bloom_bits: int | None = None,
+        bloom_bits: int | None = None, journal_s: float | None = None,
+        journal_before: bool | None = None,
     ) -> Collection:  # fmt: skip
         """Open a collection of documents, or create it. Settings are stored; others a `Conflict`.
 
@@ -263,6 +264,9 @@ class Database:
         which components merge: none, constant, prefix, correlated-prefix or leveled. `filter` is a
         field whose least and greatest value every component keeps. `bloom_bits` is the size of
         the bloom filters of embedded indexes, in bits an entry.
+
+        `journal_s` keeps what is written readable for that long by `Collection.changes`, and
+        `journal_before` the old versions with it. Both are stored, and another value changes them.
 
         >>> db = open(":memory:")
         >>> cars = db.collection("cars", key="id", indexes={"road": "lazy"})
@@ -274,6 +278,14 @@ class Database:
 
         check_name(name, "collection")
         given = settings.given(key, indexes, policy, filter, bloom_bits)
+        if journal_s is not None:
+            check_journal_s(journal_s)
+            if self._temporary is not None:
+                raise InvalidRequest("a database in memory keeps no journal", journal_s=journal_s)
+        if journal_before is not None and not isinstance(journal_before, bool):
+            raise InvalidRequest(
+                "journal_before must be True or False", journal_before=journal_before
+            )
         ensure("documents")  # before the lock: the first time it takes seconds
         with self._lock:
             self._check_open()
@@ -283,8 +295,12 @@ class Database:
             if found is None:
                 complete = settings.complete(given)
                 ensure("documents")  # it may take long: not sheltered
-                return self._whole(partial(self._create_collection, name, complete))
-            settings.same(name, given, found)
+                found = self._whole(partial(self._create_collection, name, complete))
+            else:
+                settings.same(name, given, found)
+            if journal_s is not None or journal_before is not None:
+                span = None if journal_s is None else span_us(journal_s, "journal_s")
+                found._engine.feed.keep(span, journal_before)
             return found
 
     def collections(self) -> list[str]:
@@ -480,7 +496,7 @@ class Database:
         with telling("collection cannot be opened", path):
             opened = engine.Engine(
                 path, facts, budget=self._budget, durability=self._durability,
-                logged=self._temporary is None,
+                logged=self._temporary is None, clock=self.clock,
             )  # fmt: skip
         return Collection(name, opened)
 
@@ -566,7 +582,7 @@ def check_memory_mb(memory_mb: Any) -> None:
 
 
 def check_journal_s(journal_s: Any) -> None:
-    """`InvalidRequest` for what is no `journal_s` of a channel."""
+    """`InvalidRequest` for what is no `journal_s` of a channel or a collection."""
     if span_us(journal_s, "journal_s") < 0:
         raise InvalidRequest("journal_s must not be negative", journal_s=journal_s)
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from tideline.clock import from_us
+from tideline.errors import InvalidRequest
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Advice",
     "Applied",
+    "Change",
     "ChannelStats",
     "CollectionStats",
     "Considered",
@@ -202,6 +204,56 @@ class ChannelStats:
     answers: int
     dropped: int
     late: int
+
+
+class Change(msgspec.Struct, eq=False, gc=False):
+    """One write to a collection: what a key had before it and has after it.
+
+    The texts are as they were stored; `before` and `after` decode them when they are first asked
+    for.
+
+    >>> change = Change(7, "a", b'{"id": "a", "n": 2}', None)
+    >>> change.after, change.before, change.is_delete
+    ({'id': 'a', 'n': 2}, None, False)
+    """
+
+    seq: int
+    """The number of the write: 1, 2, 3 and so on."""
+    key: int | str
+    raw_after: bytes | None
+    """The document as JSON text; None for a delete."""
+    raw_before: bytes | msgspec.UnsetType | None = msgspec.UNSET
+    """The document that it replaced or deleted, None if there was none; unset if not asked for."""
+    _after: Any = msgspec.UNSET
+    _before: Any = msgspec.UNSET
+
+    @property
+    def after(self) -> dict[str, Any] | None:
+        """The document from this write on; None for a delete."""
+        if self._after is msgspec.UNSET:
+            self._after = None if self.raw_after is None else msgspec.json.decode(self.raw_after)
+        found: dict[str, Any] | None = self._after
+        return found
+
+    @property
+    def before(self) -> dict[str, Any] | None:
+        """The document until this write; None if there was none. Asked for with before=True."""
+        if self._before is msgspec.UNSET:
+            raw = self.raw_before
+            if isinstance(raw, msgspec.UnsetType):
+                raise InvalidRequest("old versions were not asked for: use changes(before=True)")
+            self._before = None if raw is None else msgspec.json.decode(raw)
+        found: dict[str, Any] | None = self._before
+        return found
+
+    @property
+    def is_delete(self) -> bool:
+        """Whether there is no document after it."""
+        return self.raw_after is None
+
+    def __repr__(self) -> str:
+        before = "" if self.raw_before is msgspec.UNSET else f", before={self.before!r}"
+        return f"Change(seq={self.seq}, key={self.key!r}{before}, after={self.after!r})"
 
 
 @dataclass(frozen=True)

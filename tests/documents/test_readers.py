@@ -19,12 +19,12 @@ from typing import Any
 
 import pytest
 from judge import Judge
-from tideline.documents.extract import extract
 
 from tideline.documents.collection import Collection
 from tideline.documents.engine import Engine
 from tideline.documents.types import DELETE, Rows
 from tideline.documents.view import View
+from tideline.index.extract import extract
 from tideline.index.memory import Budget
 from tideline.index.texts import Texts
 from tideline.where.keys import encode

@@ -16,7 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tideline.errors import Closed, Corruption, InvalidRequest, Unavailable
-from tideline.lsm.log import Log, NullLog, Position
+from tideline.lsm.log import Log
+from tideline.lsm.nulllog import NullLog
+from tideline.lsm.position import Position
 
 SOURCE = Path(__file__).parents[2] / "src"
 PAYLOADS = [b"", b"a", b"12345678", b"hello tide", bytes(24), bytes(range(33))]

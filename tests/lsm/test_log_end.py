@@ -14,7 +14,8 @@ import pytest
 from tideline.errors import Corruption
 from tideline.lsm import endmark
 from tideline.lsm.frames import CRC, FRAME, HEADER_BYTES
-from tideline.lsm.log import Log, Position
+from tideline.lsm.log import Log
+from tideline.lsm.position import Position
 
 SOURCE = Path(__file__).parents[2] / "src"
 

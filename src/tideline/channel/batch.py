@@ -24,7 +24,7 @@ from tideline.channel.operations import Operations, read_operations
 from tideline.kernels import answers as columns
 from tideline.kernels import layout as at
 from tideline.kernels.rows import UNKNOWN
-from tideline.lsm.log import Position
+from tideline.lsm.position import Position
 from tideline.model import Applied, Event
 
 if TYPE_CHECKING:

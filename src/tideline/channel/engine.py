@@ -47,8 +47,9 @@ from tideline.kernels import rows as kernel
 from tideline.lsm.backup import begin_copy
 from tideline.lsm.frames import HEADER_BYTES
 from tideline.lsm.inventory import Listed
-from tideline.lsm.log import Position
 from tideline.lsm.policy import Window
+from tideline.lsm.position import Position
+from tideline.lsm.retention import Retention
 from tideline.lsm.store import Store
 from tideline.lsm.tree import MergeContext, Tree
 from tideline.lsm.worker import Worker
@@ -217,9 +218,7 @@ class Engine:
         self.journal_us = int(self.facts.get("journal_us", 0))
         self.writers = Writers(self.facts.get("writers", []))
         self.lineage = Lineage(self.facts.get("lineage", []))
-        self._ends: dict[int, int] = dict(self.facts.get("log_ends", []))  # by log segment: time
-        # Segments before it are let go, though the manifest that says so may not be saved yet.
-        self._kept_from = self.store.kept_log
+        self._retention = Retention(self.facts.get("log_ends", []), kept=self.store.kept_log)
         self._heavy_log = max(4 * segment_bytes, 2 * budget.size_bytes)
         self._since_check = 0
         self._busy = False  # a background check is on its way
@@ -898,11 +897,9 @@ class Engine:
 
     def _kept_log(self, first: int) -> int:
         """The first log segment to keep, when `first` is the first that recovery needs."""
-        for segment in range(self._kept_from, self.store.log.segment):
-            self._ends.setdefault(segment, self.newest)
-        horizon = self.newest - self.journal_us
-        kept = [segment for segment, end in self._ends.items() if end >= horizon]
-        return min([first, *kept]) if self.journal_us else first
+        return self._retention.first_kept(
+            first=first, current=self.store.log.segment, now=self.newest, span=self.journal_us
+        )
 
     def _snapshot(self) -> tuple[dict[str, Any], int, int]:
         """What the manifest has to say (the lock is held)."""
@@ -910,8 +907,7 @@ class Engine:
             self.mend()
         first = self._first_log()
         kept = self._kept_log(first)
-        self._ends = {n: end for n, end in self._ends.items() if n >= kept}
-        self._kept_from = kept
+        self._retention.let_go(kept)
         return self._facts(), first, kept
 
     def _facts(self) -> dict[str, Any]:
@@ -922,7 +918,7 @@ class Engine:
             "answers": self.answers,
             "writers": self.writers.to_json(),
             "lineage": self.lineage.to_json(self.newest),
-            "log_ends": list(self._ends.items()),
+            "log_ends": self._retention.to_json(),
         }
 
     # ---- recovery and the end ------------------------------------------------------------------

@@ -17,7 +17,7 @@ from tideline.channel import notes
 from tideline.channel.tables import Columns, count_rows, read_columns, records_table
 from tideline.errors import InvalidRequest, Unavailable
 from tideline.kernels import layout as at
-from tideline.lsm.log import Position
+from tideline.lsm.position import Position
 
 if TYPE_CHECKING:
     from tideline.channel.channel import Channel

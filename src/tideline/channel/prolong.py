@@ -21,7 +21,7 @@ from tideline.channel.notes import listed_note, prolonged_note
 from tideline.channel.resume import by_rule
 from tideline.errors import InvalidRequest
 from tideline.kernels import layout as at
-from tideline.lsm.log import Position
+from tideline.lsm.position import Position
 from tideline.model import Event, LateEvent, SubscriptionInfo
 
 if TYPE_CHECKING:

@@ -16,7 +16,6 @@ ever. Whoever waits hangs up a bell, looks whether something is there, and waits
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import threading
@@ -24,16 +23,16 @@ import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from datetime import datetime
-from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from tideline.clock import from_us
+from tideline.lsm.bell import Bell, LoopBell
 from tideline.model import Event
 
 if TYPE_CHECKING:
     from tideline.channel.channel import Channel
 
-__all__ = ["Bell", "Handles", "Subscription"]
+__all__ = ["Handles", "Subscription"]
 
 _MAKING = threading.Lock()
 _FORKED = "forked"
@@ -46,58 +45,6 @@ def _forked() -> None:
 
 
 os.register_at_fork(after_in_child=_forked)
-
-
-class Bell:
-    """What one reader waits for; it rings for good: a ring before the wait counts.
-
-    A clock takes it for the condition it waits on (`tideline.clock.Clock`).
-
-    >>> bell = Bell()
-    >>> bell.notify_all(); bell.wait(), bell.wait(0.001)
-    (True, False)
-    """
-
-    __slots__ = ("__weakref__", "_rings")
-
-    def __init__(self) -> None:
-        self._rings: SimpleQueue[None] = SimpleQueue()
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it rings; False when it did not in so many seconds."""
-        try:
-            self._rings.get(timeout=timeout)
-        except Empty:
-            return False
-        return True
-
-    def notify_all(self) -> None:
-        """Ring it."""
-        self._rings.put(None)
-
-    def __enter__(self) -> Bell:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-
-class _LoopBell(Bell):
-    """A bell that wakes a coroutine."""
-
-    __slots__ = ("_loop", "_waiter")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._loop = asyncio.get_running_loop()
-        self._waiter: asyncio.Future[None] = self._loop.create_future()
-
-    def notify_all(self) -> None:
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(_finish, self._waiter)
-
-    async def rung(self) -> None:
-        await self._waiter
 
 
 class Subscription:
@@ -183,7 +130,7 @@ class Subscription:
     async def __aiter__(self) -> AsyncIterator[Event]:
         while True:
             self._look()
-            bell = _LoopBell()
+            bell = LoopBell()
             with self._hung(bell):
                 event = self._first()
                 if event is None:
@@ -340,11 +287,6 @@ class Subscription:
 
     def __repr__(self) -> str:
         return f"Subscription(id={self.id!r}, user={self.user!r}, place={self.place!r})"
-
-
-def _finish(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_result(None)
 
 
 class _Held(weakref.ref["Subscription"]):

@@ -14,9 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tideline.channel.subscription import Bell, Subscription
+from tideline.channel.subscription import Subscription
 from tideline.clock import FOREVER, WAIT_S
 from tideline.errors import TidelineError
+from tideline.lsm.bell import Bell
 from tideline.model import Event
 
 if TYPE_CHECKING:

@@ -5,11 +5,13 @@ rows.py         documents as users give them -> rows; convert.py a table -> JSON
 extract.py      rows -> index entries
 plan.py         condition -> which index; search.py goes that way
 indexing.py     an index on what is stored; advise.py which kind for which field
+changes.py      following what is written; follower.py reads the log, feed.py keeps it
 engine.py       memory, log, components, merges; types.py what goes in and out of it
 """
 
 from __future__ import annotations
 
+from tideline.documents.changes import Changes
 from tideline.documents.collection import Collection
 
-__all__ = ["Collection"]
+__all__ = ["Changes", "Collection"]

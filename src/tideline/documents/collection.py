@@ -5,6 +5,7 @@
     lookup, range_lookup        one index, newest first
     find, count, explain        finding.py: plan.py chooses the way, search.py goes it
     scan                        all of it as Arrow batches
+    changes                     every write from a seq on: changes.py
     create_index, drop_index    indexing.py, beside readers and writers
     advise, forget_workload     which indexes it would be better off with, from what was done
     stats                       what it holds and has done
@@ -23,6 +24,7 @@ import pyarrow as pa
 
 from tideline.documents import checks, rows
 from tideline.documents.advise import Workload, advise
+from tideline.documents.changes import Changes
 from tideline.documents.finding import Finder
 from tideline.documents.indexing import Build
 from tideline.documents.types import Found, Rows
@@ -299,6 +301,42 @@ class Collection:
                 batch = batch.filter(pa.array(matching(condition, batch.column("document"))))
             if batch.num_rows:
                 yield batch
+
+    # ---- changes ------------------------------------------------------------------------------
+
+    def changes(self, after: int | None = None, *, before: bool = False) -> Changes:
+        """Follow what is written: an iterator over `Change`, in order and without a gap.
+
+        `after` is the seq of a change, to begin with the next one; 0 begins with the first ever.
+        `Unavailable` names the earliest when what comes next is not kept any more. Without
+        `after` it begins with what is written from now on. `before=True` brings the old versions,
+        too. `for` and `async for` wait for the next change; `Changes.take` does not.
+
+        >>> import tideline
+        >>> db = tideline.open(":memory:")
+        >>> cars = db.collection("cars", key="id")
+        >>> with cars.changes(before=True) as changes:
+        ...     cars.put({"id": 1, "speed": 50})
+        ...     cars.put({"id": 1, "speed": 70})
+        ...     cars.delete(1)
+        ...     for change in changes.take():
+        ...         print(change.seq, change.key, change.before, change.after)
+        1 1 None {'id': 1, 'speed': 50}
+        2 1 {'id': 1, 'speed': 50} {'id': 1, 'speed': 70}
+        3 1 {'id': 1, 'speed': 70} None
+        >>> db.close()
+        """
+        return Changes(self._engine.feed, after, before)
+
+    def position(self) -> int:
+        """The seq of the newest write: what is written later comes after it."""
+        newest: int = self._engine.feed.newest()
+        return newest
+
+    def earliest(self) -> int:
+        """The earliest seq that `changes` can begin after: everything later is still in the log."""
+        earliest: int = self._engine.feed.earliest()
+        return earliest
 
     # ---- indexes ------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ record that was replaced cannot appear, whatever has been merged so far.
 
 Facts, kept in the manifest: `seed`, `indexes` (field -> kind), `building` (fields whose index is
 not complete yet), `policy`, `filter` (a field or None), `bloom_bits`, `next_seq`, `workload` (what
-was done so far, for `advise`; the owner of the engine counts it).
+was done so far, for `advise`; the owner of the engine counts it), and those of the feed (feed.py).
 
 Threads: readers take no lock. They take what was published last (`Recent.now`) and read that, with
 buffers of their own (reader.py), while others write, seal, merge and build. `lock` guards what
@@ -39,7 +39,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tideline.clock import Clock, SystemClock
 from tideline.documents.building import Building
+from tideline.documents.feed import Feed
 from tideline.documents.generation import Generation
 from tideline.documents.index import Index
 from tideline.documents.parts import Extract, completed, in_parts
@@ -79,7 +81,7 @@ class Engine:
     def __init__(
         self, path: Path, facts: dict[str, Any], *, budget: Any, durability: str, logged: bool,
         segment_bytes: int = 64 << 20, generation_bytes: int | None = None,
-        extract: Extract = extract_values,
+        extract: Extract = extract_values, clock: Clock | None = None,
     ) -> None:  # fmt: skip
         self.dataset = Dataset(
             path, facts, durability=durability, logged=logged, segment_bytes=segment_bytes
@@ -120,6 +122,7 @@ class Engine:
         )  # fmt: skip
         self.alone: dict[str, Index] = {}
         self.building_jobs = Building(self)
+        self.feed = Feed(self, clock or SystemClock())
         try:
             self.store.attach(self.primary, 0)
             for field, index_kind in self.kinds.items():
@@ -231,9 +234,19 @@ class Engine:
                 position = self._write_part(part)
         if position is not None:
             self.store.log.sync(position)
+            if self.store.sync and self.feed.bells:
+                self.feed.ring()  # followers see what is on disk
         return first
 
     def _write_part(self, rows: Rows) -> Any:
+        if not self.feed.wants_old:
+            return self._write_frame(rows)
+        position = None
+        for part, old in self.feed.with_old(rows):
+            position = self._write_frame(part, old)
+        return position
+
+    def _write_frame(self, rows: Rows, old: Sequence[bytes | None] | None = None) -> Any:
         self.require_open()
         if self.active.is_full:
             self.sheltered(self.freeze)
@@ -241,7 +254,7 @@ class Engine:
         seq = self.next_seq
         log = self.store.log
         self.unfinished = rows, seq, log.frames
-        position = log.append_parts(payload_parts(rows, seq))
+        position = log.append_parts(payload_parts(rows, seq, old))
         with self.lock:
             self.finish_write()
         return position
@@ -266,6 +279,8 @@ class Engine:
         limit = seq + rows.count
         recent = self._recent
         recent.publish((recent.now[0], self.active.records.rows, limit), rows.keys)
+        if self.feed.bells:
+            self.feed.ring()  # before the write counts as finished: cut, it is done again
         self.next_seq, self.unfinished = limit, None
 
     def sheltered(self, work: Callable[[], None]) -> None:
@@ -386,8 +401,9 @@ class Engine:
         """What the manifest has to say (the lock is held)."""
         first = min(g.first_log for g in [self.active, *self.frozen])
         facts = {**self.facts, "indexes": dict(self.indexes), "building": list(self.building)}
-        facts |= {"next_seq": self.next_seq, "workload": self.workload()}
-        return Snapshot(facts, first, first)
+        kept = self.feed.kept_log(first)
+        facts |= {"next_seq": self.next_seq, "workload": self.workload(), **self.feed.facts(kept)}
+        return Snapshot(facts, first, kept)
 
     # ---- sealing and merging ---------------------------------------------------------------
 
@@ -511,6 +527,7 @@ class Engine:
         self.lock, self.writing = self.dataset.lock, threading.Lock()  # may be locked for ever
         self._recent = Recent(0)
         self.unfinished = None
+        self.feed.leave_to_parent()
 
     def close(self) -> None:
         """Finish background work, save the manifest, let go of the files."""
@@ -521,6 +538,7 @@ class Engine:
             self.settle()
             self.dataset.shut()
             self._recent.end()
+            self.feed.close()
             self.dataset.close()
         self._leave_budget()
 
@@ -533,6 +551,11 @@ class Engine:
     def _leave_budget(self) -> None:
         if self in self.budget.members:
             self.budget.members.remove(self)
+
+    def require_readable(self) -> None:
+        """Before memory is read under the lock: what was interrupted is brought to its end."""
+        self.finish_write()
+        self.require_open()
 
     def require_open(self) -> None:
         """`Closed` when it was closed."""

@@ -18,7 +18,7 @@ from tideline.index.kind import Entries
 from tideline.index.records import PART_BYTES, PART_ROWS
 from tideline.index.texts import Texts
 
-__all__ = ["DOC_LIMIT", "Extract", "completed", "in_parts"]
+__all__ = ["DOC_LIMIT", "Extract", "between", "completed", "in_parts"]
 
 Extract = Callable[[Texts, Sequence[str]], list[Entries]]
 DOC_LIMIT = 16 << 20
@@ -63,15 +63,22 @@ def in_parts(rows: Rows) -> Iterator[Rows]:
         before = int(ends[first - 1]) if first else 0
         limit = int(np.searchsorted(ends, before + PART_BYTES, side="right"))
         limit = min(max(limit, first + 1), first + PART_ROWS, rows.count)
-        entries = {}
-        for name, each in rows.entries.items():
-            a, b = np.searchsorted(each.row, [first, limit]).tolist()
-            entries[name] = Entries(each.row[a:b] - first, each.values.slice(a, b))
-        yield Rows(
-            rows.ops[first:limit], rows.keys.slice(first, limit), rows.docs.slice(first, limit),
-            entries, rows.filter_values,
-        )  # fmt: skip
+        yield between(rows, first, limit)
         first = limit
+
+
+def between(rows: Rows, first: int, limit: int) -> Rows:
+    """The rows [first, limit), in place."""
+    if first == 0 and limit == rows.count:
+        return rows
+    entries = {}
+    for name, each in rows.entries.items():
+        a, b = np.searchsorted(each.row, [first, limit]).tolist()
+        entries[name] = Entries(each.row[a:b] - first, each.values.slice(a, b))
+    return Rows(
+        rows.ops[first:limit], rows.keys.slice(first, limit), rows.docs.slice(first, limit),
+        entries, rows.filter_values,
+    )  # fmt: skip
 
 
 def _without(gone: NDArray[np.bool_], entries: Entries) -> Entries:

@@ -1,11 +1,16 @@
 """One write as the payload of a log frame.
 
-    payload := kind = 1, count, first seq, bytes of keys, bytes of docs     int64 each
+    payload := kind, count, first seq, bytes of keys, bytes of docs         int64 each
              | ops, a byte a row, zeros up to a multiple of 8
              | sizes of the keys, int32 each | sizes of the docs, int32 each
              | keys | docs
+             | [old versions]
+    kind    := 1 without old versions | 2 with them
+    old versions := zeros up to a multiple of 8 | sizes, int32 each, -1 for none | texts
 
-Index entries are not in it: recovery extracts them again. All numbers are little-endian.
+The old version of a row is the document that it replaces or deletes. Old versions are written
+only while somebody wants them (feed.py); recovery passes over them. Index entries are not in the
+payload: recovery extracts them again. All numbers are little-endian.
 
 Invariant: `read_payload` of what `payload_parts` gave is the same rows, and anything else whose
 sizes do not add up is `Corruption`. Pure functions; safe from any thread.
@@ -14,6 +19,7 @@ sizes do not add up is `Corruption`. Pure functions; safe from any thread.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,14 +28,18 @@ from tideline.documents.types import Rows
 from tideline.errors import Corruption
 from tideline.index.texts import Texts
 
-__all__ = ["payload_parts", "read_payload"]
+__all__ = ["HEAD_BYTES", "first_seq", "payload_parts", "read_old", "read_payload"]
 
 _HEAD = struct.Struct("<5q")
+HEAD_BYTES = _HEAD.size
+_PLAIN, _WITH_OLD = 1, 2
 _ONE = struct.Struct("<qii")
 
 
-def payload_parts(rows: Rows, seq: int) -> list[bytes | memoryview]:
-    """The payload in parts, without a copy of the documents.
+def payload_parts(
+    rows: Rows, seq: int, old: Sequence[bytes | None] | None = None
+) -> list[bytes | memoryview]:
+    """The payload in parts, without a copy of the documents; `old` are the old versions.
 
     >>> ops, key = np.array([1], np.uint8), Texts.of([b"k"])
     >>> parts = payload_parts(Rows(ops, key, Texts.of([b"{}"]), {}), 7)
@@ -38,28 +48,72 @@ def payload_parts(rows: Rows, seq: int) -> list[bytes | memoryview]:
     """
     count = rows.count
     key_bytes, doc_bytes = rows.keys.size_bytes, rows.docs.size_bytes
-    head = _HEAD.pack(1, count, seq, key_bytes, doc_bytes)
+    head = _HEAD.pack(_PLAIN if old is None else _WITH_OLD, count, seq, key_bytes, doc_bytes)
     if count == 1:  # the short way for single writes
         sizes_of_one = _ONE.pack(int(rows.ops[0]), key_bytes, doc_bytes)
-        return [head + sizes_of_one, _view(rows.keys), _view(rows.docs)]
-    sizes = np.concatenate([np.diff(rows.keys.offsets), np.diff(rows.docs.offsets)])
-    return [
-        head,
-        rows.ops.tobytes() + bytes(-count % 8),
-        sizes.astype(np.int32).tobytes(),
-        _view(rows.keys),
-        _view(rows.docs),
-    ]
+        parts: list[bytes | memoryview] = [head + sizes_of_one, _view(rows.keys), _view(rows.docs)]
+    else:
+        sizes = np.concatenate([np.diff(rows.keys.offsets), np.diff(rows.docs.offsets)])
+        parts = [
+            head,
+            rows.ops.tobytes() + bytes(-count % 8),
+            sizes.astype(np.int32).tobytes(),
+            _view(rows.keys),
+            _view(rows.docs),
+        ]
+    if old is not None:
+        had = [-1 if text is None else len(text) for text in old]
+        parts.append(bytes(-sum(map(len, parts)) % 8) + np.array(had, np.int32).tobytes())
+        parts.append(b"".join(text for text in old if text is not None))
+    return parts
+
+
+def first_seq(head: bytes) -> int:
+    """The seq of the first row, from the first bytes of a payload."""
+    kind, count, seq, _, _ = _HEAD.unpack_from(head.ljust(HEAD_BYTES, b"\0"))
+    if kind not in (_PLAIN, _WITH_OLD) or count < 1:
+        raise Corruption("log frame is no write of documents", file="log")
+    return int(seq)
 
 
 def read_payload(payload: memoryview) -> tuple[Rows, int]:
     """The rows, without entries, and the seq of the first."""
+    rows, seq, _ = _read(payload)
+    return rows, seq
+
+
+def read_old(payload: memoryview) -> tuple[NDArray[np.bool_], Texts] | None:
+    """Which rows had an old version, and the old versions, empty for those that had none.
+
+    None when the payload says nothing of them.
+
+    >>> two = Rows(np.array([1, 1], np.uint8), Texts.of([b"a", b"b"]), Texts.of([b"{}"] * 2), {})
+    >>> had, old = read_old(memoryview(b"".join(payload_parts(two, 7, [b'{"n":1}', None]))))
+    >>> had.tolist(), old.to_list()
+    ([True, False], [b'{"n":1}', b''])
+    """
+    rows, _, limit = _read(payload)
+    if limit == len(payload):
+        return None
+    try:
+        start = limit + -limit % 8
+        sizes = np.frombuffer(payload, np.int32, rows.count, start)
+        data = np.frombuffer(payload, np.uint8, offset=start + 4 * rows.count)
+        return sizes >= 0, _texts(np.maximum(sizes, 0), data)
+    except (ValueError, struct.error):
+        raise Corruption("log frame is no write of documents", file="log") from None
+
+
+def _read(payload: memoryview) -> tuple[Rows, int, int]:
+    """The rows, the seq of the first, and where they end."""
     try:
         kind, count, seq, key_bytes, doc_bytes = _HEAD.unpack_from(payload)
         start = _HEAD.size
         sizes_at = start + count + -count % 8
         keys_at = sizes_at + 8 * count
-        if kind != 1 or count < 1 or len(payload) != keys_at + key_bytes + doc_bytes:
+        limit = keys_at + key_bytes + doc_bytes
+        whole = limit == len(payload) if kind == _PLAIN else limit < len(payload)
+        if kind not in (_PLAIN, _WITH_OLD) or count < 1 or not whole:
             raise ValueError
         ops = np.frombuffer(payload, np.uint8, count, start)
         sizes = np.frombuffer(payload, np.int32, 2 * count, sizes_at)
@@ -68,7 +122,7 @@ def read_payload(payload: memoryview) -> tuple[Rows, int]:
         docs = _texts(sizes[count:], data[key_bytes:])
     except (ValueError, struct.error):
         raise Corruption("log frame is no write of documents", file="log") from None
-    return Rows(ops, keys, docs, {}), seq
+    return Rows(ops, keys, docs, {}), seq, limit
 
 
 def _texts(sizes: NDArray[np.int32], data: NDArray[np.uint8]) -> Texts:

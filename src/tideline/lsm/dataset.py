@@ -285,11 +285,18 @@ class Dataset:
             self.tidy()
 
     def tidy(self) -> None:
-        """Merge what the policies say, then save the manifest if it says less than there is."""
+        """Merge what the policies say; then save the manifest, if it has something new to say."""
         while not self.stopping and self._merge_once():
             pass
-        if self._changed or any(tree.has_waste for tree in self.store.trees):
+        if self._changed or self._keeps_too_much():
             self.commit()
+
+    def _keeps_too_much(self) -> bool:
+        """Whether there are files or log segments that nobody needs any more."""
+        with self.lock:
+            if any(tree.has_waste for tree in self.store.trees):
+                return True
+            return self._snapshot().kept_log > self.store.kept_log
 
     def _merge_once(self) -> bool:
         """One merge of the first tree that has one to do. False when there is none."""

@@ -89,17 +89,19 @@ def _old_header(number: int) -> bytes:
 
 
 def frames(
-    path: Path, number: int, data: memoryview, last: bool, offset: int = 0
+    path: Path, number: int, data: memoryview, last: bool, offset: int = 0, base: int = 0
 ) -> Generator[tuple[int, memoryview], None, int]:
     """Yield the whole frames of a segment from `offset` on (0: the first); returns where they end.
 
-    Returns 0 when there is no file header.
+    Returns 0 when there is no file header. With `base`, `data` begins at that byte of the file,
+    which is the begin of a frame, and is read from there on.
     """
     size = len(data)
-    head = read_file_header(path, number, data, last)
-    if head is None:
-        return 0
-    offset = offset or head[0]
+    if not base:
+        head = read_file_header(path, number, data, last)
+        if head is None:
+            return 0
+        offset = offset or head[0]
     while offset < size:
         if size - offset < 16:
             break
@@ -107,7 +109,7 @@ def frames(
         if crc32(data[offset : offset + 12]) != head_crc or magic != MAGIC:
             if last and all_zero(data[offset:]):
                 break
-            raise Corruption("log frame header is damaged", file=path, offset=offset)
+            raise Corruption("log frame header is damaged", file=path, offset=base + offset)
         start = offset + 16
         limit = start + length
         following = limit + (-length & 7)
@@ -115,11 +117,11 @@ def frames(
             break
         payload = data[start:limit]
         if crc32(payload) != payload_crc:
-            raise Corruption("log payload is damaged", file=path, offset=offset)
+            raise Corruption("log payload is damaged", file=path, offset=base + offset)
         if data[limit:following] != PADS[length & 7]:
-            raise Corruption("log padding is damaged", file=path, offset=limit)
+            raise Corruption("log padding is damaged", file=path, offset=base + limit)
         yield number, payload
         offset = following
     if offset < size and not last:
-        raise Corruption("log segment is cut short", file=path, offset=offset)
-    return offset
+        raise Corruption("log segment is cut short", file=path, offset=base + offset)
+    return base + offset

@@ -36,13 +36,13 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tideline.errors import Closed, Corruption, InvalidRequest, TidelineError, Unavailable
+from tideline.lsm.cursor import Cursor
 from tideline.lsm.endmark import EndMark
 from tideline.lsm.files import sync_folder, unavailable, write_all
 from tideline.lsm.frames import (
@@ -57,20 +57,14 @@ from tideline.lsm.frames import (
     read_file_header,
 )
 from tideline.lsm.frames import frames as read_frames
+from tideline.lsm.position import Position
 
-__all__ = ["Log", "NullLog", "Position"]
+__all__ = ["Log", "Position"]
 
 _JOINED_WORDS = 1 << 20
 _MARK_EVERY = 4 << 10  # bytes of log between two notes of its end, durability "os"
 _MAGIC_WORD = int.from_bytes(MAGIC, "little")
 _NAME = re.compile(r"log-([0-9]{6,})\.log")
-
-
-class Position(NamedTuple):
-    """Where a frame begins."""
-
-    segment: int
-    offset: int
 
 
 class Log:
@@ -97,6 +91,7 @@ class Log:
         self._look_at = 0  # an end after which there is something to do before an append
         self._old: set[int] = set()  # segments with the short header of format 1
         self._kept: dict[int, int] = {}  # sizes of the segments before the current one
+        self._forgotten = 0  # those below are being deleted: nobody begins to read one
         self._pending: list[int] = []  # segments that replay has still to read
         self._segment = 0
         self._end = 0  # of the last whole frame of the current segment
@@ -332,8 +327,27 @@ class Log:
     def start(self) -> Position:
         """Where the first frame that is still kept begins."""
         with self._commit:
-            number = min(self._kept, default=self._segment)
+            number = min((n for n in self._kept if n >= self._forgotten), default=self._segment)
             return Position(number, self._first_frame(number))
+
+    @property
+    def committed(self) -> Position:
+        """Where the frames end that nothing takes back any more.
+
+        Durability "os": those that were appended. "disk": those that are on disk.
+        """
+        return Position(*self._synced) if self._disk else Position(self._segment, self._end)
+
+    @property
+    def starts(self) -> list[Position]:
+        """Where the first frame of each kept segment begins, or would."""
+        with self._commit:
+            numbers = sorted({*self._kept, self._segment})
+            return [Position(n, self._first_frame(n)) for n in numbers if n >= self._forgotten]
+
+    def cursor(self, position: Position) -> Cursor:
+        """Reads frames from a position on, as the log grows."""
+        return Cursor(self._path, self._first_frame, position)
 
     def read(self, after: Position, upto: Position) -> Iterator[tuple[Position, memoryview]]:
         """The frames in [after, upto): each with where the following one begins.
@@ -411,6 +425,7 @@ class Log:
                     "the current segment cannot be forgotten", before=before, segment=self._segment
                 )
             going = sorted(number for number in self._kept if number < before)
+            self._forgotten = max(self._forgotten, before)
         freed = 0
         for number in going:  # oldest first: a kill in between leaves no gap
             try:
@@ -611,80 +626,6 @@ class Log:
 
     def _path(self, number: int) -> Path:
         return self._folder / _name(number)
-
-
-class NullLog:
-    """A log that keeps nothing, for databases in memory.
-
-    >>> NullLog().append(b"hello")
-    Position(segment=1, offset=0)
-    """
-
-    segment = 1
-    size_bytes = 0
-    last = end = start = Position(1, 0)
-
-    def __init__(self) -> None:
-        self.frames = 0
-        self.shelter: Callable[[Callable[[], None]], None] = lambda work: work()
-
-    def repair(self) -> None:
-        """There is nothing to repair."""
-
-    def replay(self) -> Iterator[tuple[int, memoryview]]:
-        """Nothing."""
-        return iter(())
-
-    def replay_joined(self) -> Iterator[tuple[int, NDArray[np.int64]]]:
-        """Nothing."""
-        return iter(())
-
-    def append(self, payload: bytes | bytearray | memoryview) -> Position:
-        """Keeps nothing."""
-        self.frames += 1
-        return self.last
-
-    def append_parts(self, parts: Sequence[bytes | memoryview]) -> Position:
-        """Keeps nothing."""
-        self.frames += 1
-        return self.last
-
-    def append_framed(self, frame: memoryview) -> None:
-        """Keeps nothing."""
-        self.frames += 1
-
-    def read(self, after: Position, upto: Position) -> Iterator[tuple[Position, memoryview]]:
-        """Nothing."""
-        return iter(())
-
-    def sync(self, position: Position) -> None:
-        """Returns at once."""
-
-    def sync_all(self) -> None:
-        """Returns at once."""
-
-    def size_from(self, first: int) -> int:
-        """Nothing."""
-        return 0
-
-    def settle(self) -> None:
-        """There is no end to note."""
-
-    def rotate(self) -> None:
-        """Does nothing."""
-
-    def verify(self) -> None:
-        """There is nothing to verify."""
-
-    def forget(self, before: int) -> int:
-        """Frees nothing."""
-        return 0
-
-    def close(self) -> None:
-        """Does nothing."""
-
-    def leave_to_parent(self) -> None:
-        """Does nothing."""
 
 
 def _name(number: int) -> str:

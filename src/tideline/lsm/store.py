@@ -23,15 +23,17 @@ from typing import Any
 from tideline.errors import Corruption, Unavailable
 from tideline.lsm.component import ComponentInfo, remove_strays
 from tideline.lsm.files import sync_folder, telling
-from tideline.lsm.log import Log, NullLog, Position
+from tideline.lsm.log import Log
 from tideline.lsm.manifest import Manifest
+from tideline.lsm.nulllog import NullLog
+from tideline.lsm.position import Position
 from tideline.lsm.tree import Tree
 
 __all__ = ["FORMAT", "Store"]
 
 FORMAT = 6
 # 2 had no notes in its log; 3 no rows of tombs in it; 4 shorter headers of log segments, and ghosts
-# in the place of marks; 5 no levels of components
+# in the place of marks; 5 no levels of components, and no old versions in the logs of collections
 _READABLE = (2, 3, 4, 5, 6)
 
 

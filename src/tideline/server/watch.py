@@ -26,7 +26,8 @@ from tideline.channel import notes
 from tideline.channel.codec import read_rows
 from tideline.errors import InvalidRequest, Unavailable
 from tideline.kernels import layout as at
-from tideline.lsm.log import NullLog, Position
+from tideline.lsm.nulllog import NullLog
+from tideline.lsm.position import Position
 from tideline.server.connection import Send, Socket
 from tideline.server.hub import Hub
 from tideline.server.logs import log
