@@ -96,7 +96,7 @@ def test_rows_in_the_log_stay_when_their_answers_cannot_be_made(
             raise MemoryError
 
         with monkeypatch.context() as patch:
-            patch.setattr(batch, "_table", broken)
+            patch.setattr(batch, "answers_columns", broken)
             with pytest.raises(MemoryError):
                 channel.apply(table(0))
         assert (held(channel), len(beside)) == ((ROWS - 1, 1), 1)

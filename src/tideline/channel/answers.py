@@ -11,18 +11,20 @@ taken back as if the log had refused it. A server sets one; without one, nothing
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from tideline.channel.codec import Row, read_rows
-from tideline.channel.engine import Engine
 from tideline.kernels import answers as columns
 from tideline.kernels import layout as at
 from tideline.where import Condition, parse_text
 from tideline.where.cost import values_in
+
+if TYPE_CHECKING:
+    from tideline.channel.engine import Engine
 
 __all__ = ["Answers", "holding", "settled"]
 
@@ -44,6 +46,10 @@ class Answers:
         """1 when the row is an event that found a subscription."""
         self.asked = np.empty(count, np.bool_)
         """Whether the condition is still to be checked."""
+        self.sub_refs = engine.call.sub_refs[: int(engine.state[at.C_SUB_REF_COUNT])]
+        """By code: the record of a subscription."""
+        self.event_refs = engine.call.event_refs[: int(engine.state[at.C_EVENT_REF_COUNT])]
+        """By code: the record of an event."""
         columns.fill_answers(
             engine.address, starts, first, limit, offset, self.row, self.sub, self.event,
             self.live, self.asked,
@@ -56,14 +62,14 @@ class Answers:
 
 
 def settled(
-    engine: Engine, starts: Words, first: int, limit: int, result: int, offset: int = 0
+    engine: Engine, starts: Words, first: int, limit: int, conditional: bool, offset: int = 0
 ) -> Answers:
     """The answers that hold of the rows [first, limit) of a call (the lock is held).
 
-    `result` is what the kernel returned: it says whether there are conditions to check.
+    `conditional`: whether the kernel says that there are conditions to check.
     """
     answers = Answers(engine, starts, first, limit, offset)
-    if result & 256:
+    if conditional:
         holds = holding(engine, answers, starts, engine.newest)
         engine.settle(starts, first, limit, holds)
         answers.keep(holds)
@@ -77,11 +83,10 @@ def holding(
 
     `question` is the condition of a find, whose answers name no subscription.
     """
-    call = engine.call
     if engine.allowance is not None:
         engine.allowance(_steps(engine, answers, starts, question))
     subs, events, asked = answers.sub, answers.event, answers.asked
-    rows = _rows(engine, at.EVENTS, call.event_refs, np.unique(events[asked]), starts)
+    rows = _rows(engine, at.EVENTS, answers.event_refs, np.unique(events[asked]), starts)
     bodies = {code: msgspec.json.decode(row.text) for code, row in rows.items()}
     befores: dict[int, Any] = {}  # by event: the body before it at its place
 
@@ -97,7 +102,7 @@ def holding(
     conditions: dict[int, Condition] = {}
     if question is None:
         codes = np.unique(subs[asked])
-        for code, row in _rows(engine, at.SUBS, call.sub_refs, codes, starts).items():
+        for code, row in _rows(engine, at.SUBS, answers.sub_refs, codes, starts).items():
             conditions[code] = parse_text(row.text, delta=True)
     holds = np.ones(len(subs), np.bool_)
     for k in np.flatnonzero(asked).tolist():
@@ -114,7 +119,7 @@ def _steps(
     if not len(asked):
         return 0
     events, event_of = np.unique(answers.event[asked], return_inverse=True)
-    rows: Any = _rows(engine, at.EVENTS, engine.call.event_refs, events, starts)
+    rows: Any = _rows(engine, at.EVENTS, answers.event_refs, events, starts)
     sizes = np.array([len(rows[code].text) for code in events.tolist()], np.float64)
     values = np.array([values_in(rows[code].text) for code in events.tolist()], np.float64)
     if question is not None:
@@ -122,7 +127,7 @@ def _steps(
         cost_of = np.zeros(len(asked), np.int64)
     else:
         subs, cost_of = np.unique(answers.sub[asked], return_inverse=True)
-        rows = _rows(engine, at.SUBS, engine.call.sub_refs, subs, starts)
+        rows = _rows(engine, at.SUBS, answers.sub_refs, subs, starts)
         found = [parse_text(rows[code].text, delta=True).cost for code in subs.tolist()]
         costs = np.array(found, np.float64).reshape(-1, 3)
     fixed, per_value, per_byte = costs[cost_of.ravel()].T

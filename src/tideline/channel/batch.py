@@ -15,12 +15,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tideline.channel.answers import Answers, settled
+from tideline.channel.answers import Answers
 from tideline.channel.checks import BODY_LIMIT_BYTES, ID_LIMIT_BYTES, same_json
 from tideline.channel.codec import read_rows
-from tideline.channel.engine import Engine, Taken
+from tideline.channel.engine import Engine
 from tideline.channel.notes import ANSWERS, Mark, answers_note
 from tideline.channel.operations import Operations, read_operations
+from tideline.channel.results import Done, Taken, cancelled_by
 from tideline.kernels import answers as columns
 from tideline.kernels import layout as at
 from tideline.kernels.rows import UNKNOWN
@@ -32,7 +33,9 @@ if TYPE_CHECKING:
     from tideline.channel.subscription import Subscription
     from tideline.index.memory import Memory
 
-__all__ = ["Admit", "answers_table", "apply", "rejected_table"]
+__all__ = [
+    "Admit", "answers_columns", "answers_table", "apply", "rejected_table", "why_repeated",
+]  # fmt: skip
 
 Words = NDArray[np.int64]
 Codes = NDArray[np.int32]
@@ -119,55 +122,54 @@ def _run(
 ) -> list[pa.Table]:  # fmt: skip
     """Run some of the rows; the answers' row numbers count from the table's start."""
     engine = channel._engine
-    call = engine.call
-    count = len(starts)
     parts: list[pa.Table] = []
     deliveries: list[tuple[Subscription, Event]] = []
     mark = None if once is None else Mark(*once, first, len(operations.kinds))
-    done = 0
+    taken = 0
     logged = (0, 0)  # rows, and deliveries, that the log has
 
     def landed() -> None:
         """What was taken out so far is in the log."""
         nonlocal logged
-        logged = (done, len(deliveries))
+        logged = (taken, len(deliveries))
 
-    def part(result: int) -> Taken:
-        """Take the answers of the rows done so far out of the engine's memory."""
-        nonlocal done
-        limit = int(engine.state[at.C_ROW])
-        answers = settled(engine, starts, done, limit, result, first)
-        parts.append(_table(channel, answers, starts))
-        for row in (np.flatnonzero(call.duplicates[done:limit]) + done).tolist():
+    def take(done: Done) -> Taken:
+        """Take the answers of rows that have run out of the engine's memory."""
+        nonlocal taken
+        answers = done.answers
+        parts.append(answers_columns(engine, answers, starts))
+        for at_row in np.flatnonzero(done.existing).tolist():
+            row = done.first + at_row
             operations.repeated.add(first + row)
-            reason = _repeated(channel, rows, starts, row)
+            reason = why_repeated(channel, rows, starts, row, int(done.existing[at_row]))
             if reason:
                 operations.rejected[first + row] = reason
-        done = limit
+        taken = done.limit
         if channel._handles:
-            deliveries.extend(_deliveries(channel, answers, starts))
+            deliveries.extend(_deliveries(channel, answers, rows, starts))
         notes = b""
         if engine.journal_us and len(answers.row):
             notes = answers_note(_noted(parts[-1], operations))
         return Taken(len(answers.row), notes)
 
     def run() -> Position | None:
-        call.use_rows(rows)
-        call.room_for(count)
         try:
-            position = engine.write(len(rows), count, part, mark, landed)
+            position = engine.write(rows, starts, take, offset=first, mark=mark, landed=landed)
         finally:
-            call.use_rows(engine.own_rows)
             if channel._handles:
                 engine.owe(tell)
         channel._clocked = abs(channel.clock.now() - engine.newest) < 60_000_000
         return position
 
-    def tell(_: Words) -> None:
+    def tell() -> None:
         """Hand out what was logged, though the rest may have failed."""
         for handle, event in deliveries[: logged[1]]:
             handle._deliver([event], event.seq)
-        _end_cancelled(channel, operations, rows, starts[: logged[0]], first)
+        for seq in cancelled_by(rows, starts[: logged[0]]):
+            ended = channel._handles.get(seq)
+            if ended is not None:
+                ended._end("cancelled")
+                channel._handles.pop(seq)
 
     with engine.lock:
         if engine.unfinished is not None:
@@ -186,11 +188,10 @@ def _noted(answers: pa.Table, operations: Operations) -> pa.Table:
     return answers.drop_columns("row").append_column("at", at_column)
 
 
-def _table(channel: Channel, answers: Answers, starts: Words) -> pa.Table:
-    """The answers of a call as columns."""
-    engine = channel._engine
-    subs, sub_ids, users, user_ids = _subscriptions(engine, answers.sub, starts)
-    events, event_ids = _events(engine, answers.event, starts)
+def answers_columns(engine: Engine, answers: Answers, starts: Words) -> pa.Table:
+    """The answers of a call as columns (the lock is held)."""
+    subs, sub_ids, users, user_ids = _subscriptions(engine, answers, starts)
+    events, event_ids = _events(engine, answers, starts)
     return pa.Table.from_arrays(
         [
             pa.array(answers.row),
@@ -204,11 +205,11 @@ def _table(channel: Channel, answers: Answers, starts: Words) -> pa.Table:
 
 
 def _subscriptions(
-    engine: Engine, codes: Codes, starts: Words
+    engine: Engine, answers: Answers, starts: Words
 ) -> tuple[Codes, pa.Array, Codes, pa.Array]:
     """Codes and texts for the columns `subscription` and `user`."""
     memory = engine.sides[0].memory
-    refs = engine.call.sub_refs[: int(engine.state[at.C_SUB_REF_COUNT])]
+    codes, refs = answers.sub, answers.sub_refs
     n = len(refs)
     user_of = np.empty(n, np.int32)
     room = 24 * n + 64
@@ -229,10 +230,10 @@ def _subscriptions(
     return *_distinct(memory, refs, codes, ids.array(n)), of_answers, users.array(count)
 
 
-def _events(engine: Engine, codes: Codes, starts: Words) -> tuple[Codes, pa.Array]:
+def _events(engine: Engine, answers: Answers, starts: Words) -> tuple[Codes, pa.Array]:
     """Codes and texts for the column `event`."""
     memory = engine.sides[-1].memory
-    refs = engine.call.event_refs[: int(engine.state[at.C_EVENT_REF_COUNT])]
+    codes, refs = answers.event, answers.event_refs
     n = len(refs)
     room = 24 * n + 64
     while True:
@@ -271,15 +272,19 @@ def _coded(codes: NDArray[Any], texts: pa.Array) -> pa.DictionaryArray:
     return pa.DictionaryArray.from_arrays(pa.array(codes), texts, safe=False)
 
 
-def _repeated(channel: Channel, rows: Words, starts: Words, row: int) -> str | None:
-    """Why a row whose id is taken, or that cancels nothing, did not land; None for a retry."""
-    ref = int(channel._engine.call.duplicates[row])
+def why_repeated(
+    channel: Channel, rows: Words, starts: Words, row: int, existing: int
+) -> str | None:
+    """Why a row whose id is taken, or that cancels nothing, did not land; None for a retry.
+
+    `existing` is the record that has its id, or UNKNOWN.
+    """
     start = int(starts[row])
     given = read_rows(rows[start : start + (int(rows[start]) >> 32)])[0]
-    if ref == UNKNOWN:
+    if existing == UNKNOWN:
         return f"no such subscription: {given.id!r}"
     side = at.SUBS if given.user else at.EVENTS
-    stored = channel._record(side, ref)
+    stored = channel._engine.record(side, existing)
     same = stored[4:9] == given[4:9] and stored.flags & at.R_UNSEEN == given.flags & at.R_UNSEEN
     if same and same_json(stored.text, given.text):
         return None
@@ -287,32 +292,16 @@ def _repeated(channel: Channel, rows: Words, starts: Words, row: int) -> str | N
     return f"{what} with the id {given.id!r} exists with other content"
 
 
-def _end_cancelled(
-    channel: Channel, operations: Operations, rows: Words, starts: Words, first: int
-) -> None:
-    """Tell the handles of subscriptions that a row of this call cancelled."""
-    kinds = operations.kinds[first : first + len(starts)]
-    for row in np.flatnonzero(kinds == at.CANCEL).tolist():
-        start = int(starts[row])
-        if rows[start] & 0xFF == at.CANCEL:
-            seq = int(rows[start + at.R_AT])
-            handle = channel._handles.get(seq)
-            if handle is not None:
-                handle._end("cancelled")
-                channel._handles.pop(seq)
-
-
 def _deliveries(
-    channel: Channel, answers: Answers, starts: Words
+    channel: Channel, answers: Answers, rows: Words, starts: Words
 ) -> list[tuple[Subscription, Event]]:
     """The live answers of a call that somebody in this process waits for."""
     engine = channel._engine
-    call = engine.call
     picked = np.flatnonzero(answers.live)
     if not len(picked):
         return []
     codes = np.unique(answers.sub[picked])
-    packed = memoryview(engine.pack(at.SUBS, call.sub_refs[codes]))  # type: ignore[arg-type]
+    packed = memoryview(engine.pack(at.SUBS, answers.sub_refs[codes]))  # type: ignore[arg-type]
     wanted: dict[int, Subscription] = {}
     at_word = 0
     for code in codes.tolist():  # of a record only its seq is looked at
@@ -324,12 +313,12 @@ def _deliveries(
         return []
     chosen = picked[np.isin(answers.sub[picked], np.fromiter(wanted, np.int64))]
     codes = np.unique(answers.event[chosen])
-    refs = call.event_refs[codes]
+    refs = answers.event_refs[codes]
     in_row = (refs >= at.IN_ROW) & (refs < at.ON_DISK)
     events: dict[int, Event] = {}
     for code, ref in zip(codes[in_row].tolist(), refs[in_row].tolist(), strict=True):
         start = int(starts[ref - at.IN_ROW])
-        [row] = read_rows(call.rows[start : start + (int(call.rows[start]) >> 32)])
+        [row] = read_rows(rows[start : start + (int(rows[start]) >> 32)])
         events[code] = channel._event(row)
     if not in_row.all():
         stored = read_rows(engine.pack(at.EVENTS, refs[~in_row]))

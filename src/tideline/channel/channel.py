@@ -19,12 +19,10 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from tideline.channel import batch
 from tideline.channel.ahead import Ahead, ahead_s, ahead_us
-from tideline.channel.answers import Answers, holding, settled
 from tideline.channel.checks import (
     AHEAD_US,
     BODY_LIMIT_BYTES,
@@ -39,12 +37,13 @@ from tideline.channel.checks import (
     window,
 )
 from tideline.channel.codec import Row, Words, read_rows, read_subscribers, write_row
-from tideline.channel.engine import Engine, Given
+from tideline.channel.engine import Engine
 from tideline.channel.found import Found, in_order
 from tideline.channel.journal import journal, text_of
 from tideline.channel.notes import check_once, listed_note
 from tideline.channel.poll import Poller
 from tideline.channel.prolong import prolong
+from tideline.channel.results import Taken, Written
 from tideline.channel.resume import missed, read_token
 from tideline.channel.scan import scan
 from tideline.channel.subscription import Handles, Subscription
@@ -52,7 +51,6 @@ from tideline.clock import FOREVER, Clock, from_us, span_us, to_us
 from tideline.errors import Closed, Conflict, InvalidRequest, NotFound
 from tideline.kernels import export
 from tideline.kernels import layout as words_at
-from tideline.kernels import rows as kernel
 from tideline.model import Applied, ChannelStats, Event, SubscriptionInfo, Told
 from tideline.space import Space
 from tideline.space.place import Place
@@ -60,9 +58,6 @@ from tideline.where import Condition, parse, parse_text
 from tideline.where.plain import plain_json
 
 __all__ = ["Channel"]
-
-_ONE = np.zeros(1, np.int64)
-_NONE = np.zeros(0, np.int64)
 
 
 class Channel:
@@ -205,70 +200,32 @@ class Channel:
             if self._handles:
                 facts = (ident.decode(), place, at_us, until_us, text)
                 effect = partial(self._deliver, made, facts)
-            position, packed = engine.write_one(
-                words, self._noting(words_at.SUBS, ident, now) if engine.journal_us
-                else self._take_subs, b"", effect,
-            )  # fmt: skip
+            annotate = partial(_note_live, ident.decode(), now) if engine.journal_us else None
+            seq, packed, existing, _, position = engine.write_one(
+                words, words_at.SUBS, effect=effect, annotate=annotate
+            )
             self._clocked = True
-            if position is None:
-                told = self._repeated_event(encoded, text, at, ttl_s, until)
+            if not seq:
+                told = self._repeated_event(existing, encoded, text, at, ttl_s, until)
                 engine.store.log.sync_all()  # the first try may not be on disk yet
                 return told
-            seq = engine.facts_now[words_at.C_NEXT_SEQ] - 1
             event = made[0] if made else Event(ident.decode(), place, at_us, until_us, seq, text)
             load = partial(read_subscribers, packed) if len(packed) else None
-        if engine.store.sync:
+        if position is not None:
             engine.store.log.sync(position)
         return Told(event, load, earlier)
 
-    def _take_subs(self, result: int) -> Given:
-        """The subscriptions that the event just run answers."""
-        return self._take(result, words_at.SUBS)
-
-    def _take_events(self, result: int) -> Given:
-        """The events that the subscription just run finds."""
-        return self._take(result, words_at.EVENTS)
-
-    def _take(self, result: int, side: int) -> Given:
-        engine = self._engine
-        if not result & 256:
-            return Given(engine.call.answers(engine.address, side), result >> 16, b"")
-        answers = settled(engine, _ONE, 0, 1, result)
-        codes, refs = (
-            (answers.sub, engine.call.sub_refs)
-            if side == words_at.SUBS
-            else (answers.event, engine.call.event_refs)
-        )
-        packed = engine.pack(side, refs[codes]) if len(codes) else _NONE
-        return Given(packed, len(codes), b"")
-
-    def _noting(self, side: int, ident: bytes, now: int) -> Callable[[int], Given]:
-        """`_take` for a channel that keeps a journal: with the note of the answers."""
-
-        def take(result: int) -> Given:
-            packed, count, _ = self._take(result, side)
-            own = ident.decode()
-            rows = sorted(read_rows(packed), key=lambda row: row.seq)
-            if side == words_at.SUBS:
-                found = [(row.id, own, row.user, "live") for row in rows]
-            else:
-                user = read_rows(self._engine.own_rows[: self._engine.own_rows[0] >> 32])[0].user
-                found = [(own, row.id, user, "past") for row in rows]
-            return Given(packed, count, listed_note(now, found) if found else b"")
-
-        return take
-
     def _deliver(
-        self, made: list[Event], facts: tuple[str, Any, int, int, bytes], packed: Words
+        self, made: list[Event], facts: tuple[str, Any, int, int, bytes], written: Written
     ) -> None:
         """Hand the event just logged to whoever holds a subscription that it answers."""
-        if not len(packed):
+        if not len(written.packed):
             return
-        seq = self._engine.facts_now[words_at.C_NEXT_SEQ] - 1
+        seq = written.seq
         ident, place, at_us, until_us, text = facts
         event = Event(ident, place, at_us, until_us, seq, text)
         made.append(event)
-        words = memoryview(packed)  # type: ignore[arg-type]
+        words = memoryview(written.packed)  # type: ignore[arg-type]
         at_word = 0
         while at_word < len(words):
             handle = self._handles.get(words[at_word + 1])
@@ -277,11 +234,11 @@ class Channel:
             at_word += words[at_word] >> 32
 
     def _repeated_event(
-        self, place: Place, text: bytes, at: datetime | None, ttl_s: float | None,
+        self, existing: int, place: Place, text: bytes, at: datetime | None, ttl_s: float | None,
         until: datetime | None,
     ) -> Told:  # fmt: skip
         """An id given again: the same content is the same event, other content a conflict."""
-        row = self._record(words_at.EVENTS, int(self._engine.call.duplicates[0]))
+        row = self._engine.record(words_at.EVENTS, existing)
         same = row.place == place and same_json(row.text, text)
         if at is not None:
             same = same and row.first == to_us(at, "at")
@@ -338,33 +295,32 @@ class Channel:
                 self._rows(), words_at.SUBSCRIBE, flags, 0, now, since_us, until_us, encoded,
                 ident, owner, condition.text,
             )  # fmt: skip
-            position, packed = engine.write_one(
-                words, self._noting(words_at.EVENTS, ident, now) if engine.journal_us
-                else self._take_events,
-            )  # fmt: skip
+            annotate = partial(_note_past, ident.decode(), user, now) if engine.journal_us else None
+            seq, packed, existing, _, position = engine.write_one(
+                words, words_at.EVENTS, annotate=annotate
+            )
             self._clocked = True
-            if position is None:
+            if not seq:
                 handle = self._repeated_subscription(
-                    encoded, owner, condition, unseen, since_s, since, until_s, until
+                    existing, encoded, owner, condition, unseen, since_s, since, until_s, until
                 )
                 engine.store.log.sync_all()  # the first try may not be on disk yet
                 return handle
-            seq = engine.facts_now[words_at.C_NEXT_SEQ] - 1
             handle = Subscription(
                 self, ident.decode(), user, place, since_us, until_us, where or None, unseen, seq,
                 partial(Found, packed, self.space) if len(packed) else None,
             )  # fmt: skip
             self._handles.add(handle)
-        if engine.store.sync:
+        if position is not None:
             engine.store.log.sync(position)
         return handle
 
     def _repeated_subscription(
-        self, place: Place, owner: bytes, condition: Condition, unseen: bool,
+        self, existing: int, place: Place, owner: bytes, condition: Condition, unseen: bool,
         since_s: float | None, since: datetime | None, until_s: float | None,
         until: datetime | None,
     ) -> Subscription:  # fmt: skip
-        row = self._record(words_at.SUBS, int(self._engine.call.duplicates[0]))
+        row = self._engine.record(words_at.SUBS, existing)
         # Where writes have brought a later time than the clock's, `made` is that time.
         behind = self._engine.newest > self.clock.now() + AHEAD_US
         made = None if behind else row.made
@@ -391,7 +347,7 @@ class Channel:
         """
         old = self._handles.get(handle.seq)
 
-        def replace(_: Words) -> None:
+        def replace() -> None:
             self._handles.add(handle)
             if old is not None:
                 old._close("replaced")
@@ -408,14 +364,13 @@ class Channel:
             return
         ended: list[Subscription] = []
 
-        def end(_: Words) -> None:
-            seq = self._buffer_word(words_at.R_AT)
-            engine.lineage.forget(seq)
-            handle = self._handles.get(seq)
+        def end(written: Written) -> None:
+            engine.lineage.forget(written.target)
+            handle = self._handles.get(written.target)
             if handle is not None:
                 ended.append(handle)
                 handle._close("cancelled")
-                self._handles.pop(seq)
+                self._handles.pop(written.target)
 
         try:
             with engine.lock:
@@ -425,14 +380,14 @@ class Channel:
                     self._rows(), words_at.CANCEL, 0, 0, self.clock.now(), 0, 0, Place(b""), ident,
                     b"", b"",
                 )  # fmt: skip
-                position, _ = engine.write_one(words, None, b"", end)
-                if position is None:
+                written = engine.write_one(words, effect=end)
+                if not written.seq:
                     raise NotFound("no such subscription", id=id)
         finally:
             for handle in ended:
                 handle._tell_end()
-        if engine.store.sync:
-            engine.store.log.sync(position)
+        if written.position is not None:
+            engine.store.log.sync(written.position)
 
     def prolong(
         self, id: str, *, until_s: float | None = None, until: datetime | None = None
@@ -476,7 +431,7 @@ class Channel:
                 partial(prolong, self, ident, engine.now(clock_now), until_us)
             )
             self._clocked = True
-        if engine.store.sync and position is not None:
+        if position is not None:
             engine.store.log.sync(position)
         return info
 
@@ -534,18 +489,8 @@ class Channel:
         words = write_row(
             self._rows(), words_at.FIND, flags, root, now, since_us, until_us, place, b"", b"", b"",
         )  # fmt: skip
-        engine.state[words_at.C_AFTER] = after
-        result = engine.ask(words)
-        count = result >> 16
-        if not count:
-            return []
-        codes = engine.call.codes[:count]
-        if result & 256:
-            answers = Answers(engine, _ONE, 0, 1)
-            holds = holding(engine, answers, _ONE, now, condition or parse(None))
-            codes = answers.event[holds]
-        packed = engine.pack(words_at.EVENTS, engine.call.event_refs[codes])
-        return Found(packed, self.space)
+        packed = engine.ask(words, now, after=after, condition=condition)
+        return Found(packed, self.space) if len(packed) else []
 
     def subscriptions(
         self, user: str | None = None, *, limit: int | None = None, after: str | None = None
@@ -600,10 +545,10 @@ class Channel:
     def _stored(self, ident: bytes, now: int) -> Row:
         """The record of a live subscription (the lock is held)."""
         write_row(self._rows(), words_at.CANCEL, 0, 0, now, 0, 0, Place(b""), ident, b"", b"")
-        ref = int(kernel.lookup(self._engine.address, now))
-        if ref == 0:
+        row = self._engine.stored_subscription(now)
+        if row is None:
             raise NotFound("no such subscription", id=ident.decode())
-        return self._record(words_at.SUBS, ref)
+        return row
 
     def _info(self, row: Row) -> SubscriptionInfo:
         return SubscriptionInfo(
@@ -819,9 +764,6 @@ class Channel:
             raise Closed(self._closed, channel=self.name)
         return self._buffer
 
-    def _buffer_word(self, word: int) -> int:
-        return int.from_bytes(self._buffer[word * 8 : word * 8 + 8], "little", signed=True)
-
     def _new_id(self) -> bytes:
         self._made += 1
         return self._prefix % self._made
@@ -834,9 +776,6 @@ class Channel:
     def _check_open(self) -> None:
         if self._closed:
             raise Closed(self._closed, channel=self.name)
-
-    def _record(self, side: int, ref: int) -> Row:
-        return read_rows(self._engine.pack(side, np.array([ref], np.int64)))[0]
 
     def _event(self, row: Row) -> Event:
         return Event(row.id, self.space.decode(*row.place), row.first, row.until, row.seq, row.text)
@@ -877,3 +816,17 @@ class Channel:
         if self._poller is not None:
             self._poller.close()
         self._engine.close()
+
+
+def _note_live(event: str, now: int, packed: Words) -> Taken:
+    """For the journal: which subscriptions an event answered."""
+    rows = sorted(read_rows(packed), key=lambda row: row.seq)
+    found = [(row.id, event, row.user, "live") for row in rows]
+    return Taken(len(found), listed_note(now, found) if found else b"")
+
+
+def _note_past(subscription: str, user: str, now: int, packed: Words) -> Taken:
+    """For the journal: which events a subscription found."""
+    rows = sorted(read_rows(packed), key=lambda row: row.seq)
+    found = [(subscription, row.id, user, "past") for row in rows]
+    return Taken(len(found), listed_note(now, found) if found else b"")

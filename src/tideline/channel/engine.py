@@ -26,16 +26,18 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tideline.channel.answers import Answers, holding, settled
 from tideline.channel.beside import Beside
 from tideline.channel.call import Call
 from tideline.channel.codec import Row, read_rows, write_row
 from tideline.channel.lineage import Lineage
 from tideline.channel.notes import N_PROLONGED, Mark, Writers
+from tideline.channel.results import CONDITIONAL, NO_WORDS, Done, Taken, Written
 from tideline.clock import FOREVER
 from tideline.errors import Closed, TidelineError, Unavailable
 from tideline.index.memory import Budget, Memory, WindowFacts
@@ -44,6 +46,7 @@ from tideline.index.told import ToldKind, ToldReader
 from tideline.kernels import export, told
 from tideline.kernels import layout as at
 from tideline.kernels import rows as kernel
+from tideline.kernels.rows import UNKNOWN
 from tideline.lsm.backup import begin_copy
 from tideline.lsm.frames import HEADER_BYTES
 from tideline.lsm.inventory import Listed
@@ -53,17 +56,17 @@ from tideline.lsm.store import Store
 from tideline.lsm.tree import Tree
 from tideline.lsm.worker import Worker
 from tideline.shelter import Shelter, run_apart
+from tideline.where import Condition, parse
 
-__all__ = ["Engine", "Given", "Side", "Taken"]
+__all__ = ["Engine", "Side"]
 
 Words = NDArray[np.int64]
 T = TypeVar("T")
-Effect = Callable[[Words], None]
-"""What follows from a row once it is logged, given its answers. Running it again does no harm."""
-_NONE: Words = np.zeros(0, np.int64)
+Effect = Callable[[Written], None]
+"""What follows from a row once it is logged. Running it again does no harm."""
+_FIRST: Words = np.zeros(1, np.int64)  # where the row of a single call begins
 _SMALL_LOG = 64 << 10
 _FRAMED_WORDS = 1 << 16
-_LOGGED = Position(0, 0)  # stands for a position nobody will wait for
 _MANY_WORDS = 1 << 15  # of rows that are logged beside the caller's own work
 _MERGED_MARKS = 32 << 20  # bytes: larger components of marks are searched as fast, and not merged
 _SEALING = (at.NEED_MEMORY, at.NEED_TOLD)  # what may need something sealed
@@ -77,24 +80,9 @@ def _octets(words: Words) -> memoryview:
     return memoryview(words).cast("B")  # type: ignore[arg-type]
 
 
-class Taken(NamedTuple):
-    """What was taken out of the answers of some rows before they are logged."""
-
-    answers: int
-    notes: bytes = b""
-
-
 _Open = tuple[int, int, int, int]
 """How things stood before the row of a call: its seq, the answers given, the frames logged."""
 _SHELTERED: _Open = (-1, 0, 0, 0)  # something of many steps, that undoes itself
-
-
-class Given(NamedTuple):
-    """The records that answer a single row, as rows, how many they are, and notes for the log."""
-
-    packed: Words
-    answers: int
-    notes: bytes
 
 
 class Side:
@@ -200,7 +188,7 @@ class Engine:
         self.unfinished: _Open | None = None
         """Whether a call was interrupted, or runs: whoever takes the lock looks, and mends."""
         self._outer: _Open | None = None  # what `unfinished` is when a single row is done
-        self._owed: tuple[Effect, Words] | None = None
+        self._owed: Callable[[], None] | None = None  # what follows from a row that is logged
         self._append_framed = self.store.log.append_framed
         self.call = Call()
         self.state = self.call.state
@@ -210,6 +198,7 @@ class Engine:
         self.own_rows = framed[HEADER_BYTES // 8 :]
         self._own_frame = memoryview(framed).cast("B")  # type: ignore[arg-type]
         self.own_view = self._own_frame[HEADER_BYTES:]
+        self._own_words = self.own_view.cast("q")
         self.call.use_rows(self.own_rows)
         self.address = self.state.ctypes.data
         self.answers = int(self.facts.get("answers", 0))
@@ -276,6 +265,11 @@ class Engine:
         return int(self.state[at.C_NEWEST])
 
     @property
+    def next_seq(self) -> int:
+        """The number that the next row gets."""
+        return int(self.facts_now[at.C_NEXT_SEQ])
+
+    @property
     def answers(self) -> int:
         """How many answers the channel has given."""
         return int(self.facts_now[at.C_ANSWERED])
@@ -296,42 +290,85 @@ class Engine:
 
     # ---- running rows (the lock is held) -------------------------------------------------
 
-    def ask(self, words: int) -> int:
-        """Run rows that store nothing. Returns what the kernel returned."""
+    def ask(
+        self, words: int, now: int, *, after: int = -1, condition: Condition | None = None
+    ) -> Words:
+        """Run the find that stands in `own_rows`: the events that arrived after `after`, as rows.
+
+        `condition` is what their bodies must meet, if the row says that there is one.
+        """
+        self.state[at.C_AFTER] = after
         result = int(kernel.run_rows(self.address, words, True))
         while result & 0xFF:
             self.sheltered(partial(self._serve, result & 0xFF))
             result = int(kernel.run_rows(self.address, words, False))
-        return result
+        count = result >> 16
+        if not count:
+            return NO_WORDS
+        codes = self.call.codes[:count]
+        if result & CONDITIONAL:
+            answers = Answers(self, _FIRST, 0, 1)
+            codes = answers.event[holding(self, answers, _FIRST, now, condition or parse(None))]
+        return self.pack(at.EVENTS, self.call.event_refs[codes])
+
+    def stored_subscription(self, now: int) -> Row | None:
+        """The live subscription whose id the row in `own_rows` names."""
+        ref = int(kernel.lookup(self.address, now))
+        return self.record(at.SUBS, ref) if ref else None
 
     def write(
-        self, words: int, count: int, part: Callable[[int], Taken], mark: Mark | None = None,
-        landed: Callable[[], None] = lambda: None,
+        self, rows: Words, starts: Words, take: Callable[[Done], Taken], *, offset: int = 0,
+        mark: Mark | None = None, landed: Callable[[], None] = lambda: None,
     ) -> Position | None:  # fmt: skip
         """Run rows that store something, and log them. Returns where.
 
         Answers point into memory. Windows that expire in the middle of a call are dropped before
-        the next. `part` takes the answers of the rows done so far out, given
-        the kernel's result: at the end, when conditions must be checked before the kernel can go
-        on, and before anything is sealed. In the last case these rows are logged, and the rest
-        is logged apart. `landed` is called each time that all which `part` took is in the log. A
-        failure takes back the rows that were not logged. For sheltered work.
+        the next. `take` is given what became of the rows done since the last time, and takes it
+        out: at the end, when conditions must be checked before the kernel can go on, and before
+        anything is sealed. In the last case these rows are logged, and the rest is logged apart.
+        Row numbers of answers count from `offset`. `landed` is called each time that all which
+        `take` took is in the log. A failure takes back the rows that were not logged. For
+        sheltered work.
         """
         if self._closed:
             raise Closed("the database was closed")
-        self._since_check += count
+        self.call.use_rows(rows)
+        self.call.room_for(len(starts))
+        try:
+            return self._write(len(rows), starts, take, offset, mark, landed)
+        finally:
+            self.call.use_rows(self.own_rows)
+
+    def _write(
+        self, words: int, starts: Words, take: Callable[[Done], Taken], offset: int,
+        mark: Mark | None, landed: Callable[[], None],
+    ) -> Position | None:  # fmt: skip
+        self._since_check += len(starts)
         self._before_rows()
-        state = self.state
+        state, call = self.state, self.call
         seq = state[at.C_NEXT_SEQ]
         answered = self.answers
         result = int(kernel.run_rows(self.address, words, True))
-        first_row = first_word = 0
+        first_row = first_word = done = 0
         notes: list[bytes] = []
         position = None
         beside = self._beside
 
-        def take(result: int) -> None:
-            taken = part(result)
+        def taken(result: int) -> Taken:
+            """Have the rows that ran since the last time taken out."""
+            nonlocal done
+            first, limit = done, int(state[at.C_ROW])
+            answers = settled(self, starts, first, limit, bool(result & CONDITIONAL), offset)
+            given = take(
+                Done(
+                    first, limit, answers, call.duplicates[first:limit], call.own[first:limit],
+                    result & 0xFF != at.NEED_VERDICT,
+                )
+            )  # fmt: skip
+            done = limit
+            return given
+
+        def count(taken: Taken) -> None:
             self.answers += taken.answers
             notes.append(taken.notes)
 
@@ -341,10 +378,10 @@ class Engine:
                 more = self._segments_wanted() if status in _SEALING else 0
                 row = int(state[at.C_ROW])
                 if status == at.NEED_VERDICT:
-                    take(result)
+                    count(taken(result))
                     kernel.begin_part(self.address, False)
                 elif status in _SEALING and row > first_row and self._short(status, more):
-                    take(result)
+                    count(taken(result))
                     limit = int(state[at.C_POS])
                     position = self._log_part(first_word, limit, notes, mark) or position
                     landed()
@@ -359,16 +396,16 @@ class Engine:
                 self._due = True
             if state[at.C_NEXT_SEQ] == seq:
                 first_word = words  # nothing was stored: at most a note to log
-            settled = not (result & 256 or notes or self.journal_us)
-            if settled and words - first_word >= _MANY_WORDS:
+            is_plain = not (result & CONDITIONAL or notes or self.journal_us)
+            if is_plain and words - first_word >= _MANY_WORDS:
                 # Nothing of the answers is to be logged but their marks: they are taken while
                 # the rows are logged.
                 self.answers += result >> 16
                 beside.begin(partial(self._log_part, first_word, words, notes, mark))
-                part(result)
+                taken(result)
                 position = beside.result() or position
             else:
-                take(result)
+                count(taken(result))
                 position = self._log_part(first_word, words, notes, mark) or position
             landed()
         except BaseException:
@@ -379,6 +416,15 @@ class Engine:
                 landed()
             raise
         return position
+
+    def marks_left(self) -> Words:
+        """The marks that the rows of the running `write` left so far, as the log would have them.
+
+        For a channel that is not logged; empty when there are none.
+        """
+        if self.state[at.C_TOLD_USED] <= at.R_BODY:
+            return NO_WORDS
+        return self.call.told_row(self.address, 0).copy()
 
     def _log_part(
         self, first: int, limit: int, notes: list[bytes], mark: Mark | None
@@ -403,15 +449,15 @@ class Engine:
                 side.memory.trim(max(64, side.memory.segments_used))
 
     def write_one(
-        self, words: int, take: Callable[[int], Given] | None = None, notes: bytes = b"",
-        effect: Effect | None = None,
-    ) -> tuple[Position | None, Words]:  # fmt: skip
+        self, words: int, side: int | None = None, *, effect: Effect | None = None,
+        annotate: Callable[[Words], Taken] | None = None, notes: bytes = b"",
+    ) -> Written:  # fmt: skip
         """`write` for the one row that stands in `own_rows`: the short way.
 
-        Returns where it was logged, or None when nothing was stored, and the records that answer
-        it, as rows. `take` takes them out: it is called, with the kernel's result, when there
-        may be any, and its notes are logged instead of `notes`. `effect` is run once the row is
-        logged; inside sheltered work, when that is over.
+        `side` is where its answers come from; None for a cancel, which has none. `annotate` is
+        given the answers, if there are any, as rows: it says how many count, and what is to be
+        logged with the row instead of `notes`. `effect` is run once the row is logged; inside
+        sheltered work, when that is over.
         """
         if self._closed:
             raise Closed("the database was closed")
@@ -419,9 +465,10 @@ class Engine:
         if self._due or self._since_check >= _CHECK_EVERY:
             self.sheltered(self._before_rows)
         view = self.facts_now
+        log = self.store.log
         answered = view[at.C_ANSWERED]
-        frames = self.store.log.frames
-        self.unfinished = (view[at.C_NEXT_SEQ], answered, frames, view[at.C_NEWEST])
+        seq = view[at.C_NEXT_SEQ]
+        self.unfinished = (seq, answered, log.frames, view[at.C_NEWEST])
         try:
             result: int = kernel.run_one(self.address, words, True)
             while result & 0xFF:
@@ -430,29 +477,48 @@ class Engine:
             if result & at.EXPIRED:
                 self._due = True
             if not result & at.STORED:
+                existing = int(self.call.duplicates[0])
                 self.unfinished = self._outer
-                return None, _NONE
-            packed = _NONE
-            if result >> 16 and take is not None:
-                packed, count, notes = take(result)
+                return Written(0, NO_WORDS, 0 if existing == UNKNOWN else existing, 0, None)
+            packed = NO_WORDS
+            count = result >> 16
+            if count and side is not None:
+                if result & CONDITIONAL:
+                    packed, count = self._settled_one(side)
+                else:
+                    packed = self.call.answers(self.address, side)
+                if annotate is not None:
+                    count, notes = annotate(packed)
                 view[at.C_ANSWERED] = answered + count
+            target = self._own_words[at.R_AT] if side is None else 0
+            written = Written(seq, packed, 0, target, None)
             if effect is not None:
-                self._owed = (effect, packed)
+                self._owed = partial(effect, written)
             if result & at.FRAMED and not notes:
                 frame = view[at.C_FRAME_WORDS] * 8 + HEADER_BYTES
                 self._append_framed(self._own_frame[:frame])
                 self._logged_answers = view[at.C_ANSWERED]
-                position: Position | None = self.store.log.last if self.store.sync else _LOGGED
             else:
-                position = self._log(0, words, notes)
+                self._log(0, words, notes)
+            if self.store.sync:
+                written = written._replace(position=log.last)
             if effect is not None and self._outer is None:
-                effect(packed)
+                effect(written)
                 self._owed = None
             self.unfinished = self._outer
-            return position, packed
+            return written
         except BaseException:
             self.mend()
             raise
+
+    def _settled_one(self, side: int) -> tuple[Words, int]:
+        """The answers of a single row whose conditions hold, as rows, and how many they are."""
+        answers = settled(self, _FIRST, 0, 1, True)
+        if side == at.SUBS:
+            refs = answers.sub_refs[answers.sub]
+        else:
+            refs = answers.event_refs[answers.event]
+        return (self.pack(side, refs) if len(refs) else NO_WORDS), len(refs)
 
     # ---- interrupted calls (the lock is held) --------------------------------------------------
 
@@ -471,13 +537,13 @@ class Engine:
         self.unfinished = self._outer = None
         return value
 
-    def owe(self, effect: Effect) -> None:
+    def owe(self, effect: Callable[[], None]) -> None:
         """Have something run when the sheltered work is over, in the thread of the caller."""
-        self._owed = (effect, _NONE)
+        self._owed = effect
 
-    def run_whole(self, effect: Effect) -> None:
+    def run_whole(self, effect: Callable[[], None]) -> None:
         """Run something short to its end, now or, after an interrupt, as soon as possible."""
-        self._owed, self.unfinished = (effect, _NONE), _SHELTERED
+        self._owed, self.unfinished = effect, _SHELTERED
         try:
             self._pay()
         except BaseException:
@@ -518,12 +584,12 @@ class Engine:
 
         An effect that was interrupted every time stays owed: whoever takes the lock next runs it.
         """
-        assert self._owed is not None
-        effect, packed = self._owed
+        effect = self._owed
+        assert effect is not None
         error: BaseException | None = None
         for _ in range(_TRIES):
             try:
-                effect(packed)
+                effect()
                 self._owed = None
                 break
             except BaseException as raised:
@@ -1023,6 +1089,10 @@ class Engine:
             if found >= 0:
                 return out[:found]
             room *= 8
+
+    def record(self, side: int, ref: int) -> Row:
+        """One record, decoded (the lock is held)."""
+        return read_rows(self.pack(side, np.array([ref], np.int64)))[0]
 
     def pack(self, side: int, refs: Words) -> Words:
         """Records as rows (the lock is held)."""

@@ -23,8 +23,8 @@ import pyarrow as pa
 from tideline.channel import batch
 from tideline.channel.checks import BODY_LIMIT_BYTES, ID_LIMIT_BYTES
 from tideline.channel.codec import read_rows
-from tideline.channel.engine import Taken
 from tideline.channel.operations import read_operations
+from tideline.channel.results import Done, Taken
 from tideline.channel.subscription import Subscription
 from tideline.errors import InvalidRequest, NotFound
 from tideline.kernels import layout as at
@@ -92,7 +92,7 @@ class Poller:
             where=condition.document or None, unseen=False, seq=self._made, past=lambda: past,
         )  # fmt: skip
         asking = _Asking(handle, encoded, condition)
-        asking.after = int(channel._engine.state[at.C_NEXT_SEQ]) - 1
+        asking.after = channel._engine.next_seq - 1
         asking.next_us = min(now + self._every, until_us)  # the last one falls on the end
         channel._engine.answers += len(past)
         if until_us > now:
@@ -148,7 +148,7 @@ class Poller:
                 condition=asking.condition, after=asking.after,
             )  # fmt: skip
             events = list(found_now)
-            asking.after = int(self._channel._engine.state[at.C_NEXT_SEQ]) - 1
+            asking.after = self._channel._engine.next_seq - 1
             if time_us >= handle.until_us:
                 del self._asking[number]
             asking.next_us = min(time_us + self._every, handle.until_us)
@@ -228,17 +228,16 @@ class Poller:
         )
 
     def _publish_row(self, number: int, words: Any, rejected: dict[int, str]) -> None:
-        channel, engine = self._channel, self._channel._engine
-        own = engine.call.rows
-        engine.call.use_rows(np.ascontiguousarray(words))
-        try:
-            engine.write(len(words), 1, lambda _: Taken(0))
-            if engine.call.duplicates[0]:
-                reason = batch._repeated(channel, engine.call.rows, np.zeros(1, np.int64), 0)
+        rows, starts = np.ascontiguousarray(words), np.zeros(1, np.int64)
+
+        def take(done: Done) -> Taken:
+            if done.existing[0]:
+                reason = batch.why_repeated(self._channel, rows, starts, 0, int(done.existing[0]))
                 if reason:
                     rejected[number] = reason
-        finally:
-            engine.call.use_rows(own)
+            return Taken(0)
+
+        self._channel._engine.write(rows, starts, take)
 
     def leave_to_parent(self) -> list[Subscription]:
         """In a forked child: the handles that nobody feeds any more."""

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 from tideline.channel.checks import shown
 from tideline.channel.codec import Row, Words, read_rows, write_prolonged, write_row
-from tideline.channel.engine import Given
 from tideline.channel.lineage import Exceptions
 from tideline.channel.notes import listed_note, prolonged_note
+from tideline.channel.results import Taken, Written
 from tideline.channel.resume import by_rule
 from tideline.errors import InvalidRequest
 from tideline.kernels import layout as at
@@ -45,20 +45,19 @@ def prolong(channel: Channel, ident: bytes, now: int, until_us: int) -> tuple[
         return channel._info(row), None
     known = engine.lineage.of(row.seq)
     kept = _kept(channel, row, now, until_us, known)
-    seq = int(engine.state[at.C_NEXT_SEQ])
+    seq = engine.next_seq
     late: list[Event] = []
 
     def notes(made: Exceptions) -> bytes:
         return prolonged_note(seq, row.seq, until_us, made) if made or known else b""
 
-    def take(result: int) -> Given:
-        packed, _, _ = channel._take_events(result)
+    def annotate(packed: Words) -> Taken:
         rows = sorted(read_rows(packed), key=lambda r: r.seq)
         late.extend(LateEvent.of(channel._event(r), seq) for r in rows if r.seq not in known)
         noted = notes(kept | _places(late, seq))
         if engine.journal_us and late:
             noted += listed_note(now, [(row.id, event.id, row.user, "past") for event in late])
-        return Given(packed, len(late), noted)
+        return Taken(len(late), noted)
 
     buffer = channel._rows()
     words = write_row(
@@ -67,7 +66,7 @@ def prolong(channel: Channel, ident: bytes, now: int, until_us: int) -> tuple[
     )  # fmt: skip
     words = write_prolonged(buffer, words, row.root, row.until)
 
-    def effect(_: Words) -> None:
+    def effect(_: Written) -> None:
         engine.lineage.note(seq, row.seq, until_us, kept | _places(late, seq))
         engine.lineage.let_go(now)
         handle = channel._handles.get(row.seq) or channel._handles.get(seq)
@@ -79,8 +78,10 @@ def prolong(channel: Channel, ident: bytes, now: int, until_us: int) -> tuple[
                 handle._deliver(late, seq)
             handle._notify()  # whoever waits for the end waits for another now
 
-    position, _ = engine.write_one(words, take, notes(kept), effect)
-    return channel._info(row._replace(seq=seq, until=until_us)), position
+    written = engine.write_one(
+        words, at.EVENTS, effect=effect, annotate=annotate, notes=notes(kept)
+    )
+    return channel._info(row._replace(seq=seq, until=until_us)), written.position
 
 
 def _kept(channel: Channel, row: Row, now: int, until_us: int, known: Exceptions) -> Exceptions:

@@ -60,7 +60,7 @@ def token_text(after: After) -> str:
 
 def missed(channel: Channel, row: Row, now: int, after: After) -> Sequence[Event]:
     """The answers of a subscription after a place, in order, as far as they are still valid."""
-    if after[0] >= int(channel._engine.state[at.C_NEXT_SEQ]):
+    if after[0] >= channel._engine.next_seq:
         # What comes next would have a lower token, and be missed by whoever resumes after this one.
         raise InvalidRequest(
             "the token is not of this channel: nothing here has come so far",

@@ -31,9 +31,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tideline.channel import batch as batches
-from tideline.channel.answers import settled
 from tideline.channel.channel import Channel
-from tideline.channel.engine import Engine, Taken
+from tideline.channel.engine import Engine
+from tideline.channel.results import Done, Taken
 from tideline.clock import SystemClock
 from tideline.index.memory import Budget
 from tideline.kernels import layout as at
@@ -149,36 +149,25 @@ class Bucket:
         self, ran: Ran, rows: Words, starts: Words, first: int, marks: list[Words]
     ) -> list[pa.Table]:
         engine = self.engine
-        call = engine.call
         tables: list[pa.Table] = []
-        done = 0
 
-        def part(result: int) -> Taken:
+        def take(done: Done) -> Taken:
             """Take the answers of the rows done so far out of the engine's memory."""
-            nonlocal done
-            limit = int(engine.state[at.C_ROW])
-            answers = settled(engine, starts, done, limit, result, first)
-            tables.append(batches._table(self._channel, answers, starts))
-            for row in (np.flatnonzero(call.duplicates[done:limit]) + done).tolist():
-                start = int(starts[row])
+            tables.append(batches.answers_columns(engine, done.answers, starts))
+            for at_row in np.flatnonzero(done.existing).tolist():
+                row, existing = done.first + at_row, int(done.existing[at_row])
                 # A cancel went to every bucket, and only a few have what it names.
-                if call.duplicates[row] != UNKNOWN and not rows[start + at.R_SEQ]:
-                    reason = batches._repeated(self._channel, rows, starts, row)
+                if existing != UNKNOWN and not rows[int(starts[row]) + at.R_SEQ]:
+                    reason = batches.why_repeated(self._channel, rows, starts, row, existing)
                     if reason:
                         ran.rejected.append((first + row, reason))
-            self._note_cancels(rows, starts[done:limit], call.own[done:limit])
-            done = limit
-            if engine.state[at.C_TOLD_USED] > at.R_BODY and result & 0xFF != at.NEED_VERDICT:
-                marks.append(call.told_row(engine.address, 0).copy())
-            return Taken(len(answers.row))
+            self._note_cancels(rows, starts[done.first : done.limit], done.stored)
+            if done.is_settled and len(left := engine.marks_left()):
+                marks.append(left)
+            return Taken(len(done.answers.row))
 
         with engine.lock:
-            call.use_rows(rows)
-            call.room_for(len(starts))
-            try:
-                engine.write(len(rows), len(starts), part)
-            finally:
-                call.use_rows(engine.own_rows)
+            engine.write(rows, starts, take, offset=first)
         return tables
 
     def _note_cancels(self, rows: Words, starts: Words, refs: Words) -> None:
