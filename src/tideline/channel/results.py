@@ -61,7 +61,9 @@ class Taken(NamedTuple):
     """What was taken out of the answers of some rows before they are logged."""
 
     answers: int
-    notes: bytes = b""
+    """How many they are."""
+    annotations: bytes = b""
+    """What is to be logged with the rows."""
 
 
 def cancelled_by(rows: Words, starts: Words) -> list[int]:
