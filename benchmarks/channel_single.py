@@ -131,7 +131,7 @@ def parts(calls: int) -> dict[str, float]:
 
     with common.scratch() as folder:
         database, channel, clock = open_database(folder / "db", 1_700_000_000_000_000)
-        engine = channel._engine
+        engine = channel.core.engine
         for user in range(10):
             channel.subscribe("place", user=f"u{user}", until_s=3600)
         body = {"text": "x" * 90, "n": 17}
@@ -139,7 +139,7 @@ def parts(calls: int) -> dict[str, float]:
         now, ident = clock.now(), b"0123456789"
 
         def row() -> int:
-            return write_row(channel._rows(), at.PUBLISH, 0, 0, now, now, now + 1, place, ident,
+            return write_row(engine.calls.buffer, at.PUBLISH, 0, 0, now, now, now + 1, place, ident,
                              b"", text)  # fmt: skip
 
         def locked() -> None:
@@ -147,18 +147,17 @@ def parts(calls: int) -> dict[str, float]:
                 clock.now()
 
         channel.publish("place", body, ttl_s=60)
-        packed = engine.call.answers(engine.address, at.SUBS)
-        frame = engine._own_frame[: row() * 8 + 16]
+        call, address = engine.parts.call, engine.parts.address
+        packed = call.answers(address, at.SUBS)
+        frame = engine.calls.frame[: row() * 8 + 16]
         steps: dict[str, Callable[[], Any]] = {
             "place and body to bytes": lambda: (channel.space.encode("place"),
                                                 plain_json(body, "body")),
-            "id, times": lambda: (channel._new_id(), clock.now() + 20),
+            "id, times": lambda: (channel.core.ids.one(), clock.now() + 20),
             "row": row,
             "lock and clock": locked,
-            "log: one write": lambda: engine._append_framed(frame),
-            "answers out of the kernel (10)": lambda: engine.call.answers(
-                engine.address, at.SUBS
-            ),
+            "log: one write": lambda: engine.store.log.append_framed(frame),
+            "answers out of the kernel (10)": lambda: call.answers(address, at.SUBS),
             "event and result": lambda: Told(Event("e", "place", 1, 2, 3, text), None, []),
         }  # fmt: skip
         spent = {name: _best_us(step, calls) for name, step in steps.items()}

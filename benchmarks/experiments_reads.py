@@ -64,7 +64,7 @@ class Counter:
     """Counts what the operations of a store read."""
 
     def __init__(self, store: Store) -> None:
-        self.engine = store.channel._engine
+        self.engine = store.channel.core.engine
         self.sides = (self.engine.sides[0], self.engine.sides[-1])
         self.one = self.sides[0] is self.sides[1]
         self.rows: dict[str, list[tuple[int, int, int, int, bool]]] = {}

@@ -12,5 +12,6 @@ __all__ = ["copy_as_killed"]
 
 def copy_as_killed(channel: Channel, folder: Path, target: Path) -> None:
     """Copy the folder of a database that is open, at a moment when no file is being replaced."""
-    channel._engine.worker.drain()
+    for _ in range(2):  # a seal has its manifest saved by a job of its own, after it
+        channel.core.engine.drain()
     shutil.copytree(folder, target)

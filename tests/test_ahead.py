@@ -199,9 +199,9 @@ def test_a_change_that_cannot_be_stored_does_not_count(
         raise Unavailable("no room on disk")
 
     with monkeypatch.context() as patched:
-        patched.setattr(channel._engine.store._manifest, "save", full)
+        patched.setattr(channel.core.engine.store._manifest, "save", full)
         with pytest.raises(Unavailable):
-            channel._allow_ahead(5)
+            channel.core.allow_ahead(5)
     assert channel.max_ahead_s == 60
 
 

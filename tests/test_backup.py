@@ -112,7 +112,7 @@ def test_a_channel_dropped_meanwhile_is_not_in_the_copy(
     database = open_database()
     database.channel("a").publish("x", {}, id="e")
     database.channel("b")
-    engine = database.channel("b")._engine
+    engine = database.channel("b").core.engine
     real = engine.backup
 
     def slow(target: Path) -> None:

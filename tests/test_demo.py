@@ -340,7 +340,7 @@ def test_a_store_that_is_late_gets_less_traffic(tmp_path: Path) -> None:
         began = time.monotonic()
         traffic.start()
         until(lambda: roads.stats().subscriptions > 0)
-        with roads._engine.lock:  # nothing is stored meanwhile
+        with roads.core.engine.lock:  # nothing is stored meanwhile
             time.sleep(4)
         stored = roads.stats().subscriptions
         until(lambda: roads.stats().subscriptions > stored)

@@ -55,7 +55,7 @@ def test_what_has_expired_leaves_the_disk_of_a_silent_channel(
         else:
             db.stats()
             for channel in channels:
-                channel._engine.worker.drain()
+                channel.core.engine.drain()
         assert size_of(tmp_path) < LITTLE
         # And it goes on.
         channels[0].publish("p0", {"n": 1}, id="e", ttl_s=60)
@@ -96,7 +96,7 @@ def test_a_channel_that_replays_history_is_left_alone(tmp_path: Path) -> None:
         channel = db.channel("a")
         at = tideline.clock.from_us(history.now())
         channel.publish("p", {"n": 1}, id="e", at=at, ttl_s=60)
-        channel._clocked = False
+        channel.core.clocked = False
         clock.advance(10_000)
         before = channel.stats().windows
         channel.maintain()

@@ -185,7 +185,7 @@ def cancel(model: Model) -> Any:
         assert happened or hit
         if happened:
             del model.subs[id], model.handles[id]
-            assert handle._ended == "cancelled"
+            assert handle.inbox.ended == "cancelled"
 
     return lambda: model.channel.cancel(id), after
 
@@ -213,10 +213,10 @@ def resume(model: Model) -> Any:
         model.channel.position()  # whoever takes the lock next ends what was interrupted
         if fresh:
             model.handles[id] = fresh[0]
-        elif old._ended:
+        elif old.inbox.ended:
             model.handles[id] = model.channel.resume(id)
-        if fresh or old._ended:
-            assert old._ended == "replaced"
+        if fresh or old.inbox.ended:
+            assert old.inbox.ended == "replaced"
 
     return call, after
 
@@ -253,7 +253,7 @@ def apply(model: Model) -> Any:
             model.events.update((id, "a") for id in ids)
             model.subs[sub] = "b"
             model.handles[sub] = model.channel.resume(sub)
-            assert model.handles[gone]._ended == "cancelled"
+            assert model.handles[gone].inbox.ended == "cancelled"
             del model.subs[gone], model.handles[gone]
 
     return lambda: model.channel.apply(table), after

@@ -127,7 +127,7 @@ def test_what_is_kept_outlives_expiry_and_sealing(tmp_path: Path) -> None:
     with tideline.open(tmp_path, clock=time) as db:
         news = db.channel("news", journal_s=100)
         begin = news.position()
-        engine = news._engine
+        engine = news.core.engine
         for n in range(400):
             news.publish("a", {"text": "x" * 300}, id=f"e{n}", ttl_s=1)
             time.advance(1)
@@ -157,7 +157,7 @@ def test_without_a_journal_nothing_is_kept_that_recovery_does_not_need(tmp_path:
             news.publish("a", {"text": "x" * 300}, ttl_s=1)
             time.advance(1)
             if n % 50 == 0:
-                news._engine.store.log.rotate()
+                news.core.engine.store.log.rotate()
                 news.maintain()
         assert len(news.journal("events")[0]) <= 100
         with pytest.raises(InvalidRequest, match="journal_s"):
@@ -274,21 +274,21 @@ def test_a_segment_that_is_being_let_go_does_not_come_back(tmp_path: Path) -> No
     clock = ManualClock(1_700_000_000)
     with tideline.open(tmp_path / "db", clock=clock) as db:
         channel = db.channel("c", journal_s=30)
-        engine = channel._engine
+        engine = channel.core.engine
         for _ in range(3):
             for _ in range(10):
                 clock.advance(1)
                 channel.publish("a", 1, ttl_s=1)
             with engine.lock:
                 engine.store.log.rotate()
-                engine._look_after()
+                engine.upkeep.look_after()
         clock.advance(40)
         channel.publish("a", 1, ttl_s=1)
         with engine.lock:
-            engine.drop_expired()
-            _, first, kept = engine._snapshot()
+            engine.expiry.drop_all()
+            _, first, kept = engine.upkeep.snapshot()
             assert kept > engine.store.kept_log
-            assert engine._kept_log(first) == kept
+            assert engine.upkeep.kept_log(first) == kept
         channel.maintain()
     with tideline.open(tmp_path / "db", clock=clock) as db:
         db.check()

@@ -87,7 +87,7 @@ def test_a_batch_cut_in_the_middle_goes_on_from_there(
     monkeypatch.setattr(batch, "_MOST_ROWS", 10)
     with tideline.open(tmp_path, clock=clock()) as db:
         news = db.channel("news")
-        log = news._engine.store.log
+        log = news.core.engine.store.log
         append, frames = log.append_parts, 0
 
         def refuse(payload: Any) -> Any:
@@ -116,7 +116,7 @@ KILLED = """
     batch._MOST_ROWS = 100
     db = tideline.open({folder!r}, clock=clock())
     news = db.channel("news")
-    append = news._engine.store.log.append_parts
+    append = news.core.engine.store.log.append_parts
     frames = 0
     def append_and_die(payload):
         global frames
@@ -125,7 +125,7 @@ KILLED = """
         if frames == {frame}:
             os.kill(os.getpid(), 9)
         return done
-    news._engine.store.log.append_parts = append_and_die
+    news.core.engine.store.log.append_parts = append_and_die
     news.apply(events(1000, ids=False), once=("w", 7))
 """
 
@@ -153,7 +153,7 @@ def test_wrong_marks_are_refused(once: Any) -> None:
 
 
 def test_the_writers_not_heard_of_for_longest_are_forgotten() -> None:
-    from tideline.channel.notes import Writers
+    from tideline.channel.writers import Writers
 
     writers = Writers([])
     for n in range(10_001):

@@ -51,11 +51,11 @@ def faults_of_writes(folder: Path) -> int:
         met = 0
         for number in range(60_000):
             if number % 256 == 0:
-                channel._engine.worker.drain()  # it had its time
+                channel.core.engine.drain()  # it had its time
             before = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
             channel.publish(f"p{number}", body, id=f"e{number}", ttl_s=3_600)
             met += resource.getrusage(resource.RUSAGE_THREAD).ru_minflt - before
-        channel._engine.worker.drain()
+        channel.core.engine.drain()
         assert len(channel.find("p7")) == 1
         return met
 
@@ -75,12 +75,12 @@ def test_a_table_that_will_be_needed_is_ready(tmp_path: Path) -> None:
     """And one that was made for nothing does not stay."""
     with tideline.open(tmp_path / "data", clock=ManualClock(1_000)) as db:
         channel = db.channel("c")
-        held = channel._engine.sides[0].memory
+        held = channel.core.engine.sides[0].memory
         ready = set()
         for number in range(60_000):
             channel.publish(f"p{number}", 1, id=f"e{number}", ttl_s=3_600)
             ready |= held._spares.keys()
-        channel._engine.worker.drain()
+        channel.core.engine.drain()
         used = {len(held._dir), len(held._ids)}
         assert used & ready
         assert sum(spare.nbytes for spare in held._spares.values()) <= 2 * held.size_bytes

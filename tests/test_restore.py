@@ -47,7 +47,7 @@ def backup(tmp_path_factory: pytest.TempPathFactory) -> Path:
             collection.put({"k": n, "text": "x" * 50})
             if n == EVENTS // 2:
                 channel.seal()
-                channel._engine.store.log.rotate()
+                channel.core.engine.store.log.rotate()
                 collection._engine.seal()
         db.channel("empty")
         (folder / "data" / "TOKENS").write_text("{}")

@@ -160,7 +160,7 @@ def test_lives_that_are_over_are_forgotten(open_channel: Opener, clock: ManualCl
     channel.publish("a", {}, id="future", at=later(50), ttl_s=1)
     channel.prolong("s", until_s=100)
     channel.prolong("t", until_s=60)
-    lineage = channel._engine.lineage
+    lineage = channel.core.engine.lineage
     assert len(lineage.to_json(clock.now())) == 2
     channel.cancel("s")
     assert len(lineage.to_json(clock.now())) == 1
@@ -241,8 +241,8 @@ def test_the_end_of_a_record_is_kept_as_long_as_the_record_and_no_longer(
         channel.publish("b", {}, ttl_s=1)
         channel.maintain()
         channel = open_channel(layout)
-        assert len(channel._engine.sides[0].memory.tombs()) == kept
-    assert sum(len(side.tree.readers) for side in channel._engine.sides) == 0
+        assert len(channel.core.engine.sides[0].memory.tombs()) == kept
+    assert sum(len(side.tree.readers) for side in channel.core.engine.sides) == 0
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -275,7 +275,7 @@ def test_an_end_that_is_taken_back_changes_nothing(
         raise Unavailable("disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(channel._engine.store.log, "append_parts", refuse)
+        patch.setattr(channel.core.engine.store.log, "append_parts", refuse)
         with pytest.raises(Unavailable):
             channel.cancel("first")
     assert [s.id for s in channel.publish("a", {}, id="e2", ttl_s=30).subscriptions] == ["first"]
@@ -294,18 +294,18 @@ def test_a_second_try_at_an_end_counts(
         raise Unavailable("disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(channel._engine.store.log, "append_parts", refuse)
+        patch.setattr(channel.core.engine.store.log, "append_parts", refuse)
         with pytest.raises(Unavailable):
             channel.cancel("first")
     channel.publish("a", {}, id="e1", ttl_s=30)
     channel.seal()
     channel.cancel("first")
-    assert len(channel._engine.sides[0].memory.tombs()) == 1
+    assert len(channel.core.engine.sides[0].memory.tombs()) == 1
     channel.publish("a", {}, id="e2", ttl_s=200)
     clock.advance(15)
     channel.publish("b", {}, ttl_s=1)
-    channel._engine.sides[0].memory._rebuild_tombs(clock.now())
-    assert len(channel._engine.sides[0].memory.tombs()) == 0
+    channel.core.engine.sides[0].memory._rebuild_tombs(clock.now())
+    assert len(channel.core.engine.sides[0].memory.tombs()) == 0
     assert ids(channel.subscribe("a", user="u", since_s=-60, unseen=True).past) == ["e2"]
 
 

@@ -91,7 +91,7 @@ def test_marks_are_found_in_memory_and_in_components_and_go_with_their_events(
     layout: str, db: tideline.Database, clock: ManualClock
 ) -> None:
     channel = db.channel("c", layout=layout)
-    told = channel._engine.sides[-1].told
+    told = channel.core.engine.sides[-1].told
     assert told is not None
     for turn in range(12):  # enough for merges
         for n in range(20):
@@ -191,7 +191,7 @@ def test_a_plain_channel_makes_no_table_of_marks(db: tideline.Database) -> None:
     channel = db.channel("c")
     channel.publish("a", 1, ttl_s=600)
     channel.subscribe("a", user="u", since_s=-60)
-    state = channel._engine.sides[-1].memory.state
+    state = channel.core.engine.sides[-1].memory.state
     assert state[at.E_TOLD_CAP] == 0
     assert asked(channel, "a", "u") == []
     assert state[at.E_TOLD_CAP] > 0
@@ -201,7 +201,7 @@ def test_the_table_grows_with_the_marks_and_shrinks_again(
     db: tideline.Database, clock: ManualClock
 ) -> None:
     channel = db.channel("c")
-    memory = channel._engine.sides[-1].memory
+    memory = channel.core.engine.sides[-1].memory
     caps = []
     for turn in range(6):
         many = 3_000 if turn < 3 else 10
@@ -237,7 +237,7 @@ def test_prolonging_again_and_again_leaves_nothing_behind(
         assert stats.subscriptions == 1
         assert f"e{turn}" in ids(channel.resume("s").past)
     assert max(sizes[10:]) <= max(sizes[:10])
-    assert channel._engine.lineage.to_json(clock.now()) == []
+    assert channel.core.engine.lineage.to_json(clock.now()) == []
 
 
 @pytest.mark.parametrize("channels", [1, 4])

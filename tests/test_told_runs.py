@@ -148,7 +148,7 @@ def test_a_batch_that_fails_told_nobody_though_it_made_the_table(
         def full(*_: Any) -> int:
             raise OSError(errno.ENOSPC, "full")
 
-        state = told.channel._engine.sides[-1].memory.state
+        state = told.channel.core.engine.sides[-1].memory.state
         state[at.E_TOLD_CAP] = 0
         writes = mock.patch("os.writev", full), mock.patch("os.write", full)
         with writes[0], writes[1], pytest.raises(Unavailable):
@@ -185,14 +185,14 @@ def test_the_table_of_marks_keeps_within_the_memory(tmp_path: Path) -> None:
         ask = common | {"op": "subscribe", "since": now - HOUR_US}
         asks = [ask | {"id": f"s{n}", "user": f"u{n}"} for n in range(1_000)]
         assert channel.apply(batch(asks)).answers.num_rows == 300_000
-        memory = channel._engine.sides[-1].memory
+        memory = channel.core.engine.sides[-1].memory
         assert sum(window.told for window in memory.windows()) == 300_000
         assert memory.segments_used < 20  # a mark by itself would take 0.1 MB for 13,000
         before = channel.stats().bytes_memory
         assert channel.subscribe("a", user="u7", since_s=-60, unseen=True).past == []
         assert len(channel.subscribe("a", user="new", since_s=-60, unseen=True).past) == 300
         assert channel.stats().bytes_memory < before + (8 << 20)
-        assert len(channel._engine.sides[-1].told.readers) > 0
+        assert len(channel.core.engine.sides[-1].told.readers) > 0
 
 
 def test_a_batch_writes_every_user_once(tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_a_batch_writes_every_user_once(tmp_path: Path) -> None:
         assert channel.stats().bytes_log - before < 100_000
     with tideline.open(tmp_path, clock=clock) as db:
         channel = db.channel("c")
-        marks = [w for w in channel._engine.sides[-1].memory.windows() if w.told]
+        marks = [w for w in channel.core.engine.sides[-1].memory.windows() if w.told]
         assert sum(w.told for w in marks) == 100_000
         assert sum(w.segments for w in marks) == 1  # a word each would take four
         assert channel.subscribe("a", user="u999", since_s=-60, unseen=True).past == []

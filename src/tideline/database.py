@@ -225,9 +225,9 @@ class Database:
             if journal_s is not None:
                 if channel.layout == "poll":
                     raise InvalidRequest("layout 'poll' keeps no journal", name=name)
-                channel._engine.keep_journal(span_us(journal_s, "journal_s"))
+                channel.core.engine.keep_journal(span_us(journal_s, "journal_s"))
             if max_ahead_s is not None:
-                channel._allow_ahead(max_ahead_s)
+                channel.core.allow_ahead(max_ahead_s)
             return channel
 
     def channels(self) -> list[str]:
@@ -246,7 +246,7 @@ class Database:
 
     def _drop_channel(self, name: str) -> None:
         folder = self._forget(self._folders, name)
-        self._open.pop(name)._shut("the channel was dropped")
+        self._open.pop(name).core.shut("the channel was dropped")
         shutil.rmtree(self.path / "channels" / folder, ignore_errors=True)
 
     # ---- collections --------------------------------------------------------------------
@@ -338,8 +338,11 @@ class Database:
             if self._manifest.load() is None:
                 raise Corruption("manifest is missing", file=self.path / "MANIFEST")
             components = size = 0
-            for one in self._all().values():
-                engine: Any = one._engine
+            engines: list[Any] = [
+                *(channel.core.engine for channel in self._open.values()),
+                *(collection._engine for collection in self._collections.values()),
+            ]
+            for engine in engines:
                 engine.check()
                 components += sum(len(tree.readers) for tree in engine.store.trees)
                 size += engine.store.size_bytes + engine.store.log.size_bytes
@@ -373,7 +376,7 @@ class Database:
         with self._lock:
             self._check_open()
             held: list[tuple[str, str, str, Any]] = [
-                *(("channels", name, self._folders[name], one._engine)
+                *(("channels", name, self._folders[name], one.core.engine)
                   for name, one in self._open.items()),
                 *(("collections", name, self._places[name], one._engine)
                   for name, one in self._collections.items()),
@@ -444,7 +447,7 @@ class Database:
             self._save()
         except BaseException:
             del self._folders[name]
-            channel._shut()
+            channel.core.shut()
             raise
         self._open[name] = channel
         return channel
@@ -547,8 +550,10 @@ class Database:
 
     def _release(self) -> None:
         self._closed = "the database was closed"
-        for one in self._all().values():
-            one._shut()
+        for channel in self._open.values():
+            channel.core.shut()
+        for collection in self._collections.values():
+            collection._shut()
         self._open.clear()
         self._collections.clear()
         self._owner.leave()
@@ -566,8 +571,10 @@ class Database:
         if self._closed:
             return
         self._closed = _FORKED
-        for one in self._all().values():
-            one._leave_to_parent(_FORKED)
+        for channel in self._open.values():
+            channel.core.leave_to_parent(_FORKED)
+        for collection in self._collections.values():
+            collection._leave_to_parent(_FORKED)
         self._owner.leave(to_parent=True)
         if self._temporary is not None:  # the folder goes with the parent
             self._temporary._finalizer.detach()  # type: ignore[attr-defined]

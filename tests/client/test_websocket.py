@@ -429,7 +429,7 @@ def test_a_publish_that_nobody_answers_is_not_made_twice() -> None:
         roads.subscribe("a", user="u")
         while remote._live._socket._taken:  # the thread may be just looking itself
             time.sleep(0.001)
-        with stored._engine.lock, pytest.raises(Unavailable, match="does not answer"):
+        with stored.core.engine.lock, pytest.raises(Unavailable, match="does not answer"):
             roads.publish("a", {})
         metrics = urllib.request.urlopen(f"{url}/metrics").read().decode()
         assert not [line for line in metrics.splitlines() if "POST" in line and "/events" in line]
@@ -457,7 +457,7 @@ def test_an_interrupted_call_loses_nothing() -> None:
         try:
             # The server stands still, so that the call waits until the signal comes.
             threading.Thread(target=when_it_waits).start()
-            with stored._engine.lock, pytest.raises(KeyboardInterrupt):
+            with stored.core.engine.lock, pytest.raises(KeyboardInterrupt):
                 roads.subscribe("b", user="u", id="late")
         finally:
             signal.signal(signal.SIGUSR1, before)

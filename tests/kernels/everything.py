@@ -163,7 +163,7 @@ def overfill(folder: str, clock: ManualClock) -> None:
         for part in range(4):
             places = [f"place {n}" for n in range(5_000)]
             channel.apply(table(clock.now() / 1e6, 30_000 * part, 30_000, {"place": places}))
-        log = channel._engine.store.log
+        log = channel.core.engine.store.log
 
         def fail(*_: Any) -> Any:
             raise OSError("full")

@@ -120,17 +120,17 @@ def test_no_secret_and_no_path_is_told_or_logged(
         talk.sync()
     channel = guarded["database"].channel("roads")
 
-    def full(*_: Any) -> None:
+    def full(*_: Any, **named: Any) -> None:
         raise Unavailable("disk is full", file=f"{folder}/log", reason="No space left")
 
-    monkeypatch.setattr(channel._engine, "write_one", full)
+    monkeypatch.setattr(channel.core.engine.calls, "write_one", full)
     answer = ann.post(f"{ROADS}/events", EVENT)
     assert answer.json == {"error": {"kind": "Unavailable", "message": "disk is full"}}
 
-    def bug(*_: Any) -> None:
+    def bug(*_: Any, **named: Any) -> None:
         raise RuntimeError(f"secret {folder}")
 
-    monkeypatch.setattr(channel._engine, "write_one", bug)
+    monkeypatch.setattr(channel.core.engine.calls, "write_one", bug)
     answer = ann.post(f"{ROADS}/events", EVENT)
     assert answer.error == (500, "Bug")
     assert folder not in answer.body.decode()

@@ -314,8 +314,8 @@ def test_a_reader_that_left_collects_nothing(channel: Any, url: str) -> None:
             talk.hear_until("past_done")
         talk.say(do="release", tag=2)
         talk.hear_until("ended")
-        assert len(channel._handles._held) == 1
-    eventually(lambda: not channel._handles)
+        assert len(channel.core.handles) == 1
+    eventually(lambda: not channel.core.handles)
     channel.publish("a", {"n": 1}, id="e1", ttl_s=60)
     with Talk(url) as talk:
         talk.say(do="resume", tag=1, channel=channel.name, id="s1")

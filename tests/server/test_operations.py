@@ -58,7 +58,7 @@ def test_health(serve: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> N
     database, url = serve()
     channel = database.channel("c")
     assert Api(url).get("/healthz").json == {"ok": True}
-    log = channel._engine.store.log
+    log = channel.core.engine.store.log
     monkeypatch.setattr(log, "_refusal", (tideline.Unavailable, "an fsync failed"))
     sick = Api(url).get("/healthz")
     assert (sick.status, sick.json) == (503, {"ok": False})

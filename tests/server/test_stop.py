@@ -80,7 +80,7 @@ def test_a_request_that_takes_longer_than_a_stop_waits_is_told(
         channel = database.channel("roads")
         server = running(database, stop_s=0.2)
         with connected(server.__enter__()) as sock:
-            with channel._engine.lock:
+            with channel.core.engine.lock:
                 sock.sendall(
                     b"POST /v1/channels/roads/events HTTP/1.1\r\nHost: localhost\r\n"
                     b"Content-Length: %d\r\n\r\n%b" % (len(body), body)

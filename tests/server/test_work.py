@@ -250,7 +250,7 @@ def test_the_loop_waits_for_no_channel(serve: Serve) -> None:
 
     with Talk(url) as talk, Talk(url) as other:
         assert talk.sync() == other.sync() == []
-        with roads._engine.lock:
+        with roads.core.engine.lock:
             threads = [
                 ask("POST", f"{ROADS}/events", {"place": "a", "body": 1, "id": "e1"}),
                 ask("POST", f"{ROADS}/subscriptions", {"place": "a", "user": "u", "until_s": 60}),

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from tideline import Flat, Grid, QuadTree, Topics
-from tideline.channel import notes, tables
+from tideline.channel import annotations, tables
 from tideline.errors import InvalidRequest, TidelineError
 from tideline.spark import share
 from tideline.spark.client import connect
@@ -62,7 +62,7 @@ def test_the_schema_is_the_channels(space: Any, kind: str) -> None:
 
     from tideline.spark.columns import schema_of
 
-    there = notes.ANSWERS if kind == "answers" else tables.schema_of(kind, space)
+    there = annotations.ANSWERS if kind == "answers" else tables.schema_of(kind, space)
     assert to_arrow_schema(schema_of(kind, space.spec()), timezone="UTC") == there
 
 

@@ -1,30 +1,21 @@
-"""From the codes a kernel emits to answers that hold: conditions checked.
+"""The answers of rows that have run, as columns: what a kernel emits as codes, spread over rows.
 
-A kernel marks an answer MAYBE when the subscription has a condition. That needs the event's body,
-so it is checked here, and the kernel is told (`Engine.settle`): it decides what yields, and notes
-who was told what. Calls without conditions never come here.
+A code is the number of a record in the call that answered; `sub_refs` and `event_refs` say where
+the records are. They are good while the call's rows are (records.py).
 
-An engine may have an allowance: it is told the steps (where/cost.py) that the conditions of a call
-will take, before they are evaluated and before anything is logged. When it raises, the call is
-taken back as if the log had refused it. A server sets one; without one, nothing is counted.
+For the thread that holds the engine's lock.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from tideline.channel.codec import Row, read_rows
-from tideline.channel.engine import Engine
+from tideline.channel.parts import Parts
 from tideline.kernels import answers as columns
 from tideline.kernels import layout as at
-from tideline.where import Condition, parse_text
-from tideline.where.cost import values_in
 
-__all__ = ["Answers", "holding", "settled"]
+__all__ = ["Answers"]
 
 Words = NDArray[np.int64]
 
@@ -33,9 +24,10 @@ class Answers:
     """The answers of the rows [first, limit) of a call, as columns of codes."""
 
     def __init__(
-        self, engine: Engine, starts: Words, first: int, limit: int, offset: int = 0
+        self, parts: Parts, starts: Words, first: int, limit: int, offset: int = 0
     ) -> None:
-        count = int(engine.state[at.C_ANSWER_COUNT])
+        state, call = parts.state, parts.call
+        count = int(state[at.C_ANSWER_COUNT])
         self.row = np.empty(count, np.int64)
         """The row of each answer, counted from `offset`."""
         self.sub = np.empty(count, np.int32)
@@ -44,8 +36,12 @@ class Answers:
         """1 when the row is an event that found a subscription."""
         self.asked = np.empty(count, np.bool_)
         """Whether the condition is still to be checked."""
+        self.sub_refs = call.sub_refs[: int(state[at.C_SUB_REF_COUNT])]
+        """By code: the record of a subscription."""
+        self.event_refs = call.event_refs[: int(state[at.C_EVENT_REF_COUNT])]
+        """By code: the record of an event."""
         columns.fill_answers(
-            engine.address, starts, first, limit, offset, self.row, self.sub, self.event,
+            parts.address, starts, first, limit, offset, self.row, self.sub, self.event,
             self.live, self.asked,
         )  # fmt: skip
 
@@ -53,96 +49,3 @@ class Answers:
         """Leave out what does not hold."""
         for name in ("row", "live", "sub", "event", "asked"):
             setattr(self, name, getattr(self, name)[holds])
-
-
-def settled(
-    engine: Engine, starts: Words, first: int, limit: int, result: int, offset: int = 0
-) -> Answers:
-    """The answers that hold of the rows [first, limit) of a call (the lock is held).
-
-    `result` is what the kernel returned: it says whether there are conditions to check.
-    """
-    answers = Answers(engine, starts, first, limit, offset)
-    if result & 256:
-        holds = holding(engine, answers, starts, engine.newest)
-        engine.settle(starts, first, limit, holds)
-        answers.keep(holds)
-    return answers
-
-
-def holding(
-    engine: Engine, answers: Answers, starts: Words, now: int, question: Condition | None = None
-) -> NDArray[np.bool_]:
-    """Which of the call's answers hold at `now` (the lock is held).
-
-    `question` is the condition of a find, whose answers name no subscription.
-    """
-    call = engine.call
-    if engine.allowance is not None:
-        engine.allowance(_steps(engine, answers, starts, question))
-    subs, events, asked = answers.sub, answers.event, answers.asked
-    rows = _rows(engine, at.EVENTS, call.event_refs, np.unique(events[asked]), starts)
-    bodies = {code: msgspec.json.decode(row.text) for code, row in rows.items()}
-    befores: dict[int, Any] = {}  # by event: the body before it at its place
-
-    def meets(condition: Condition, code: int) -> bool:
-        body = bodies[code]
-        if condition.deltas:
-            if code not in befores:
-                before = engine.before(rows[code], now)
-                befores[code] = None if before is None else msgspec.json.decode(before.text)
-            body = condition.with_delta(body, befores[code])
-        return condition.matches(body)
-
-    conditions: dict[int, Condition] = {}
-    if question is None:
-        codes = np.unique(subs[asked])
-        for code, row in _rows(engine, at.SUBS, call.sub_refs, codes, starts).items():
-            conditions[code] = parse_text(row.text, delta=True)
-    holds = np.ones(len(subs), np.bool_)
-    for k in np.flatnonzero(asked).tolist():
-        condition = question if question is not None else conditions[int(subs[k])]
-        holds[k] = meets(condition, int(events[k]))
-    return holds
-
-
-def _steps(
-    engine: Engine, answers: Answers, starts: Words, question: Condition | None = None
-) -> int:
-    """The steps of the conditions that the answers of a call still depend on."""
-    asked = np.flatnonzero(answers.asked)
-    if not len(asked):
-        return 0
-    events, event_of = np.unique(answers.event[asked], return_inverse=True)
-    rows: Any = _rows(engine, at.EVENTS, engine.call.event_refs, events, starts)
-    sizes = np.array([len(rows[code].text) for code in events.tolist()], np.float64)
-    values = np.array([values_in(rows[code].text) for code in events.tolist()], np.float64)
-    if question is not None:
-        costs = np.array([question.cost], np.float64)
-        cost_of = np.zeros(len(asked), np.int64)
-    else:
-        subs, cost_of = np.unique(answers.sub[asked], return_inverse=True)
-        rows = _rows(engine, at.SUBS, engine.call.sub_refs, subs, starts)
-        found = [parse_text(rows[code].text, delta=True).cost for code in subs.tolist()]
-        costs = np.array(found, np.float64).reshape(-1, 3)
-    fixed, per_value, per_byte = costs[cost_of.ravel()].T
-    steps = fixed + per_value * values[event_of.ravel()] + per_byte * sizes[event_of.ravel()]
-    return int(steps.sum())
-
-
-def _rows(engine: Engine, side: int, refs: Words, codes: Any, starts: Words) -> dict[int, Row]:
-    """The records behind some codes."""
-    found: dict[int, Row] = {}
-    stored = []
-    for code in codes.tolist():
-        ref = int(refs[code])
-        if at.IN_ROW <= ref < at.ON_DISK:
-            start = int(starts[ref - at.IN_ROW])
-            size = int(engine.call.rows[start]) >> 32
-            found[code] = read_rows(engine.call.rows[start : start + size])[0]
-        else:
-            stored.append(code)
-    if stored:
-        rows = read_rows(engine.pack(side, refs[np.array(stored)]))
-        found.update(zip(stored, rows, strict=True))
-    return found

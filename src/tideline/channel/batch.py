@@ -1,49 +1,42 @@
 """`Channel.apply`: many operations in one call, answers as columns built at once.
 
-    table -> Operations -> rows -> kernel -> codes -> dictionary columns
+    table -> Operations -> rows -> kernel -> codes -> dictionary columns (answer_table.py)
 
-An answer is two codes and a row number; the texts behind the codes are copied once per
-record, into the dictionaries of the `subscription`, `event` and `user` columns.
+A part of at most 65,536 rows is one call of the engine, under its lock and sheltered. Whoever holds
+a subscription is told when the rows are in the log, though a later part may fail.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tideline.channel.answers import Answers, settled
+from tideline.channel.annotations import ANSWERS, annotate_answers
+from tideline.channel.answer_table import answers_columns, answers_table, rejected_table
+from tideline.channel.answers import Answers
 from tideline.channel.checks import BODY_LIMIT_BYTES, ID_LIMIT_BYTES, same_json
 from tideline.channel.codec import read_rows
-from tideline.channel.engine import Engine, Taken
-from tideline.channel.notes import ANSWERS, Mark, answers_note
+from tideline.channel.engine import Engine
 from tideline.channel.operations import Operations, read_operations
-from tideline.kernels import answers as columns
+from tideline.channel.results import Done, Taken, cancelled_by
+from tideline.channel.writers import WriterBatch
 from tideline.kernels import layout as at
 from tideline.kernels.rows import UNKNOWN
 from tideline.lsm.position import Position
 from tideline.model import Applied, Event
 
 if TYPE_CHECKING:
-    from tideline.channel.channel import Channel
+    from tideline.channel.core import Core
     from tideline.channel.subscription import Subscription
-    from tideline.index.memory import Memory
 
-__all__ = ["Admit", "answers_table", "apply", "rejected_table"]
+__all__ = ["Admit", "apply", "read_table", "why_repeated"]
 
 Words = NDArray[np.int64]
-Codes = NDArray[np.int32]
 _MOST_ROWS = 65_536  # operations that share one frame of the log
-_KINDS = pa.array(["past", "live"])
-_TEXT = pa.dictionary(pa.int32(), pa.string())
-_ANSWERS = pa.schema(
-    [("row", pa.int64()), ("subscription", _TEXT), ("event", _TEXT), ("user", _TEXT),
-     ("kind", pa.dictionary(pa.int8(), pa.string()))]
-)  # fmt: skip
-
 
 Admit = Callable[[Operations, int], Callable[[bool], None]]
 """Is shown operations before any runs, with the first row that will, and may reject some; what it
@@ -51,9 +44,8 @@ returns is called when they have run, with whether all did."""
 
 
 def apply(
-    channel: Channel, table: pa.Table, once: tuple[str, int] | None = None,
-    admit: Admit | None = None,
-) -> Applied:  # fmt: skip
+    core: Core, table: pa.Table, once: tuple[str, int] | None = None, admit: Admit | None = None
+) -> Applied:
     """Run a table of operations in order; the good rows land.
 
     With `once`, every frame carries how much of the writer's batch has landed with it: a batch
@@ -61,36 +53,40 @@ def apply(
     """
     landed = 0
     if once is not None:
-        with channel._engine.lock:
-            if channel._engine.unfinished is not None:
-                channel._engine.mend()
-            found = channel._engine.writers.landed(*once)
+        with core.engine.lock:
+            core.begin()
+            found = core.engine.writers.landed(*once)
         if found is None:
             return Applied(answers_table([], [], [], [], []), rejected_table({}), repeated=True)
         landed = found
-    operations = read_operations(
-        table, channel.space, channel._new_ids, id_limit=ID_LIMIT_BYTES,
-        body_limit=BODY_LIMIT_BYTES, ahead=channel._ahead(),
-    )  # fmt: skip
+    operations = read_table(core, table)
     if admit is None:
-        return _apply(channel, operations, landed, once)
+        return _apply(core, operations, landed, once)
     settle = admit(operations, landed)
     whole = False
     try:
-        applied = _apply(channel, operations, landed, once)
+        applied = _apply(core, operations, landed, once)
         whole = True
     finally:
         settle(whole)
     return applied
 
 
+def read_table(core: Core, table: pa.Table) -> Operations:
+    """The operations of a table, checked by the limits of the channel."""
+    return read_operations(
+        table, core.space, core.ids.many, id_limit=ID_LIMIT_BYTES, body_limit=BODY_LIMIT_BYTES,
+        ahead=core.ahead(),
+    )  # fmt: skip
+
+
 def _apply(
-    channel: Channel, operations: Operations, landed: int, once: tuple[str, int] | None
+    core: Core, operations: Operations, landed: int, once: tuple[str, int] | None
 ) -> Applied:
     """Run operations from a row on."""
     rows, starts, used = operations.encode()
     n = len(operations.kinds)
-    engine = channel._engine
+    engine = core.engine
     if operations.deltas:
         engine.watch_deltas()
     # A change is judged against what was valid then: no row after it may have run.
@@ -101,7 +97,7 @@ def _apply(
         end = used if limit == n else int(starts[limit])
         begin = int(starts[first]) if n else 0
         tables.extend(
-            _run(channel, operations, rows[begin:end], starts[first:limit] - begin, first, once)
+            _run(core, operations, rows[begin:end], starts[first:limit] - begin, first, once)
         )
     tables = [table for table in tables if table.num_rows] or tables[:1]
     if len(tables) == 1:
@@ -114,172 +110,88 @@ def _apply(
 
 
 def _run(
-    channel: Channel, operations: Operations, rows: Words, starts: Words, first: int,
+    core: Core, operations: Operations, rows: Words, starts: Words, first: int,
     once: tuple[str, int] | None,
 ) -> list[pa.Table]:  # fmt: skip
     """Run some of the rows; the answers' row numbers count from the table's start."""
-    engine = channel._engine
-    call = engine.call
-    count = len(starts)
+    engine, handles = core.engine, core.handles
     parts: list[pa.Table] = []
     deliveries: list[tuple[Subscription, Event]] = []
-    mark = None if once is None else Mark(*once, first, len(operations.kinds))
-    done = 0
+    batch = None if once is None else WriterBatch(*once, first, len(operations.kinds))
+    taken = 0
     logged = (0, 0)  # rows, and deliveries, that the log has
 
     def landed() -> None:
         """What was taken out so far is in the log."""
         nonlocal logged
-        logged = (done, len(deliveries))
+        logged = (taken, len(deliveries))
 
-    def part(result: int) -> Taken:
-        """Take the answers of the rows done so far out of the engine's memory."""
-        nonlocal done
-        limit = int(engine.state[at.C_ROW])
-        answers = settled(engine, starts, done, limit, result, first)
-        parts.append(_table(channel, answers, starts))
-        for row in (np.flatnonzero(call.duplicates[done:limit]) + done).tolist():
+    def take(done: Done) -> Taken:
+        """Take the answers of rows that have run out of the engine's memory."""
+        nonlocal taken
+        answers = done.answers
+        parts.append(answers_columns(engine, answers, starts))
+        for at_row in np.flatnonzero(done.existing).tolist():
+            row = done.first + at_row
             operations.repeated.add(first + row)
-            reason = _repeated(channel, rows, starts, row)
+            reason = why_repeated(engine, rows, starts, row, int(done.existing[at_row]))
             if reason:
                 operations.rejected[first + row] = reason
-        done = limit
-        if channel._handles:
-            deliveries.extend(_deliveries(channel, answers, starts))
-        notes = b""
+        taken = done.limit
+        if handles:
+            deliveries.extend(_deliveries(core, answers, rows, starts))
+        annotations = b""
         if engine.journal_us and len(answers.row):
-            notes = answers_note(_noted(parts[-1], operations))
-        return Taken(len(answers.row), notes)
+            annotations = annotate_answers(_with_times(parts[-1], operations))
+        return Taken(len(answers.row), annotations)
 
     def run() -> Position | None:
-        call.use_rows(rows)
-        call.room_for(count)
         try:
-            position = engine.write(len(rows), count, part, mark, landed)
+            position = engine.calls.write(
+                rows, starts, take, offset=first, batch=batch, landed=landed
+            )
         finally:
-            call.use_rows(engine.own_rows)
-            if channel._handles:
-                engine.owe(tell)
-        channel._clocked = abs(channel.clock.now() - engine.newest) < 60_000_000
+            if handles:
+                engine.interrupts.owe(tell)
+        core.clocked = abs(core.clock.now() - engine.newest) < 60_000_000
         return position
 
-    def tell(_: Words) -> None:
+    def tell() -> None:
         """Hand out what was logged, though the rest may have failed."""
         for handle, event in deliveries[: logged[1]]:
-            handle._deliver([event], event.seq)
-        _end_cancelled(channel, operations, rows, starts[: logged[0]], first)
+            handle.inbox.deliver([event], event.seq)
+        for seq in cancelled_by(rows, starts[: logged[0]]):
+            ended = handles.get(seq)
+            if ended is not None:
+                ended.inbox.end("cancelled")
+                handles.pop(seq)
 
     with engine.lock:
-        if engine.unfinished is not None:
-            engine.mend()
-        channel._check_open()
-        position = engine.sheltered(run)
+        core.begin()
+        position = engine.interrupts.sheltered(run)
     if position is not None and engine.store.sync:
         engine.store.log.sync(position)
     return parts
 
 
-def _noted(answers: pa.Table, operations: Operations) -> pa.Table:
-    """Answers as a note tells them: without rows of a table, with the time of each."""
+def _with_times(answers: pa.Table, operations: Operations) -> pa.Table:
+    """Answers as the journal has them: without rows of a table, with the time of each."""
     times = operations.now[answers["row"].to_numpy()]
     at_column = pa.array(times, pa.int64()).cast(ANSWERS.field("at").type)
     return answers.drop_columns("row").append_column("at", at_column)
 
 
-def _table(channel: Channel, answers: Answers, starts: Words) -> pa.Table:
-    """The answers of a call as columns."""
-    engine = channel._engine
-    subs, sub_ids, users, user_ids = _subscriptions(engine, answers.sub, starts)
-    events, event_ids = _events(engine, answers.event, starts)
-    return pa.Table.from_arrays(
-        [
-            pa.array(answers.row),
-            _coded(subs, sub_ids),
-            _coded(events, event_ids),
-            _coded(users, user_ids),
-            _coded(answers.live, _KINDS),
-        ],
-        schema=_ANSWERS,
-    )
+def why_repeated(engine: Engine, rows: Words, starts: Words, row: int, existing: int) -> str | None:
+    """Why a row whose id is taken, or that cancels nothing, did not land; None for a retry.
 
-
-def _subscriptions(
-    engine: Engine, codes: Codes, starts: Words
-) -> tuple[Codes, pa.Array, Codes, pa.Array]:
-    """Codes and texts for the columns `subscription` and `user`."""
-    memory = engine.sides[0].memory
-    refs = engine.call.sub_refs[: int(engine.state[at.C_SUB_REF_COUNT])]
-    n = len(refs)
-    user_of = np.empty(n, np.int32)
-    room = 24 * n + 64
-    while True:
-        ids, users = _Texts(n, room), _Texts(n, room)
-        table = np.zeros(4 << n.bit_length(), np.int64)
-        count = int(
-            columns.pack_subscriptions(
-                memory.address, engine.address, refs, starts, table, ids.offsets, ids.data,
-                user_of, users.offsets, users.data,
-            )
-        )  # fmt: skip
-        if count >= 0:
-            break
-        room *= 4
-    of_answers = np.empty_like(codes)
-    columns.take_codes(user_of, codes, of_answers)
-    return *_distinct(memory, refs, codes, ids.array(n)), of_answers, users.array(count)
-
-
-def _events(engine: Engine, codes: Codes, starts: Words) -> tuple[Codes, pa.Array]:
-    """Codes and texts for the column `event`."""
-    memory = engine.sides[-1].memory
-    refs = engine.call.event_refs[: int(engine.state[at.C_EVENT_REF_COUNT])]
-    n = len(refs)
-    room = 24 * n + 64
-    while True:
-        ids = _Texts(n, room)
-        if columns.pack_events(
-            memory.address, engine.address, refs, starts, ids.offsets, ids.data
-        ) >= 0:  # fmt: skip
-            return _distinct(memory, refs, codes, ids.array(n))
-        room *= 4
-
-
-class _Texts:
-    """Room for texts, filled by a kernel."""
-
-    def __init__(self, count: int, room: int) -> None:
-        self.offsets = np.empty(count + 1, np.int32)
-        self.data = np.empty(room, np.uint8)
-
-    def array(self, count: int) -> pa.Array:
-        buffers = [None, pa.py_buffer(self.offsets), pa.py_buffer(self.data)]
-        return pa.Array.from_buffers(pa.string(), count, buffers)
-
-
-def _distinct(memory: Memory, refs: Words, codes: Codes, ids: pa.Array) -> tuple[Codes, pa.Array]:
-    """The same with every id once: two records of a call may have one, seldom."""
-    if not memory.state[at.E_REUSED] and not (refs >= at.ON_DISK).any():
-        return codes, ids
-    coded = ids.dictionary_encode()
-    again = np.empty_like(codes)
-    columns.take_codes(np.array(coded.indices), codes, again)
-    return again, coded.dictionary
-
-
-def _coded(codes: NDArray[Any], texts: pa.Array) -> pa.DictionaryArray:
-    # Codes come from a kernel that counts texts: checking them again would read every answer.
-    return pa.DictionaryArray.from_arrays(pa.array(codes), texts, safe=False)
-
-
-def _repeated(channel: Channel, rows: Words, starts: Words, row: int) -> str | None:
-    """Why a row whose id is taken, or that cancels nothing, did not land; None for a retry."""
-    ref = int(channel._engine.call.duplicates[row])
+    `existing` is the record that has its id, or UNKNOWN.
+    """
     start = int(starts[row])
     given = read_rows(rows[start : start + (int(rows[start]) >> 32)])[0]
-    if ref == UNKNOWN:
+    if existing == UNKNOWN:
         return f"no such subscription: {given.id!r}"
     side = at.SUBS if given.user else at.EVENTS
-    stored = channel._record(side, ref)
+    stored = engine.records.one(side, existing)
     same = stored[4:9] == given[4:9] and stored.flags & at.R_UNSEEN == given.flags & at.R_UNSEEN
     if same and same_json(stored.text, given.text):
         return None
@@ -287,36 +199,20 @@ def _repeated(channel: Channel, rows: Words, starts: Words, row: int) -> str | N
     return f"{what} with the id {given.id!r} exists with other content"
 
 
-def _end_cancelled(
-    channel: Channel, operations: Operations, rows: Words, starts: Words, first: int
-) -> None:
-    """Tell the handles of subscriptions that a row of this call cancelled."""
-    kinds = operations.kinds[first : first + len(starts)]
-    for row in np.flatnonzero(kinds == at.CANCEL).tolist():
-        start = int(starts[row])
-        if rows[start] & 0xFF == at.CANCEL:
-            seq = int(rows[start + at.R_AT])
-            handle = channel._handles.get(seq)
-            if handle is not None:
-                handle._end("cancelled")
-                channel._handles.pop(seq)
-
-
 def _deliveries(
-    channel: Channel, answers: Answers, starts: Words
+    core: Core, answers: Answers, rows: Words, starts: Words
 ) -> list[tuple[Subscription, Event]]:
     """The live answers of a call that somebody in this process waits for."""
-    engine = channel._engine
-    call = engine.call
+    records = core.engine.records
     picked = np.flatnonzero(answers.live)
     if not len(picked):
         return []
     codes = np.unique(answers.sub[picked])
-    packed = memoryview(engine.pack(at.SUBS, call.sub_refs[codes]))  # type: ignore[arg-type]
+    packed = memoryview(records.pack(at.SUBS, answers.sub_refs[codes]))  # type: ignore[arg-type]
     wanted: dict[int, Subscription] = {}
     at_word = 0
     for code in codes.tolist():  # of a record only its seq is looked at
-        handle = channel._handles.get(packed[at_word + at.R_SEQ])
+        handle = core.handles.get(packed[at_word + at.R_SEQ])
         at_word += packed[at_word] >> 32
         if handle is not None:
             wanted[code] = handle
@@ -324,40 +220,16 @@ def _deliveries(
         return []
     chosen = picked[np.isin(answers.sub[picked], np.fromiter(wanted, np.int64))]
     codes = np.unique(answers.event[chosen])
-    refs = call.event_refs[codes]
+    refs = answers.event_refs[codes]
     in_row = (refs >= at.IN_ROW) & (refs < at.ON_DISK)
     events: dict[int, Event] = {}
     for code, ref in zip(codes[in_row].tolist(), refs[in_row].tolist(), strict=True):
         start = int(starts[ref - at.IN_ROW])
-        [row] = read_rows(call.rows[start : start + (int(call.rows[start]) >> 32)])
-        events[code] = channel._event(row)
+        [row] = read_rows(rows[start : start + (int(rows[start]) >> 32)])
+        events[code] = core.event(row)
     if not in_row.all():
-        stored = read_rows(engine.pack(at.EVENTS, refs[~in_row]))
+        stored = read_rows(records.pack(at.EVENTS, refs[~in_row]))
         for code, row in zip(codes[~in_row].tolist(), stored, strict=True):
-            events[code] = channel._event(row)
+            events[code] = core.event(row)
     pairs = zip(answers.sub[chosen].tolist(), answers.event[chosen].tolist(), strict=True)
     return [(wanted[sub], events[event]) for sub, event in pairs]
-
-
-def answers_table(
-    rows: list[int], subs: list[str], events: list[str], users: list[str], kinds: list[str]
-) -> pa.Table:
-    """Answers given one by one, in the same columns."""
-    return pa.Table.from_arrays(
-        [
-            pa.array(rows, pa.int64()), pa.array(subs, pa.string()).dictionary_encode(),
-            pa.array(events, pa.string()).dictionary_encode(),
-            pa.array(users, pa.string()).dictionary_encode(),
-            pa.array(kinds, pa.string()).dictionary_encode().cast(_ANSWERS.field("kind").type),
-        ],
-        schema=_ANSWERS,
-    )  # fmt: skip
-
-
-def rejected_table(rejected: dict[int, str]) -> pa.Table:
-    """The rows that did not land, with the reason."""
-    rows = sorted(rejected)
-    return pa.table(
-        {"row": pa.array(rows, pa.int64()),
-         "reason": pa.array([rejected[row] for row in rows], pa.string())}
-    )  # fmt: skip

@@ -1,68 +1,47 @@
 """The verbs of a channel: publish, subscribe, cancel, find, resume, apply.
 
-Each verb checks its arguments, writes one row, runs it under the engine's lock, logs
-it, and only then tells anyone. Past answers and live delivery are decided under the
-same lock, so nothing falls between them and nothing comes twice. Whoever takes the lock
-first looks whether an interrupted call left something (`Engine.mend`): before a row is
-written over the one it left.
+Each verb checks its arguments, writes one row, runs it under the engine's lock, logs it, and only
+then tells anyone. Here are the names that users call; what they do is in the rooms beside:
 
-Layout `poll` stores no subscriptions: see channel/poll.py.
+    publish.py                  publish
+    kept.py                     subscribe, cancel, prolong, resume: stored.py, or poll.py
+    find.py                     find, subscriptions
+    batch.py                    apply
+    scan.py, journal.py         tables
+    looking.py                  stats, maintain
+
+What they share is `core` (core.py): it is for this package, not for users.
 """
 
 from __future__ import annotations
 
 import hashlib
-import secrets
-from collections.abc import Callable, Sequence
 from datetime import datetime
-from functools import partial
-from itertools import islice
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
-from tideline.channel import batch
-from tideline.channel.ahead import Ahead, ahead_s, ahead_us
-from tideline.channel.answers import Answers, holding, settled
-from tideline.channel.checks import (
-    AHEAD_US,
-    BODY_LIMIT_BYTES,
-    check_flag,
-    check_limit,
-    check_text,
-    check_time,
-    read_cursor,
-    same_json,
-    same_window,
-    too_large,
-    window,
-)
-from tideline.channel.codec import Row, Words, read_rows, read_subscribers, write_row
-from tideline.channel.engine import Engine, Given
-from tideline.channel.found import Found, in_order
-from tideline.channel.journal import journal, text_of
-from tideline.channel.notes import check_once, listed_note
-from tideline.channel.poll import Poller
-from tideline.channel.prolong import prolong
-from tideline.channel.resume import missed, read_token
+from tideline.channel import journal as journals
+from tideline.channel import looking
+from tideline.channel.checks import check_flag, check_text
+from tideline.channel.core import Core
+from tideline.channel.engine import Engine
+from tideline.channel.find import find, list_subscriptions
+from tideline.channel.kept import Subscriptions
+from tideline.channel.poll import PolledSubscriptions
+from tideline.channel.publish import publish
+from tideline.channel.resume import read_token
 from tideline.channel.scan import scan
-from tideline.channel.subscription import Handles, Subscription
-from tideline.clock import FOREVER, Clock, from_us, span_us, to_us
-from tideline.errors import Closed, Conflict, InvalidRequest, NotFound
-from tideline.kernels import export
-from tideline.kernels import layout as words_at
-from tideline.kernels import rows as kernel
+from tideline.channel.stored import StoredSubscriptions
+from tideline.channel.subscription import Subscription
+from tideline.channel.writers import check_once
+from tideline.clock import Clock, from_us, span_us
+from tideline.errors import InvalidRequest
 from tideline.model import Applied, ChannelStats, Event, SubscriptionInfo, Told
 from tideline.space import Space
-from tideline.space.place import Place
-from tideline.where import Condition, parse, parse_text
-from tideline.where.plain import plain_json
+from tideline.where import parse
 
 __all__ = ["Channel"]
-
-_ONE = np.zeros(1, np.int64)
-_NONE = np.zeros(0, np.int64)
 
 
 class Channel:
@@ -75,16 +54,13 @@ class Channel:
         self.space = space
         self.layout = layout
         self.clock = clock
-        self._engine = engine
-        self._handles = Handles()
-        self._poller = Poller(self, span_us(poll_s, "poll_s")) if layout == "poll" else None
-        self._nonce = secrets.token_hex(4)
-        self._prefix = self._nonce.encode() + b"-%x"
-        self._made = 0
-        self._buffer = engine.own_view  # single calls write their row here
-        # Whether the last write was at the clock's time.
-        self._clocked = bool(engine.facts.get("clocked"))
-        self._closed = ""  # why, once it is
+        self.core = core = Core(name, space, engine, clock)
+        kept: Subscriptions
+        if layout == "poll":
+            kept = PolledSubscriptions(core, span_us(poll_s, "poll_s"))
+        else:
+            kept = StoredSubscriptions(core)
+        self._subscriptions = core.subscriptions = kept
 
     @property
     def identity(self) -> str:
@@ -92,7 +68,7 @@ class Channel:
 
         A digest of the seeds its hashes are made with: those are nobody else's to know.
         """
-        seeds = ",".join(str(seed) for seed in self._engine.facts["seeds"])
+        seeds = ",".join(str(seed) for seed in self.core.engine.facts["seeds"])
         return hashlib.sha256(seeds.encode()).hexdigest()[:32]
 
     @property
@@ -104,7 +80,7 @@ class Channel:
         ...     db.channel("news").max_ahead_s, db.channel("news", max_ahead_s=5).max_ahead_s
         (60.0, 5.0)
         """
-        return ahead_s(self._engine.facts)
+        return self.core.max_ahead_s
 
     @property
     def newest(self) -> datetime | None:
@@ -120,22 +96,9 @@ class Channel:
         ...     db.channel("news").newest.isoformat()
         '1970-01-01T00:01:40+00:00'
         """
-        return from_us(self._engine.newest)
+        return from_us(self.core.engine.newest)
 
-    def _allow_ahead(self, max_ahead_s: float) -> None:
-        """Change `max_ahead_s`, for good."""
-        engine = self._engine
-        with engine.lock:
-            self._check_open()
-            if max_ahead_s == ahead_s(engine.facts):
-                return
-        engine.allow_ahead(ahead_us(max_ahead_s))
-
-    def _ahead(self) -> Ahead | None:
-        """The limit for the rows of a batch that comes now."""
-        return Ahead.of(self.max_ahead_s, self.clock.now())
-
-    # ---- publish ---------------------------------------------------------------------------
+    # ---- events and subscriptions ----------------------------------------------------------------
 
     def publish(
         self, place: Any, body: Any, *, id: str | None = None, at: datetime | None = None,
@@ -155,145 +118,7 @@ class Channel:
         [{'kind': 'accident'}]
         >>> db.close()
         """
-        encoded = self.space.encode(place)
-        text = plain_json(body, "body")
-        if len(text) > BODY_LIMIT_BYTES:
-            raise too_large(text)
-        if id is None:  # as `_new_id`, without a call
-            self._made += 1
-            ident = self._prefix % self._made
-        else:
-            ident = check_text(id, "id")
-        if related:
-            check_flag(related, "related")
-        if type(place) is list:
-            place = tuple(place)  # as it will be when it is read again
-        engine = self._engine
-        with engine.lock:
-            if engine.unfinished is not None:
-                engine.mend()
-            if self._closed:
-                self._check_open()
-            # Read under the lock, so that times rise in the order of arrival: an event that comes
-            # after a subscription was seen to have expired cannot answer it any more.
-            now = self.clock.now()
-            at_us = now if at is None else check_time(to_us(at, "at"), "at")
-            if ttl_s is not None:
-                if until is not None:
-                    raise InvalidRequest("give ttl_s or until, not both", ttl_s=ttl_s, until=until)
-                until_us = at_us + span_us(ttl_s, "ttl_s")
-            else:
-                until_us = FOREVER if until is None else to_us(until, "until")
-            if until_us <= at_us:
-                raise InvalidRequest(
-                    "an event must stay valid after it happens", ttl_s=ttl_s, until=until
-                )
-            earlier: list[Event] = []
-            if related:
-                found = self._find(
-                    encoded, -FOREVER, FOREVER, engine.now(now), flags=words_at.R_SAME
-                )
-                earlier = list(iter(found))
-            if self._poller is not None:
-                self._poller.due(engine.now(now))
-            words = write_row(
-                self._buffer, words_at.PUBLISH, 0, 0, now, at_us, until_us, encoded,
-                ident, b"", text,
-            )  # fmt: skip
-            effect = None
-            made: list[Event] = []
-            if self._handles:
-                facts = (ident.decode(), place, at_us, until_us, text)
-                effect = partial(self._deliver, made, facts)
-            position, packed = engine.write_one(
-                words, self._noting(words_at.SUBS, ident, now) if engine.journal_us
-                else self._take_subs, b"", effect,
-            )  # fmt: skip
-            self._clocked = True
-            if position is None:
-                told = self._repeated_event(encoded, text, at, ttl_s, until)
-                engine.store.log.sync_all()  # the first try may not be on disk yet
-                return told
-            seq = engine.facts_now[words_at.C_NEXT_SEQ] - 1
-            event = made[0] if made else Event(ident.decode(), place, at_us, until_us, seq, text)
-            load = partial(read_subscribers, packed) if len(packed) else None
-        if engine.store.sync:
-            engine.store.log.sync(position)
-        return Told(event, load, earlier)
-
-    def _take_subs(self, result: int) -> Given:
-        """The subscriptions that the event just run answers."""
-        return self._take(result, words_at.SUBS)
-
-    def _take_events(self, result: int) -> Given:
-        """The events that the subscription just run finds."""
-        return self._take(result, words_at.EVENTS)
-
-    def _take(self, result: int, side: int) -> Given:
-        engine = self._engine
-        if not result & 256:
-            return Given(engine.call.answers(engine.address, side), result >> 16, b"")
-        answers = settled(engine, _ONE, 0, 1, result)
-        codes, refs = (
-            (answers.sub, engine.call.sub_refs)
-            if side == words_at.SUBS
-            else (answers.event, engine.call.event_refs)
-        )
-        packed = engine.pack(side, refs[codes]) if len(codes) else _NONE
-        return Given(packed, len(codes), b"")
-
-    def _noting(self, side: int, ident: bytes, now: int) -> Callable[[int], Given]:
-        """`_take` for a channel that keeps a journal: with the note of the answers."""
-
-        def take(result: int) -> Given:
-            packed, count, _ = self._take(result, side)
-            own = ident.decode()
-            rows = sorted(read_rows(packed), key=lambda row: row.seq)
-            if side == words_at.SUBS:
-                found = [(row.id, own, row.user, "live") for row in rows]
-            else:
-                user = read_rows(self._engine.own_rows[: self._engine.own_rows[0] >> 32])[0].user
-                found = [(own, row.id, user, "past") for row in rows]
-            return Given(packed, count, listed_note(now, found) if found else b"")
-
-        return take
-
-    def _deliver(
-        self, made: list[Event], facts: tuple[str, Any, int, int, bytes], packed: Words
-    ) -> None:
-        """Hand the event just logged to whoever holds a subscription that it answers."""
-        if not len(packed):
-            return
-        seq = self._engine.facts_now[words_at.C_NEXT_SEQ] - 1
-        ident, place, at_us, until_us, text = facts
-        event = Event(ident, place, at_us, until_us, seq, text)
-        made.append(event)
-        words = memoryview(packed)  # type: ignore[arg-type]
-        at_word = 0
-        while at_word < len(words):
-            handle = self._handles.get(words[at_word + 1])
-            if handle is not None:
-                handle._deliver([event], seq)
-            at_word += words[at_word] >> 32
-
-    def _repeated_event(
-        self, place: Place, text: bytes, at: datetime | None, ttl_s: float | None,
-        until: datetime | None,
-    ) -> Told:  # fmt: skip
-        """An id given again: the same content is the same event, other content a conflict."""
-        row = self._record(words_at.EVENTS, int(self._engine.call.duplicates[0]))
-        same = row.place == place and same_json(row.text, text)
-        if at is not None:
-            same = same and row.first == to_us(at, "at")
-        if ttl_s is not None:
-            same = same and row.until - row.first == span_us(ttl_s, "ttl_s")
-        else:
-            same = same and row.until == (FOREVER if until is None else to_us(until, "until"))
-        if not same:
-            raise Conflict("an event with this id exists with other content", id=row.id)
-        return Told(self._event(row), None, [], duplicate=True)
-
-    # ---- subscribe ---------------------------------------------------------------------------
+        return publish(self.core, place, body, id, at, ttl_s, until, related)
 
     def subscribe(
         self, place: Any, *, user: str, id: str | None = None, since_s: float | None = None,
@@ -316,123 +141,15 @@ class Channel:
         """
         encoded = self.space.encode(place)
         owner = check_text(user, "user")
-        ident = self._new_id() if id is None else check_text(id, "id")
-        condition = parse(where, delta=True)
-        unseen = check_flag(unseen, "unseen")
-        engine = self._engine
-        if self._poller is not None:
-            now = self.clock.now()
-            since_us, until_us = window(now, since_s, since, until_s, until)
-            return self._poller.subscribe(
-                encoded, place, ident, user, since_us, until_us, condition, unseen, now
-            )
-        if condition.deltas:
-            engine.watch_deltas()
-        flags = (words_at.R_COND if condition else 0) | (words_at.R_UNSEEN if unseen else 0)
-        with engine.lock:
-            if engine.unfinished is not None:
-                engine.mend()
-            now = self.clock.now()  # under the lock, as in `publish`
-            since_us, until_us = window(now, since_s, since, until_s, until)
-            words = write_row(
-                self._rows(), words_at.SUBSCRIBE, flags, 0, now, since_us, until_us, encoded,
-                ident, owner, condition.text,
-            )  # fmt: skip
-            position, packed = engine.write_one(
-                words, self._noting(words_at.EVENTS, ident, now) if engine.journal_us
-                else self._take_events,
-            )  # fmt: skip
-            self._clocked = True
-            if position is None:
-                handle = self._repeated_subscription(
-                    encoded, owner, condition, unseen, since_s, since, until_s, until
-                )
-                engine.store.log.sync_all()  # the first try may not be on disk yet
-                return handle
-            seq = engine.facts_now[words_at.C_NEXT_SEQ] - 1
-            handle = Subscription(
-                self, ident.decode(), user, place, since_us, until_us, where or None, unseen, seq,
-                partial(Found, packed, self.space) if len(packed) else None,
-            )  # fmt: skip
-            self._handles.add(handle)
-        if engine.store.sync:
-            engine.store.log.sync(position)
-        return handle
-
-    def _repeated_subscription(
-        self, place: Place, owner: bytes, condition: Condition, unseen: bool,
-        since_s: float | None, since: datetime | None, until_s: float | None,
-        until: datetime | None,
-    ) -> Subscription:  # fmt: skip
-        row = self._record(words_at.SUBS, int(self._engine.call.duplicates[0]))
-        # Where writes have brought a later time than the clock's, `made` is that time.
-        behind = self._engine.newest > self.clock.now() + AHEAD_US
-        made = None if behind else row.made
-        same = (
-            row.place == place
-            and row.user == owner.decode()
-            and row.text == condition.text
-            and bool(row.flags & words_at.R_UNSEEN) == unseen
-            and same_window(row.first, row.until, made, since_s, since, until_s, until)
-        )
-        if not same:
-            raise Conflict("a subscription with this id exists with other content", id=row.id)
-        handle = self._handle(row, None)
-        handle.duplicate = True
-        old = self._replace(handle)
-        if old is not None:
-            old._tell_end()
-        return handle
-
-    def _replace(self, handle: Subscription) -> Subscription | None:
-        """Feed a handle instead of the one there was, which ends and keeps what nobody took yet.
-
-        Its follower is still to be told, without the lock.
-        """
-        old = self._handles.get(handle.seq)
-
-        def replace(_: Words) -> None:
-            self._handles.add(handle)
-            if old is not None:
-                old._close("replaced")
-
-        self._engine.run_whole(replace)
-        return old
+        ident = self.core.ids.one() if id is None else check_text(id, "id")
+        return self._subscriptions.subscribe(
+            encoded, place, owner, ident, parse(where, delta=True), where,
+            check_flag(unseen, "unseen"), since_s, since, until_s, until,
+        )  # fmt: skip
 
     def cancel(self, id: str) -> None:
         """End a subscription; `NotFound` if there is none (any more)."""
-        ident = check_text(id, "id")
-        engine = self._engine
-        if self._poller is not None:
-            self._poller.cancel(id)
-            return
-        ended: list[Subscription] = []
-
-        def end(_: Words) -> None:
-            seq = self._buffer_word(words_at.R_AT)
-            engine.lineage.forget(seq)
-            handle = self._handles.get(seq)
-            if handle is not None:
-                ended.append(handle)
-                handle._close("cancelled")
-                self._handles.pop(seq)
-
-        try:
-            with engine.lock:
-                if engine.unfinished is not None:
-                    engine.mend()
-                words = write_row(
-                    self._rows(), words_at.CANCEL, 0, 0, self.clock.now(), 0, 0, Place(b""), ident,
-                    b"", b"",
-                )  # fmt: skip
-                position, _ = engine.write_one(words, None, b"", end)
-                if position is None:
-                    raise NotFound("no such subscription", id=id)
-        finally:
-            for handle in ended:
-                handle._tell_end()
-        if engine.store.sync:
-            engine.store.log.sync(position)
+        self._subscriptions.cancel(check_text(id, "id"))
 
     def prolong(
         self, id: str, *, until_s: float | None = None, until: datetime | None = None
@@ -459,41 +176,17 @@ class Channel:
         ident = check_text(id, "id")
         if (until_s is None) == (until is None):
             raise InvalidRequest("give until_s or until", until_s=until_s, until=until)
-        if self._poller is not None:
-            raise NotFound("layout 'poll' stores no subscriptions", id=id)
-        engine = self._engine
-        with engine.lock:
-            if engine.unfinished is not None:
-                engine.mend()
-            self._check_open()
-            clock_now = self.clock.now()
-            if until is not None:
-                until_us = check_time(to_us(until, "until"), "until")
-            else:
-                assert until_s is not None
-                until_us = clock_now + span_us(until_s, "until_s")
-            info, position = engine.sheltered(
-                partial(prolong, self, ident, engine.now(clock_now), until_us)
-            )
-            self._clocked = True
-        if engine.store.sync and position is not None:
-            engine.store.log.sync(position)
-        return info
+        return self._subscriptions.prolong(ident, until_s, until)
 
-    def _cancel_handle(self, handle: Subscription) -> None:
-        if self._poller is not None:
-            self._poller.stop(handle)
-            handle._end("cancelled")
-            return
-        if handle.expired:
-            handle._end("expired")
-            return
-        try:
-            self.cancel(handle.id)
-        except NotFound:
-            handle._end("cancelled")
+    def resume(self, id: str, after: str | None = None) -> Subscription:
+        """A stored subscription given back, with what it missed since `after`.
 
-    # ---- asking -------------------------------------------------------------------------------
+        `after` is the token of the last event that was handled; without it, `past` holds
+        everything the subscription was answered with that is still valid.
+        """
+        return self._subscriptions.resume(check_text(id, "id"), read_token(after))
+
+    # ---- asking ----------------------------------------------------------------------------------
 
     def find(
         self, place: Any, *, since_s: float | None = None, since: datetime | None = None,
@@ -504,48 +197,7 @@ class Channel:
 
         Without a window: everything that is still valid.
         """
-        encoded = self.space.encode(place)
-        condition = parse(where, delta=True)
-        check_limit(limit)
-        now = self.clock.now()
-        since_us, until_us = window(now, since_s, since, until_s, until, earliest=True)
-        with self._engine.lock:
-            if self._engine.unfinished is not None:
-                self._engine.mend()
-            self._check_open()
-            found = self._find(
-                encoded, since_us, until_us, self._engine.now(now), condition=condition
-            )
-        events = list(iter(found))
-        events.sort(key=lambda event: (event.at_us, event.seq), reverse=True)
-        return events if limit is None else events[:limit]
-
-    def _find(
-        self, place: Place, since_us: int, until_us: int, now: int, *, flags: int = 0,
-        condition: Condition | None = None, after: int = -1, root: int = 0,
-    ) -> Sequence[Event]:  # fmt: skip
-        """Ask without storing (the lock is held) for what arrived after `after`, in order.
-
-        With R_UNSEEN among the `flags`: only what the subscription `root` was answered with.
-        """
-        engine = self._engine
-        if condition:
-            flags |= words_at.R_COND
-        words = write_row(
-            self._rows(), words_at.FIND, flags, root, now, since_us, until_us, place, b"", b"", b"",
-        )  # fmt: skip
-        engine.state[words_at.C_AFTER] = after
-        result = engine.ask(words)
-        count = result >> 16
-        if not count:
-            return []
-        codes = engine.call.codes[:count]
-        if result & 256:
-            answers = Answers(engine, _ONE, 0, 1)
-            holds = holding(engine, answers, _ONE, now, condition or parse(None))
-            codes = answers.event[holds]
-        packed = engine.pack(words_at.EVENTS, engine.call.event_refs[codes])
-        return Found(packed, self.space)
+        return find(self.core, place, since_s, since, until_s, until, where, limit)
 
     def subscriptions(
         self, user: str | None = None, *, limit: int | None = None, after: str | None = None
@@ -564,20 +216,7 @@ class Channel:
         ...     [[info.id for info in part] for part in (first, rest)]
         [['a', 'b'], ['c']]
         """
-        if user is not None:
-            check_text(user, "user")
-        check_limit(limit, 1)
-        start = read_cursor(after)
-        engine = self._engine
-        with engine.lock:
-            if engine.unfinished is not None:
-                engine.mend()
-            self._check_open()
-            now = engine.now(self.clock.now())
-            refs = engine.list_records(words_at.SUBS, now, -FOREVER, FOREVER)
-            packed = engine.pack(words_at.SUBS, refs).tobytes() if len(refs) else b""
-        rows = (row for row in in_order(packed, start) if user is None or row.user == user)
-        return [self._info(row) for row in islice(rows, limit)]
+        return list_subscriptions(self.core, user, limit, after)
 
     def subscription(self, id: str) -> SubscriptionInfo:
         """One live subscription; `NotFound` if there is none with this id (any more).
@@ -588,58 +227,7 @@ class Channel:
         ...     db.channel("roads").subscription("s1").user
         'ann'
         """
-        ident = check_text(id, "id")
-        if self._poller is not None:
-            raise NotFound("layout 'poll' stores no subscriptions", id=id)
-        with self._engine.lock:
-            if self._engine.unfinished is not None:
-                self._engine.mend()
-            self._check_open()
-            return self._info(self._stored(ident, self._engine.now(self.clock.now())))
-
-    def _stored(self, ident: bytes, now: int) -> Row:
-        """The record of a live subscription (the lock is held)."""
-        write_row(self._rows(), words_at.CANCEL, 0, 0, now, 0, 0, Place(b""), ident, b"", b"")
-        ref = int(kernel.lookup(self._engine.address, now))
-        if ref == 0:
-            raise NotFound("no such subscription", id=ident.decode())
-        return self._record(words_at.SUBS, ref)
-
-    def _info(self, row: Row) -> SubscriptionInfo:
-        return SubscriptionInfo(
-            row.id,
-            row.user,
-            self.space.decode(*row.place),
-            row.first,
-            row.until,
-            parse_text(row.text, delta=True).document or None,
-            bool(row.flags & words_at.R_UNSEEN),
-            f"{row.seq:018d}",
-        )
-
-    def resume(self, id: str, after: str | None = None) -> Subscription:
-        """A stored subscription given back, with what it missed since `after`.
-
-        `after` is the token of the last event that was handled; without it, `past` holds
-        everything the subscription was answered with that is still valid.
-        """
-        ident = check_text(id, "id")
-        place = read_token(after)
-        if self._poller is not None:
-            raise NotFound("layout 'poll' stores no subscriptions", id=id)
-        engine = self._engine
-        with engine.lock:
-            if engine.unfinished is not None:
-                engine.mend()
-            self._check_open()
-            now = engine.now(self.clock.now())
-            row = self._stored(ident, now)
-            found = missed(self, row, now, place)
-            handle = self._handle(row, lambda: found)
-            old = self._replace(handle)
-        if old is not None:
-            old._tell_end()
-        return handle
+        return self._subscriptions.get(check_text(id, "id"))
 
     # ---- batches ---------------------------------------------------------------------------------
 
@@ -667,19 +255,7 @@ class Channel:
         (True, 1)
         >>> db.close()
         """
-        return self._apply(table, once)
-
-    def _apply(
-        self, table: pa.Table, once: tuple[str, int] | None, admit: batch.Admit | None = None
-    ) -> Applied:
-        """`apply`; a server may reject rows of its own accord."""
-        self._check_open()
-        checked = None if once is None else check_once(once)
-        if self._poller is not None:
-            if checked is not None:
-                raise InvalidRequest("layout 'poll' does not take once", once=once)
-            return self._poller.apply(table)
-        return batch.apply(self, table, checked, admit)
+        return self.core.apply(table, once)
 
     def landed(self, writer: str, number: int) -> int | None:
         """How many rows of a writer's batch have landed by `apply`; None when it is done with.
@@ -694,13 +270,11 @@ class Channel:
         (None, 0)
         """
         checked = check_once((writer, number))
-        with self._engine.lock:
-            if self._engine.unfinished is not None:
-                self._engine.mend()
-            self._check_open()
-            return self._engine.writers.landed(*checked)
+        with self.core.engine.lock:
+            self.core.begin()
+            return self.core.engine.writers.landed(*checked)
 
-    # ---- tables --------------------------------------------------------------------------------
+    # ---- tables ----------------------------------------------------------------------------------
 
     def scan(
         self, kind: str, *, place: Any = None, since: datetime | None = None,
@@ -719,7 +293,7 @@ class Channel:
         [{'id': 'e2', 'place': 'b', 'body': '{"n":2}'}]
         >>> db.close()
         """
-        return scan(self, kind, place, since, until, where)
+        return scan(self.core, kind, place, since, until, where)
 
     def journal(
         self, kind: str, *, after: str | None = None, upto: str | None = None,
@@ -732,148 +306,27 @@ class Channel:
         The same positions give the same table, after a restart too. `Unavailable` when `after`
         lies before what is kept: see `journal_s` of `Database.channel`.
         """
-        return journal(self, kind, after, upto, limit)
+        return journals.journal(self.core, kind, after, upto, limit)
 
     def position(self) -> str:
         """Where the journal ends now: what is written later comes after it."""
-        with self._engine.lock:
-            if self._engine.unfinished is not None:
-                self._engine.mend()
-            self._check_open()
-            return text_of(self._engine.store.log.end)
+        return journals.position(self.core)
 
     def earliest(self) -> str:
         """The earliest position that the journal still reaches back to."""
-        with self._engine.lock:
-            if self._engine.unfinished is not None:
-                self._engine.mend()
-            self._check_open()
-            return text_of(self._engine.store.log.start)
+        return journals.earliest(self.core)
 
-    # ---- looking in ---------------------------------------------------------------------------
+    # ---- looking in ------------------------------------------------------------------------------
 
     def stats(self) -> ChannelStats:
         """What the channel holds now and has done since it was made."""
-        engine = self._engine
-        with engine.lock:
-            if engine.unfinished is not None:
-                engine.mend()
-            self._check_open()
-            now = engine.now(self.clock.now())
-            engine.sheltered(partial(self._let_go, now))
-            counts = [export.count_live(side.memory.address, now) for side in engine.sides]
-            log = engine.store.log
-            return ChannelStats(
-                events=sum(int(events) for _, events in counts),
-                subscriptions=sum(int(subs) for subs, _ in counts),
-                windows=sum(len(side.memory.windows()) for side in engine.sides),
-                components=sum(len(side.tree.readers) for side in engine.sides),
-                bytes_memory=sum(side.memory.size_bytes for side in engine.sides),
-                bytes_disk=engine.store.size_bytes,
-                bytes_log=log.size_bytes,
-                answers=engine.answers,
-                dropped=sum(side.tree.dropped for side in engine.sides),
-                late=int(engine.state[words_at.C_LATE]),
-            )
-
-    def _let_go(self, now: int) -> None:
-        """Drop what has expired by the clock, in a channel that lives by the clock.
-
-        Reads do not move a channel's time: a batch may still bring rows from before. A
-        minute is left for those; a channel that replays history (its newest write far
-        from the clock) is left alone.
-        """
-        engine = self._engine
-        newest = engine.newest
-        horizon = now - 60_000_000
-        if newest < horizon and self._clocked:
-            engine.state[words_at.C_NEWEST] = horizon
-            engine.drop_expired()
-        engine.facts["clocked"] = self._clocked
-        engine.give_back_disk()
-        for side in engine.sides:
-            side.memory.trim()
+        return looking.stats(self.core)
 
     def seal(self) -> None:
         """Seal everything in memory to disk now."""
-        self._check_open()
-        self._engine.seal_all()
+        self.core.check_open()
+        self.core.engine.upkeep.seal_all()
 
     def maintain(self) -> None:
         """Give back what has expired, and run all pending background work to its end."""
-        with self._engine.lock:
-            if self._engine.unfinished is not None:
-                self._engine.mend()
-            self._check_open()
-            self._engine.sheltered(partial(self._let_go, self._now()))
-        self._engine.maintain()
-
-    # ---- inside -------------------------------------------------------------------------------
-
-    def _now(self) -> int:
-        return self._engine.now(self.clock.now())
-
-    def _rows(self) -> memoryview:
-        """Where to write the next row (the lock is held)."""
-        if self._closed:
-            raise Closed(self._closed, channel=self.name)
-        return self._buffer
-
-    def _buffer_word(self, word: int) -> int:
-        return int.from_bytes(self._buffer[word * 8 : word * 8 + 8], "little", signed=True)
-
-    def _new_id(self) -> bytes:
-        self._made += 1
-        return self._prefix % self._made
-
-    def _new_ids(self, count: int) -> list[str]:
-        first = self._made + 1
-        self._made += count
-        return [f"{self._nonce}-{n:x}" for n in range(first, first + count)]
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise Closed(self._closed, channel=self.name)
-
-    def _record(self, side: int, ref: int) -> Row:
-        return read_rows(self._engine.pack(side, np.array([ref], np.int64)))[0]
-
-    def _event(self, row: Row) -> Event:
-        return Event(row.id, self.space.decode(*row.place), row.first, row.until, row.seq, row.text)
-
-    def _handle(self, row: Row, past: Callable[[], Sequence[Event]] | None) -> Subscription:
-        condition = parse_text(row.text, delta=True)
-        return Subscription(
-            self, id=row.id, user=row.user, place=self.space.decode(*row.place),
-            since_us=row.first, until_us=row.until, where=condition.document or None,
-            unseen=bool(row.flags & words_at.R_UNSEEN), seq=row.seq, past=past,
-        )  # fmt: skip
-
-    def _poll(self, handle: Subscription) -> None:
-        if self._poller is not None:
-            self._poller.ask(handle)
-
-    def _wake_at(self, handle: Subscription) -> int:
-        """When a waiting handle must look again."""
-        if self._poller is not None:
-            return self._poller.next_at(handle)
-        return handle.until_us
-
-    def _leave_to_parent(self, why: str) -> None:
-        """In a forked child: nothing here is to be used, and nobody is told anything."""
-        self._closed = why
-        self._engine.leave_to_parent()
-        handles = self._handles.leave_to_parent()
-        if self._poller is not None:
-            handles += self._poller.leave_to_parent()
-        for handle in handles:
-            handle._leave_to_parent()
-
-    def _shut(self, why: str = "the database was closed") -> None:
-        """The database is closing, or the channel was dropped."""
-        self._closed = why
-        self._engine.facts["clocked"] = self._clocked
-        self._handles.end()
-        if self._poller is not None:
-            self._poller.close()
-        self._engine.close()
+        looking.maintain(self.core)

@@ -2,34 +2,47 @@
 
 A position lies between two frames: "segment:offset". It stays good while its segment is
 kept, over restarts and kills: what was read once is read again the same. A channel with
-`journal_s` keeps segments that long (by the channel's own time) and notes answers.
+`journal_s` keeps segments that long (by the channel's own time) and logs answers, too.
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from tideline.channel import notes
+from tideline.channel.annotations import ANSWERS, read_answers
+from tideline.channel.core import Core
 from tideline.channel.tables import Columns, count_rows, read_columns, records_table
 from tideline.errors import InvalidRequest, Unavailable
 from tideline.kernels import layout as at
 from tideline.lsm.position import Position
+from tideline.space import Space
 
-if TYPE_CHECKING:
-    from tideline.channel.channel import Channel
-
-__all__ = ["KINDS", "journal", "text_of"]
+__all__ = ["KINDS", "earliest", "journal", "position"]
 
 KINDS = ("events", "subscriptions", "answers")
 _ROW_KINDS = {"events": at.PUBLISH, "subscriptions": at.SUBSCRIBE, "answers": at.NOTE}
 _POSITION = re.compile(r"([0-9]{1,18}):([0-9]{1,18})")
 
 
-def text_of(position: Position) -> str:
+def position(core: Core) -> str:
+    """Where the journal ends now."""
+    with core.engine.lock:
+        core.begin()
+        return _text(core.engine.store.log.end)
+
+
+def earliest(core: Core) -> str:
+    """The earliest position that the journal still reaches back to."""
+    with core.engine.lock:
+        core.begin()
+        return _text(core.engine.store.log.start)
+
+
+def _text(position: Position) -> str:
     """A position as users hold it."""
     return f"{position.segment}:{position.offset}"
 
@@ -42,10 +55,10 @@ def _parsed(text: Any, name: str) -> Position:
 
 
 def journal(
-    channel: Channel, kind: str, after: str | None, upto: str | None, limit: int
+    core: Core, kind: str, after: str | None, upto: str | None, limit: int
 ) -> tuple[pa.Table, str]:
     """What was written in (after, upto], and the position reached."""
-    engine = channel._engine
+    engine = core.engine
     if kind not in KINDS:
         raise InvalidRequest(f"kind must be one of {', '.join(KINDS)}", kind=kind)
     if kind == "answers" and not engine.journal_us:
@@ -54,21 +67,19 @@ def journal(
         raise InvalidRequest("limit must be a whole number from 1 on", limit=limit)
     log = engine.store.log
     with engine.lock:
-        if engine.unfinished is not None:
-            engine.mend()
-        channel._check_open()
-        earliest, end = log.start, log.end
-    first = earliest if after is None else _parsed(after, "after")
+        core.begin()
+        start, end = log.start, log.end
+    first = start if after is None else _parsed(after, "after")
     last = end if upto is None else _parsed(upto, "upto")
-    if first < earliest:
+    if first < start:
         raise Unavailable(
             "the journal does not reach back so far any more", after=after,
-            earliest=text_of(earliest),
+            earliest=_text(start),
         )  # fmt: skip
     if first > end or last > end:
         raise InvalidRequest(
             "the position is after the journal's end: it is of another store, or this one lost "
-            "its end", position=after if first > end else upto, end=text_of(end),
+            "its end", position=after if first > end else upto, end=_text(end),
         )  # fmt: skip
     row_kind = _ROW_KINDS[kind]
     found, reached = 0, first
@@ -80,7 +91,7 @@ def journal(
         count = count_rows(words, row_kind)
         if count and kind == "answers":
             pieces.append(read_columns(words, row_kind))
-            count = int(pieces[-1].first.sum())  # a note says how many answers it holds
+            count = int(pieces[-1].first.sum())  # an annotation says how many it holds
         elif count:
             pieces.append(words)
         found += count
@@ -89,13 +100,13 @@ def journal(
             break
     else:
         reached = max(first, last)
-    table = _answers(pieces) if kind == "answers" else _records(channel, kind, pieces)
-    return table, text_of(reached)
+    table = _answers(pieces) if kind == "answers" else _records(core.space, kind, pieces)
+    return table, _text(reached)
 
 
-def _records(channel: Channel, kind: str, pieces: list[Any]) -> pa.Table:
+def _records(space: Space, kind: str, pieces: list[Any]) -> pa.Table:
     words = np.concatenate(pieces) if pieces else np.empty(0, np.int64)
-    return records_table(kind, read_columns(words, _ROW_KINDS[kind]), channel.space)
+    return records_table(kind, read_columns(words, _ROW_KINDS[kind]), space)
 
 
 def _answers(pieces: list[Columns]) -> pa.Table:
@@ -103,7 +114,7 @@ def _answers(pieces: list[Columns]) -> pa.Table:
     for columns in pieces:
         for n in range(len(columns.flags)):
             flags, now = int(columns.flags[n]), int(columns.now[n])
-            table = notes.read_answers(flags, now, memoryview(columns.texts[n].as_buffer()))
+            table = read_answers(flags, now, memoryview(columns.texts[n].as_buffer()))
             if table is not None:
                 tables.append(table)
-    return pa.concat_tables(tables) if tables else notes.ANSWERS.empty_table()
+    return pa.concat_tables(tables) if tables else ANSWERS.empty_table()

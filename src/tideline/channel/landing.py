@@ -11,7 +11,8 @@ at most once:
 The tables of a batch that is run again are the same, because the order of its rows is, so the calls
 that landed are skipped one by one.
 
-The channel may be one of this process or of a server: only `apply` and `space` are asked of it.
+The channel may be one of this process or of a server: only `apply` is asked of it, and `space`,
+`max_ahead_s` and `clock` to check rows.
 Safe from any thread.
 """
 
@@ -25,6 +26,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from tideline.channel.ahead import Ahead
 from tideline.channel.checks import BODY_LIMIT_BYTES, ID_LIMIT_BYTES
 from tideline.channel.operations import read_operations
 from tideline.channel.spool import SLICE, Spool, merged
@@ -85,9 +87,10 @@ class Landing:
             for run in runs:  # each row by itself: the order is all one
                 self._go_on()
                 table = pa.Table.from_batches([run])
+                ahead = Ahead.of(self._channel.max_ahead_s, self._channel.clock.now())
                 operations = read_operations(
                     table, space, lambda count: ["?"] * count, id_limit=ID_LIMIT_BYTES,
-                    body_limit=BODY_LIMIT_BYTES, ahead=self._channel._ahead(),
+                    body_limit=BODY_LIMIT_BYTES, ahead=ahead,
                 )  # fmt: skip
                 counts.rows += table.num_rows
                 rows = sorted(operations.rejected)

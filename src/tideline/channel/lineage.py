@@ -9,14 +9,15 @@ by events that happen in the future, and these are kept here:
                   it became an answer when the subscription got the record with that end
     kept          it became an answer when it arrived, and the window was then cut before its time
 
-A place among the answers is a seq: of the event, or of the record that found it; that is what
-tokens are made of (resume.py). An exception is forgotten with its event, and all of them with the
+The turn of an answer is a seq: of the event, or of the record that found it; that is what tokens
+are made of (resume.py). An exception is forgotten with its event, and all of them with the
 subscription. Most subscriptions have none.
 
-    note in the log   [seq, seq before, until, [[event, place, until], ...]]   those it made
-    in the manifest   [[seq, until, [[event, place, until], ...]], ...]
+    in the log        [seq, seq before, until, [[event, turn, until], ...]]   those it made
+    in the manifest   [[seq, until, [[event, turn, until], ...]], ...]
 
-Notes are taken in twice when recovery begins before the manifest: what is known is left alone.
+What the log says is taken in twice when recovery begins before the manifest: what is known is left
+alone.
 
 Under the engine's lock.
 """
@@ -32,7 +33,7 @@ from tideline.channel.codec import Row
 __all__ = ["Exceptions", "Lineage", "listed"]
 
 Exceptions = dict[int, tuple[int, int]]
-"""By seq of an event: its place among the answers, and when it stops being valid."""
+"""By seq of an event: its turn among the answers, and when it stops being valid."""
 
 
 class _Life(NamedTuple):
@@ -74,7 +75,7 @@ class Lineage:
         self._lives.pop(seq, None)
 
     def read(self, row: Row) -> None:
-        """Take in a note from the log."""
+        """Take in an annotation from the log."""
         seq, before, until, *made = msgspec.json.decode(row.text, type=list[Any])
         self.note(seq, before, until, _read(made[-1] if made else []))
 
@@ -95,12 +96,12 @@ class Lineage:
 
 
 def listed(exceptions: Exceptions) -> list[list[int]]:
-    """Exceptions as notes and the manifest have them."""
-    return [[event, place, until] for event, (place, until) in exceptions.items()]
+    """Exceptions as the log and the manifest have them."""
+    return [[event, turn, until] for event, (turn, until) in exceptions.items()]
 
 
 def _read(found: list[Any]) -> Exceptions:
-    # Before format 5, a place of 0 told what an unseen subscription had passed over.
+    # Before format 5, a turn of 0 told what an unseen subscription had passed over.
     return {e[0]: (e[1], e[2]) for e in found if isinstance(e, list) and e[1]}
 
 

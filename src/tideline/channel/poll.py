@@ -14,28 +14,31 @@ writes do not pay for it.
 from __future__ import annotations
 
 import heapq
+from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from tideline.channel import batch
-from tideline.channel.checks import BODY_LIMIT_BYTES, ID_LIMIT_BYTES
+from tideline.channel.answer_table import answers_table, rejected_table
+from tideline.channel.checks import window
 from tideline.channel.codec import read_rows
-from tideline.channel.engine import Taken
-from tideline.channel.operations import read_operations
+from tideline.channel.core import Core
+from tideline.channel.find import find_events
+from tideline.channel.inbox import Inbox
+from tideline.channel.results import Done, Taken
+from tideline.channel.resume import After
 from tideline.channel.subscription import Subscription
 from tideline.errors import InvalidRequest, NotFound
 from tideline.kernels import layout as at
-from tideline.model import Applied, Event
+from tideline.lsm.bell import Bell
+from tideline.model import Applied, Event, SubscriptionInfo
 from tideline.space.place import Place
 from tideline.where import Condition, parse_text
 
-if TYPE_CHECKING:
-    from tideline.channel.channel import Channel
-
-__all__ = ["Poller"]
+__all__ = ["PolledSubscriptions"]
 
 
 class _Asking:
@@ -49,81 +52,114 @@ class _Asking:
         self.next_us = 0
 
 
-class Poller:
-    """The handles of a channel that ask again and again."""
+class PolledSubscriptions:
+    """The handles of a channel that ask again and again; see kept.py."""
 
-    def __init__(self, channel: Channel, every_us: int) -> None:
+    def __init__(self, core: Core, every_us: int) -> None:
         if every_us <= 0:
             raise InvalidRequest("poll_s must be positive", poll_s=every_us / 1_000_000)
-        self._channel = channel
+        self._core = core
         self._every = every_us
         self._asking: dict[int, _Asking] = {}
-        self._times: list[tuple[int, int]] = []
+        self.times: list[tuple[int, int]] = []
+        """A heap: when which handle asks next."""
         self._made = 0
 
+    # ---- making and ending ---------------------------------------------------------------------
+
     def subscribe(
-        self, encoded: Place, place: Any, ident: bytes, user: str, since_us: int, until_us: int,
-        condition: Condition, unseen: bool, now: int,
+        self, encoded: Place, place: Any, owner: bytes, ident: bytes, condition: Condition,
+        where: dict[str, Any] | None, unseen: bool, since_s: float | None,
+        since: datetime | None, until_s: float | None, until: datetime | None,
     ) -> Subscription:  # fmt: skip
         """Ask for the past and begin to poll."""
+        core = self._core
+        now = core.clock.now()
+        since_us, until_us = window(now, since_s, since, until_s, until)
         if unseen:
             raise InvalidRequest("poll stores no subscriptions: unseen needs them", unseen=unseen)
-        channel = self._channel
-        engine = channel._engine
-        with engine.lock:
-            if engine.unfinished is not None:
-                engine.mend()
-            channel._check_open()
+        with core.engine.lock:
+            core.begin()
             begin = partial(
-                self._begin, encoded, place, ident.decode(), user, since_us, until_us, condition,
-                engine.now(now),
+                self._begin, encoded, place, ident.decode(), owner.decode(), since_us, until_us,
+                condition, core.engine.now(now),
             )  # fmt: skip
-            return engine.sheltered(begin)
+            return core.engine.interrupts.sheltered(begin)
 
     def _begin(
         self, encoded: Place, place: Any, ident: str, user: str, since_us: int, until_us: int,
         condition: Condition, now: int,
     ) -> Subscription:  # fmt: skip
-        channel = self._channel
+        core = self._core
         self._made += 1
-        past = list(channel._find(encoded, since_us, until_us, now, condition=condition))
+        past = list(find_events(core, encoded, since_us, until_us, now, condition=condition))
         handle = Subscription(
-            channel, id=ident, user=user, place=place, since_us=since_us, until_us=until_us,
+            self, id=ident, user=user, place=place, since_us=since_us, until_us=until_us,
             where=condition.document or None, unseen=False, seq=self._made, past=lambda: past,
         )  # fmt: skip
         asking = _Asking(handle, encoded, condition)
-        asking.after = int(channel._engine.state[at.C_NEXT_SEQ]) - 1
+        asking.after = core.engine.next_seq - 1
         asking.next_us = min(now + self._every, until_us)  # the last one falls on the end
-        channel._engine.answers += len(past)
+        core.engine.count_answers(len(past))
         if until_us > now:
             self._asking[handle.seq] = asking
-            heapq.heappush(self._times, (asking.next_us, handle.seq))
+            heapq.heappush(self.times, (asking.next_us, handle.seq))
         return handle
 
-    def ask(self, handle: Subscription) -> None:
+    def cancel(self, ident: bytes) -> None:
+        """There is nothing stored to cancel: handles cancel themselves."""
+        raise self._none(ident)
+
+    def prolong(
+        self, ident: bytes, until_s: float | None, until: datetime | None
+    ) -> SubscriptionInfo:
+        """There is nothing stored to prolong."""
+        raise self._none(ident)
+
+    def get(self, ident: bytes) -> SubscriptionInfo:
+        """There is nothing stored."""
+        raise self._none(ident)
+
+    def resume(self, ident: bytes, after: After) -> Subscription:
+        """There is nothing stored to resume."""
+        raise self._none(ident)
+
+    def _none(self, ident: bytes) -> NotFound:
+        return NotFound("layout 'poll' stores no subscriptions", id=ident.decode())
+
+    def check_listed(self, kind: str) -> None:
+        """`InvalidRequest` for subscriptions: they are not stored."""
+        if kind == "subscriptions":
+            raise InvalidRequest("layout 'poll' stores no subscriptions", kind=kind)
+
+    # ---- polls ---------------------------------------------------------------------------------
+
+    def before_write(self, now: int) -> None:
+        """Run everybody's polls up to `now` (the lock is held)."""
+        self._due(self._core.engine.now(now))
+
+    def look(self, handle: Subscription) -> None:
         """Run the polls of a handle that are due."""
-        channel, engine = self._channel, self._channel._engine
-        with engine.lock:
-            if engine.unfinished is not None:
-                engine.mend()
-            if not channel._closed:
-                engine.sheltered(partial(self._ask, handle.seq, channel._now()))
+        core = self._core
+        with core.engine.lock:
+            core.engine.interrupts.finish()
+            if not core.closed:
+                core.engine.interrupts.sheltered(partial(self._ask, handle.seq, core.now()))
 
     def _ask(self, number: int, now: int) -> None:
         self._run(number, now)
-        while self._times and self._stale(*self._times[0]):
-            heapq.heappop(self._times)
+        while self.times and self._stale(*self.times[0]):
+            heapq.heappop(self.times)
 
-    def due(self, now: int) -> list[tuple[Subscription, Event]]:
-        """Run everybody's polls up to `now` (the lock is held)."""
-        if not self._times or self._times[0][0] > now:
+    def _due(self, now: int) -> list[tuple[Subscription, Event]]:
+        if not self.times or self.times[0][0] > now:
             return []
-        return self._channel._engine.sheltered(partial(self._run_due, now))
+        return self._core.engine.interrupts.sheltered(partial(self._run_due, now))
 
     def _run_due(self, now: int) -> list[tuple[Subscription, Event]]:
         numbers = []
-        while self._times and self._times[0][0] <= now:
-            entry = heapq.heappop(self._times)
+        while self.times and self.times[0][0] <= now:
+            entry = heapq.heappop(self.times)
             if not self._stale(*entry):
                 numbers.append(entry[1])
         found = []
@@ -137,56 +173,81 @@ class Poller:
         return asking is None or asking.next_us != time_us
 
     def _run(self, number: int, now: int) -> list[tuple[Subscription, Event]]:
+        engine = self._core.engine
         found = []
         asking = self._asking.get(number)
         if asking is None or asking.next_us > now:
             return []
         while asking.next_us <= now:
             handle, time_us = asking.handle, asking.next_us
-            found_now = self._channel._find(
-                asking.place, handle.since_us, handle.until_us, time_us,
+            found_now = find_events(
+                self._core, asking.place, handle.since_us, handle.until_us, time_us,
                 condition=asking.condition, after=asking.after,
             )  # fmt: skip
             events = list(found_now)
-            asking.after = int(self._channel._engine.state[at.C_NEXT_SEQ]) - 1
+            asking.after = engine.next_seq - 1
             if time_us >= handle.until_us:
                 del self._asking[number]
             asking.next_us = min(time_us + self._every, handle.until_us)
             if events:
-                self._channel._engine.answers += len(events)
-                handle._deliver(events)
+                engine.count_answers(len(events))
+                handle.inbox.deliver(events)
                 found += [(handle, event) for event in events]
             elif self._idle(asking, now):
                 asking.next_us += (now - asking.next_us) // self._every * self._every
             if number not in self._asking:
                 return found
-        heapq.heappush(self._times, (asking.next_us, number))
+        heapq.heappush(self.times, (asking.next_us, number))
         return found
 
     def _idle(self, asking: _Asking, now: int) -> bool:
         """Whether polls may be skipped: nothing was found and nothing can have come since."""
         return asking.next_us + self._every <= now < asking.handle.until_us
 
-    def next_at(self, handle: Subscription) -> int:
+    # ---- for handles ---------------------------------------------------------------------------
+
+    def check_open(self) -> None:
+        """`Closed` when the channel is closed."""
+        self._core.check_open()
+
+    def now(self) -> int:
+        """The channel's time."""
+        return self._core.now()
+
+    def wake_at(self, handle: Subscription) -> int:
         """When a waiting handle asks again."""
         asking = self._asking.get(handle.seq)
         return handle.until_us if asking is None else min(asking.next_us, handle.until_us)
 
-    def stop(self, handle: Subscription) -> None:
-        """The user cancelled a handle."""
+    def wait(self, handle: Subscription, bell: Bell) -> None:
+        """Wait for the bell, or the next poll."""
+        self._core.clock.wait(bell, self.wake_at(handle))  # type: ignore[arg-type]
+
+    def follow(self, inbox: Inbox, follower: Any, ended: Any) -> None:
+        """`Inbox.follow`, while nobody polls."""
+        with self._core.engine.lock:
+            inbox.follow(follower, ended)
+
+    def cancel_handle(self, handle: Subscription) -> None:
+        """The user cancelled a handle: it asks no more."""
         self._asking.pop(handle.seq, None)
+        handle.inbox.end("cancelled")
 
-    def cancel(self, id: str) -> None:
-        """There is nothing stored to cancel: handles cancel themselves."""
-        raise NotFound("layout 'poll' stores no subscriptions", id=id)
+    def let_go(self, handle: Subscription) -> None:
+        """Stop asking: nothing is stored that could be resumed."""
+        handle.cancel()
 
-    def apply(self, table: pa.Table) -> Applied:
+    # ---- batches -------------------------------------------------------------------------------
+
+    def apply(
+        self, table: pa.Table, once: tuple[str, int] | None, admit: batch.Admit | None
+    ) -> Applied:
         """Run a table row by row; polls that fall due are answers of the row they precede."""
-        channel, engine = self._channel, self._channel._engine
-        operations = read_operations(
-            table, channel.space, channel._new_ids, id_limit=ID_LIMIT_BYTES,
-            body_limit=BODY_LIMIT_BYTES, ahead=channel._ahead(),
-        )  # fmt: skip
+        if once is not None:
+            raise InvalidRequest("layout 'poll' does not take once", once=once)
+        core = self._core
+        engine = core.engine
+        operations = batch.read_table(core, table)
         rows, starts, _ = operations.encode()
         rejected = operations.rejected
         found: list[tuple[int, str, str, str, str]] = []
@@ -197,59 +258,57 @@ class Poller:
             words = rows[start : start + (int(rows[start]) >> 32)]
             row = read_rows(words)[0]
             with engine.lock:
-                if engine.unfinished is not None:
-                    engine.mend()
-                channel._check_open()
+                core.begin()
                 now = engine.now(row.made)
                 found += [
                     (number, handle.id, event.id, handle.user, "live")
-                    for handle, event in self.due(now)
+                    for handle, event in self._due(now)
                 ]
                 if row.kind == at.CANCEL:
                     rejected[number] = f"layout 'poll' stores no subscriptions: {row.id!r}"
                 elif row.kind == at.PUBLISH:
-                    engine.sheltered(partial(self._publish_row, number, words, rejected))
+                    engine.interrupts.sheltered(partial(self._publish, number, words, rejected))
                 elif row.flags & at.R_UNSEEN:
                     rejected[number] = "poll stores no subscriptions: unseen needs them"
                 else:
-                    engine.state[at.C_NEWEST] = now
+                    engine.advance(now)
                     begin = partial(
-                        self._begin, row.place, channel.space.decode(*row.place), row.id, row.user,
+                        self._begin, row.place, core.space.decode(*row.place), row.id, row.user,
                         row.first, row.until, parse_text(row.text, delta=True), now,
                     )  # fmt: skip
-                    handle = engine.sheltered(begin)
+                    handle = engine.interrupts.sheltered(begin)
                     found += [
                         (number, handle.id, event.id, handle.user, "past") for event in handle.past
                     ]
         columns = list(zip(*found, strict=True)) or [()] * 5
-        return Applied(
-            batch.answers_table(*map(list, columns)),
-            batch.rejected_table(rejected),
-        )
+        return Applied(answers_table(*map(list, columns)), rejected_table(rejected))
 
-    def _publish_row(self, number: int, words: Any, rejected: dict[int, str]) -> None:
-        channel, engine = self._channel, self._channel._engine
-        own = engine.call.rows
-        engine.call.use_rows(np.ascontiguousarray(words))
-        try:
-            engine.write(len(words), 1, lambda _: Taken(0))
-            if engine.call.duplicates[0]:
-                reason = batch._repeated(channel, engine.call.rows, np.zeros(1, np.int64), 0)
+    def _publish(self, number: int, words: Any, rejected: dict[int, str]) -> None:
+        """Store the event of a row; why it was rejected, if it was."""
+        engine = self._core.engine
+        rows, starts = np.ascontiguousarray(words), np.zeros(1, np.int64)
+
+        def take(done: Done) -> Taken:
+            if done.existing[0]:
+                reason = batch.why_repeated(engine, rows, starts, 0, int(done.existing[0]))
                 if reason:
                     rejected[number] = reason
-        finally:
-            engine.call.use_rows(own)
+            return Taken(0)
 
-    def leave_to_parent(self) -> list[Subscription]:
-        """In a forked child: the handles that nobody feeds any more."""
-        handles = [asking.handle for asking in self._asking.values()]
+        engine.calls.write(rows, starts, take)
+
+    # ---- the end -------------------------------------------------------------------------------
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: nobody asks any more."""
+        for asking in self._asking.values():
+            asking.handle.inbox.leave_to_parent()
         self._asking.clear()
-        self._times.clear()
-        return handles
+        self.times.clear()
 
     def close(self) -> None:
         """The channel closes: nobody asks any more."""
         for asking in self._asking.values():
-            asking.handle._end("closed")
+            asking.handle.inbox.end("closed")
         self._asking.clear()
-        self._times.clear()
+        self.times.clear()

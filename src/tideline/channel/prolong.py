@@ -11,86 +11,80 @@ resumes later gets what an uncut handle got, in the same order (resume.py).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from tideline.channel.annotations import annotate_listed, annotate_prolonged
 from tideline.channel.checks import shown
 from tideline.channel.codec import Row, Words, read_rows, write_prolonged, write_row
-from tideline.channel.engine import Given
+from tideline.channel.core import Core
 from tideline.channel.lineage import Exceptions
-from tideline.channel.notes import listed_note, prolonged_note
+from tideline.channel.results import Taken, Written
 from tideline.channel.resume import by_rule
 from tideline.errors import InvalidRequest
 from tideline.kernels import layout as at
 from tideline.lsm.position import Position
-from tideline.model import Event, LateEvent, SubscriptionInfo
-
-if TYPE_CHECKING:
-    from tideline.channel.channel import Channel
+from tideline.model import Event, LateEvent
 
 __all__ = ["prolong"]
 
 
-def prolong(channel: Channel, ident: bytes, now: int, until_us: int) -> tuple[
-    SubscriptionInfo, Position | None
-]:  # fmt: skip
-    """Give a subscription a new end (sheltered work). Returns it, and what to sync."""
-    engine = channel._engine
-    row = channel._stored(ident, now)
+def prolong(core: Core, row: Row, now: int, until_us: int) -> tuple[Row, Position | None]:
+    """Give a subscription a new end (sheltered work). Returns its record, and what to sync."""
+    engine = core.engine
     if until_us <= max(now, row.first):
         raise InvalidRequest(
             "the new end must be after now and after the window's start: cancel ends it now",
             until=shown(until_us), now=shown(now),
         )  # fmt: skip
     if until_us == row.until:
-        return channel._info(row), None
+        return row, None
     known = engine.lineage.of(row.seq)
-    kept = _kept(channel, row, now, until_us, known)
-    seq = int(engine.state[at.C_NEXT_SEQ])
+    kept = _kept(core, row, now, until_us, known)
+    seq = engine.next_seq
     late: list[Event] = []
 
-    def notes(made: Exceptions) -> bytes:
-        return prolonged_note(seq, row.seq, until_us, made) if made or known else b""
+    def annotations(made: Exceptions) -> bytes:
+        return annotate_prolonged(seq, row.seq, until_us, made) if made or known else b""
 
-    def take(result: int) -> Given:
-        packed, _, _ = channel._take_events(result)
+    def annotate(packed: Words) -> Taken:
         rows = sorted(read_rows(packed), key=lambda r: r.seq)
-        late.extend(LateEvent.of(channel._event(r), seq) for r in rows if r.seq not in known)
-        noted = notes(kept | _places(late, seq))
+        late.extend(LateEvent.of(core.event(r), seq) for r in rows if r.seq not in known)
+        found = annotations(kept | _turns(late, seq))
         if engine.journal_us and late:
-            noted += listed_note(now, [(row.id, event.id, row.user, "past") for event in late])
-        return Given(packed, len(late), noted)
+            found += annotate_listed(now, [(row.id, event.id, row.user, "past") for event in late])
+        return Taken(len(late), found)
 
-    buffer = channel._rows()
+    buffer = engine.calls.buffer
     words = write_row(
         buffer, at.SUBSCRIBE, row.flags & (at.R_COND | at.R_UNSEEN), 0, now, row.first, until_us,
-        row.place, ident, row.user.encode(), row.text,
+        row.place, row.id.encode(), row.user.encode(), row.text,
     )  # fmt: skip
     words = write_prolonged(buffer, words, row.root, row.until)
 
-    def effect(_: Words) -> None:
-        engine.lineage.note(seq, row.seq, until_us, kept | _places(late, seq))
+    def effect(_: Written) -> None:
+        engine.lineage.note(seq, row.seq, until_us, kept | _turns(late, seq))
         engine.lineage.let_go(now)
-        handle = channel._handles.get(row.seq) or channel._handles.get(seq)
+        handle = core.handles.get(row.seq) or core.handles.get(seq)
         if handle is not None:
             handle.seq, handle.until_us = seq, until_us
-            channel._handles.add(handle)
-            channel._handles.pop(row.seq)
+            core.handles.add(handle)
+            core.handles.pop(row.seq)
             if late:
-                handle._deliver(late, seq)
-            handle._notify()  # whoever waits for the end waits for another now
+                handle.inbox.deliver(late, seq)
+            handle.inbox.ring()  # whoever waits for the end waits for another now
 
-    position, _ = engine.write_one(words, take, notes(kept), effect)
-    return channel._info(row._replace(seq=seq, until=until_us)), position
+    written = engine.calls.write_one(
+        words, at.EVENTS, effect=effect, annotate=annotate, annotations=annotations(kept)
+    )
+    return row._replace(seq=seq, until=until_us), written.position
 
 
-def _kept(channel: Channel, row: Row, now: int, until_us: int, known: Exceptions) -> Exceptions:
+def _kept(core: Core, row: Row, now: int, until_us: int, known: Exceptions) -> Exceptions:
     """What the window was answered with and leaves out when it is cut short."""
     if until_us > row.until:
         return {}
-    events = by_rule(channel, row, now, -1, max(row.first, until_us))
+    events = by_rule(core, row, now, -1, max(row.first, until_us))
     return {e.seq: (e.seq, e.until_us) for e in events if e.seq not in known}
 
 
-def _places(late: list[Event], seq: int) -> Exceptions:
+def _turns(late: list[Event], seq: int) -> Exceptions:
     """What became an answer with the record `seq`."""
     return {event.seq: (seq, event.until_us) for event in late}

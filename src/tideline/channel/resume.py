@@ -1,6 +1,6 @@
 """`Channel.resume`: which answers of a stored subscription come after a token.
 
-A subscription's answers have an order, and every answer a place in it:
+A subscription's answers have an order, and every answer a token that says where in it:
 
     token := seq of the event                        it was an answer when it arrived
            | seq of a record "." seq of the event    a prolonged window found it, with that record
@@ -16,27 +16,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tideline.channel.codec import Row
+from tideline.channel.core import Core
+from tideline.channel.find import find_events
 from tideline.clock import FOREVER
 from tideline.errors import InvalidRequest
 from tideline.kernels import layout as at
 from tideline.model import Event, LateEvent
 from tideline.where import parse_text
 
-if TYPE_CHECKING:
-    from tideline.channel.channel import Channel
-
-__all__ = ["START", "by_rule", "missed", "read_token", "token_text"]
+__all__ = ["START", "After", "by_rule", "missed", "read_token", "token_text"]
 
 After = tuple[int, int]
+"""What a token names, as numbers: those of two answers order as the answers do."""
 START: After = (-1, 0)
 _TOKEN = re.compile(r"([0-9]{18})(?:\.([0-9]{18}))?")
 
 
 def read_token(text: Any) -> After:
-    """The place that a token names; START for none.
+    """The numbers of a token; START for none.
 
     >>> read_token("000000000000000009"), read_token("000000000000000009.000000000000000007")
     ((9, 0), (9, 7))
@@ -50,7 +50,7 @@ def read_token(text: Any) -> After:
 
 
 def token_text(after: After) -> str:
-    """The token that names a place.
+    """The token of some numbers.
 
     >>> token_text(read_token("000000000000000009.000000000000000007"))
     '000000000000000009.000000000000000007'
@@ -58,55 +58,55 @@ def token_text(after: After) -> str:
     return f"{after[0]:018d}.{after[1]:018d}" if after[1] else f"{after[0]:018d}"
 
 
-def missed(channel: Channel, row: Row, now: int, after: After) -> Sequence[Event]:
-    """The answers of a subscription after a place, in order, as far as they are still valid."""
-    if after[0] >= int(channel._engine.state[at.C_NEXT_SEQ]):
+def missed(core: Core, row: Row, now: int, after: After) -> Sequence[Event]:
+    """The answers of a subscription after a token, in order, as far as they are still valid."""
+    if after[0] >= core.engine.next_seq:
         # What comes next would have a lower token, and be missed by whoever resumes after this one.
         raise InvalidRequest(
             "the token is not of this channel: nothing here has come so far",
-            channel=channel.name, after=token_text(after),
+            channel=core.name, after=token_text(after),
         )  # fmt: skip
-    found = by_rule(channel, row, now, after[0], row.first)
-    exceptions = channel._engine.lineage.of(row.seq)
+    found = by_rule(core, row, now, after[0], row.first)
+    exceptions = core.engine.lineage.of(row.seq)
     if not exceptions:
         return found
     wanted = {
-        event: place
-        for event, (place, until) in exceptions.items()
-        if until > now and _place(event, place) > after
+        event: turn
+        for event, (turn, until) in exceptions.items()
+        if until > now and _numbers(event, turn) > after
     }
     others: list[Event] = []
     if wanted:
         since = min(wanted) - 1
-        for event in channel._find(row.place, row.first, FOREVER, now, after=since):
-            place = wanted.get(event.seq)
-            if place is not None:
-                others.append(event if place == event.seq else LateEvent.of(event, place))
+        for event in find_events(core, row.place, row.first, FOREVER, now, after=since):
+            turn = wanted.get(event.seq)
+            if turn is not None:
+                others.append(event if turn == event.seq else LateEvent.of(event, turn))
     plain = [event for event in found if event.seq not in exceptions]
     return sorted([*plain, *others], key=lambda event: event.token)
 
 
-def _place(event: int, place: int) -> After:
-    return (event, 0) if event == place else (place, event)
+def _numbers(event: int, turn: int) -> After:
+    return (event, 0) if event == turn else (turn, event)
 
 
-def by_rule(channel: Channel, row: Row, now: int, after: int, first: int) -> Sequence[Event]:
+def by_rule(core: Core, row: Row, now: int, after: int, first: int) -> Sequence[Event]:
     """The answers the rule gives: those that arrived after `after` and happened from `first` on.
 
     What an unseen subscription was answered with is known; of any other it follows from its
     window, place and condition.
     """
-    known_from = channel._engine.marks_from
+    known_from = core.engine.marks_from
     marked: Sequence[Event] = []
     if row.flags & at.R_UNSEEN:
-        marked = channel._find(
-            row.place, first, row.until, now, after=max(after, known_from - 1),
+        marked = find_events(
+            core, row.place, first, row.until, now, after=max(after, known_from - 1),
             flags=at.R_UNSEEN, root=row.root,
         )  # fmt: skip
         if row.root >= known_from:
             return marked
     condition = parse_text(row.text, delta=True)
-    found = channel._find(row.place, first, row.until, now, after=after, condition=condition)
+    found = find_events(core, row.place, first, row.until, now, after=after, condition=condition)
     if not row.flags & at.R_UNSEEN:
         return found
     return [*(event for event in found if event.seq < known_from), *marked]

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tideline.channel.checks import check_time
+from tideline.channel.core import Core
 from tideline.channel.tables import Columns, read_columns, records_table, schema_of
 from tideline.clock import FOREVER, to_us
 from tideline.errors import InvalidRequest
 from tideline.kernels import layout as at
+from tideline.space import Space
 from tideline.space.place import Place, meets
 from tideline.where import Condition, parse
-
-if TYPE_CHECKING:
-    from tideline.channel.channel import Channel
 
 __all__ = ["scan"]
 
@@ -27,51 +26,48 @@ _SLICE = 65_536  # records packed at a time
 
 
 def scan(
-    channel: Channel, kind: str, place: Any, since: datetime | None, until: datetime | None,
+    core: Core, kind: str, place: Any, since: datetime | None, until: datetime | None,
     where: dict[str, Any] | None,
 ) -> pa.Table:  # fmt: skip
     """See `Channel.scan`."""
     if kind not in _SIDES:
         raise InvalidRequest(f"kind must be one of {', '.join(_SIDES)}", kind=kind)
-    if channel.layout == "poll" and kind == "subscriptions":
-        raise InvalidRequest("layout 'poll' stores no subscriptions", kind=kind)
+    core.subscriptions.check_listed(kind)
     condition = parse(where)
     if condition and kind == "subscriptions":
         raise InvalidRequest("where asks about the bodies of events", kind=kind)
-    encoded = None if place is None else channel.space.encode(place)
+    encoded = None if place is None else core.space.encode(place)
     low = -FOREVER if since is None else check_time(to_us(since, "since"), "since")
     high = FOREVER if until is None else check_time(to_us(until, "until"), "until")
     side, row_kind = _SIDES[kind]
-    engine = channel._engine
+    records, allowance = core.engine.records, core.engine.conditions.allowance
     tables = []
-    with engine.lock:
-        if engine.unfinished is not None:
-            engine.mend()
-        channel._check_open()
-        refs = engine.list_records(side, channel._now(), low, high)
+    with core.engine.lock:
+        core.begin()
+        refs = records.listed(side, core.now(), low, high)
         for first in range(0, len(refs), _SLICE):
-            rows = read_columns(engine.pack(side, refs[first : first + _SLICE]), row_kind)
-            table = records_table(kind, rows, channel.space)
+            rows = read_columns(records.pack(side, refs[first : first + _SLICE]), row_kind)
+            table = records_table(kind, rows, core.space)
             if encoded is not None:
-                table = table.filter(_near(channel, rows, encoded))
-            if condition and engine.allowance is not None:
+                table = table.filter(_near(core.space, rows, encoded))
+            if condition and allowance is not None:
                 values = pc.sum(pc.count_substring(table["body"], ",")).as_py() or 0
                 steps = condition.cost.steps(table["body"].nbytes, values)
-                engine.allowance(steps)
+                allowance(steps)
             tables.append(_meeting(table, condition))
     if not tables:
-        return schema_of(kind, channel.space).empty_table()
+        return schema_of(kind, core.space).empty_table()
     return pa.concat_tables(tables).sort_by("seq")
 
 
-def _near(channel: Channel, rows: Columns, place: Place) -> pa.Array:
+def _near(space: Space, rows: Columns, place: Place) -> pa.Array:
     """Which rows' places meet a place; each distinct place is asked once."""
     coded = rows.keys.dictionary_encode()
     shapes = np.column_stack([coded.indices.to_numpy(), rows.shape_kind, *rows.shapes])
     distinct, back = np.unique(shapes, axis=0, return_inverse=True)
     keys = coded.dictionary.to_pylist()
     near = [
-        meets(channel.space, Place(keys[int(code)], int(kind), *shape), place)
+        meets(space, Place(keys[int(code)], int(kind), *shape), place)
         for code, kind, *shape in distinct.tolist()
     ]
     return pa.array(np.array(near, np.bool_)[back.ravel()])

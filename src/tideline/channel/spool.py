@@ -127,13 +127,13 @@ class Spool:
         with contextlib.suppress(OSError):  # a folder that is gone holds nothing
             if over:
                 (self.folder / f"{job}{_OVER}").touch()
-            there = [path for path in self.folder.iterdir() if not path.name.endswith(_OVER)]
+            staged = [path for path in self.folder.iterdir() if not path.name.endswith(_OVER)]
             ended = {
                 job,
                 *(path.name.removesuffix(_OVER) for path in self.folder.glob(f"*{_OVER}")),
             }
             old = time.time() - _OLD_S
-            for path in there:
+            for path in staged:
                 with contextlib.suppress(OSError):
                     if path.name.split(".")[0] in ended or path.stat().st_mtime < old:
                         path.unlink()

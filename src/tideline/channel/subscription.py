@@ -1,50 +1,51 @@
 """A subscription as its user holds it: what has happened, then what happens.
 
-    channel --deliver--> queue --> take(), for ..., async for ...
+    channel --deliver--> inbox --> take(), for ..., async for ...
 
 Iteration waits for the next event and ends when the subscription expires (by the
 database's clock), is cancelled, or the database closes; what arrived before that is
 still handed out. A handle is fed only while somebody holds it; after a restart, or when
 it was let go, `Channel.resume` gives it back with what it missed.
 
-Safe from any thread; several iterators share one queue, each event goes to one of them.
-
-An exception may be thrown into whoever waits (Ctrl-C above all) and into whoever delivers, so no
-lock is held here: a `threading.Condition` that is entered at the wrong moment stays locked for
-ever. Whoever waits hangs up a bell, looks whether something is there, and waits for the bell.
+Safe from any thread; several iterators share one queue, each event goes to one of them. How waiting
+and delivering bear interrupts: inbox.py.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
 import threading
-import weakref
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from tideline.channel.inbox import FORKED, Inbox
 from tideline.clock import from_us
 from tideline.lsm.bell import Bell, LoopBell
 from tideline.model import Event
 
-if TYPE_CHECKING:
-    from tideline.channel.channel import Channel
-
-__all__ = ["Handles", "Subscription"]
-
-_MAKING = threading.Lock()
-_FORKED = "forked"
-_Follower = tuple[Callable[[Sequence[Event], str], None], Callable[[str], None] | None]
+__all__ = ["Source", "Subscription"]
 
 
-def _forked() -> None:
-    global _MAKING
-    _MAKING = threading.Lock()  # another thread of the parent may have held it
+class Source(Protocol):
+    """What a handle asks of the channel that feeds it."""
 
+    def check_open(self) -> None:
+        """`Closed` when the channel is closed."""
 
-os.register_at_fork(after_in_child=_forked)
+    def now(self) -> int:
+        """The channel's time."""
+
+    def look(self, handle: Subscription) -> None:
+        """Fetch what does not come by itself."""
+
+    def wait(self, handle: Subscription, bell: Bell) -> None:
+        """Wait for the bell, the end of the window, or the next moment to look."""
+
+    def cancel_handle(self, handle: Subscription) -> None:
+        """End the subscription of a handle."""
+
+    def follow(self, inbox: Inbox, follower: Any, ended: Any) -> None:
+        """`Inbox.follow`, while nobody delivers."""
 
 
 class Subscription:
@@ -52,13 +53,12 @@ class Subscription:
 
     # Slots and few, cheap assignments: making this is a good part of what `subscribe` costs.
     __slots__ = (
-        "__weakref__", "_arrived", "_bells", "_channel", "_delivered", "_ended", "_follower",
-        "_load", "_past", "duplicate", "first_seq", "id", "place", "seq", "since_us", "unseen",
-        "until_us", "user", "where",
+        "__weakref__", "_load", "_past", "_source", "duplicate", "first_seq", "id", "inbox",
+        "place", "seq", "since_us", "unseen", "until_us", "user", "where",
     )  # fmt: skip
 
     def __init__(
-        self, channel: Channel, id: str, user: str, place: Any, since_us: int, until_us: int,
+        self, source: Source, id: str, user: str, place: Any, since_us: int, until_us: int,
         where: dict[str, Any] | None, unseen: bool, seq: int,
         past: Callable[[], Sequence[Event]] | None,
     ) -> None:  # fmt: skip
@@ -70,16 +70,11 @@ class Subscription:
         self.since_us = since_us
         self.until_us = until_us
         self.seq = self.first_seq = seq  # prolonging changes the first of them
-        self._channel = channel
+        self.inbox = Inbox(seq)
+        self.duplicate = False
+        self._source = source
         self._load = past
         self._past: list[Event] | None = None if past else []
-        self._arrived: deque[Event] = deque()
-        self._delivered = seq  # the number of the last delivery
-        # Made when somebody first waits: most subscriptions are never waited for.
-        self._bells: set[Bell] | None = None
-        self.duplicate = False
-        self._ended = ""  # why, once it has
-        self._follower: _Follower | None = None
 
     @property
     def since(self) -> datetime | None:
@@ -101,24 +96,26 @@ class Subscription:
         return self._past
 
     @property
+    def has_decoded_past(self) -> bool:
+        """Whether `past` is there at once: nothing of it is still to be decoded."""
+        return self._load is None
+
+    @property
     def expired(self) -> bool:
         """Whether nothing new can come: expired, cancelled or closed."""
         return self._over()
 
     def take(self) -> list[Event]:
         """What arrived since the last take, without waiting."""
-        self._channel._check_open()
-        self._channel._poll(self)
-        fresh: deque[Event] = deque()
-        # One step, without a call: no exception comes between, and no other thread.
-        taken, self._arrived = self._arrived, fresh
-        return [*taken]
+        self._source.check_open()
+        self._source.look(self)
+        return self.inbox.take()
 
     def cancel(self) -> None:
         """End the subscription. Cancelling one that has ended is allowed."""
-        if self._ended == _FORKED:
-            self._channel._check_open()
-        self._channel._cancel_handle(self)
+        if self.inbox.ended == FORKED:
+            self._source.check_open()
+        self._source.cancel_handle(self)
 
     def __iter__(self) -> Iterator[Event]:
         while True:
@@ -131,8 +128,8 @@ class Subscription:
         while True:
             self._look()
             bell = LoopBell()
-            with self._hung(bell):
-                event = self._first()
+            with self.inbox.hung(bell):
+                event = self.inbox.first()
                 if event is None:
                     if self._over():
                         return
@@ -145,60 +142,38 @@ class Subscription:
         while True:
             self._look()
             bell = Bell()
-            with self._hung(bell):
-                event = self._first()
+            with self.inbox.hung(bell):
+                event = self.inbox.first()
                 if event is not None or self._over():
                     return event
                 self._wait(bell)
-
-    def _first(self) -> Event | None:
-        try:
-            return self._arrived.popleft()
-        except IndexError:
-            return None
-
-    @contextlib.contextmanager
-    def _hung(self, bell: Bell) -> Iterator[None]:
-        """Have a bell rung at whatever happens."""
-        # Whoever waits hangs it up first and looks into the queue afterwards; whoever delivers
-        # fills the queue first and rings afterwards. So no event is slept over.
-        if self._bells is None:
-            with _MAKING:
-                if self._bells is None:
-                    self._bells = set()
-        bells = self._bells
-        bells.add(bell)
-        try:
-            yield
-        finally:
-            bells.discard(bell)
 
     # What iteration asks of where the events come from; a client's handle answers otherwise.
 
     def _look(self) -> None:
         """Fetch what does not come by itself."""
-        if self._ended == _FORKED:
-            self._channel._check_open()
-        self._channel._poll(self)
+        if self.inbox.ended == FORKED:
+            self._source.check_open()
+        self._source.look(self)
 
     def _over(self) -> bool:
         """Whether nothing new can come."""
-        return bool(self._ended) or self._channel._now() >= self.until_us
+        return bool(self.inbox.ended) or self._source.now() >= self.until_us
 
     def _wait(self, bell: Bell) -> None:
-        """Wait for an event, the end, or the next poll."""
-        self._channel.clock.wait(bell, self._channel._wake_at(self))  # type: ignore[arg-type]
+        """Wait for an event, the end, or the next moment to look."""
+        self._source.wait(self, bell)
 
     def _alarm(self) -> None:
-        """Wake async readers by the clock, too: at the end of the window or the next poll."""
+        """Wake async readers by the clock, too: at the end of the window or the next look."""
         threading.Thread(target=self._watch, daemon=True).start()
 
     def _watch(self) -> None:
         bell = Bell()
-        with self._hung(bell):
-            if not self._arrived and not self._over():
+        with self.inbox.hung(bell):
+            if not self.inbox.arrived and not self._over():
                 self._wait(bell)
-        self._notify()
+        self.inbox.ring()
 
     def follow(
         self, deliver: Callable[[Sequence[Event], str], None],
@@ -222,123 +197,13 @@ class Subscription:
         live [{'lanes': 2}]
         """
         deliver(self._load() if self._load is not None else self.past, "past")
-        with self._channel._engine.lock:
-            waiting = list(self._arrived)
-            self._arrived.clear()
-            if waiting:
-                deliver(waiting, "live")
-            self._follower = (deliver, ended)
-        if self._ended:
-            self._tell_end()
+        self._source.follow(self.inbox, deliver, ended)
+        if self.inbox.ended:
+            self.inbox.tell_end()
 
     def unfollow(self) -> None:
         """Stop: what comes later waits for `take` again."""
-        self._follower = None
-
-    def _deliver(self, events: list[Event], number: int | None = None) -> None:
-        """Hand out events. A delivery that has a number is taken once: numbers rise."""
-        if number is not None and number <= self._delivered:
-            self._notify()
-            return
-        follower = self._follower
-        if follower is not None:
-            follower[0](events, "live")
-            if number is not None:
-                self._delivered = number
-            return
-        # One step: no exception comes between assignments without a call.
-        if number is None:
-            self._arrived += events
-        else:
-            self._arrived += events; self._delivered = number  # noqa: E702 # fmt: skip
-        self._notify()
-
-    def _end(self, reason: str) -> None:
-        self._close(reason)
-        self._tell_end()
-
-    def _close(self, reason: str) -> None:
-        """Nothing comes any more; the follower is still to be told."""
-        self._ended = reason
-        self._notify()
-
-    def _leave_to_parent(self) -> None:
-        """In a forked child: what comes is the parent's."""
-        self._ended = _FORKED
-        self._arrived.clear()
-        self._follower = self._bells = None
-
-    def _tell_end(self) -> None:
-        follower: _Follower | None = None
-        try:
-            with _MAKING:  # whoever gets the follower tells it, nobody else
-                follower, self._follower = self._follower, None
-            if follower is not None and follower[1] is not None:
-                follower[1](self._ended)
-        except BaseException:
-            if follower is not None:
-                self._follower = follower  # whoever tries again tells it
-            raise
-
-    def _notify(self) -> None:
-        if self._bells:
-            for bell in tuple(self._bells):
-                bell.notify_all()
+        self.inbox.unfollow()
 
     def __repr__(self) -> str:
         return f"Subscription(id={self.id!r}, user={self.user!r}, place={self.place!r})"
-
-
-class _Held(weakref.ref["Subscription"]):
-    """A handle that goes when its user lets go of it."""
-
-    __slots__ = ("seq",)
-    seq: int
-
-
-class Handles:
-    """The handles somebody holds, by the seq of their subscription. One lets go by itself."""
-
-    def __init__(self) -> None:
-        self._held: dict[int, _Held] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._held)
-
-    def add(self, handle: Subscription) -> None:
-        """Feed a handle from now on."""
-        ref = _Held(handle, self._gone)
-        ref.seq = handle.seq
-        self._held[handle.seq] = ref
-
-    def _gone(self, ref: _Held) -> None:
-        if self._held.get(ref.seq) is ref:
-            del self._held[ref.seq]
-
-    def get(self, seq: int) -> Subscription | None:
-        """The handle of a subscription, if somebody holds it."""
-        ref = self._held.get(seq)
-        return None if ref is None else ref()
-
-    def pop(self, seq: int) -> Subscription | None:
-        """The same, and stop feeding it."""
-        ref = self._held.pop(seq, None)
-        return None if ref is None else ref()
-
-    def let_go(self, handle: Subscription) -> None:
-        """Stop feeding a handle, whoever still holds it; it stays stored, and may be resumed."""
-        if self.get(handle.seq) is handle:
-            self._held.pop(handle.seq, None)
-
-    def leave_to_parent(self) -> list[Subscription]:
-        """In a forked child: those that nobody feeds any more."""
-        held, self._held = list(self._held.values()), {}
-        return [handle for ref in held if (handle := ref()) is not None]
-
-    def end(self) -> None:
-        """End all of them."""
-        for ref in list(self._held.values()):
-            handle = ref()
-            if handle is not None:
-                handle._end("closed")
-        self._held.clear()

@@ -298,8 +298,8 @@ class RemoteChannel:
     def _handle(self, wire: WireSubscription, past: list[Event]) -> RemoteSubscription:
         info = info_of(wire)
         handle = RemoteSubscription(
-            self, self._live, info.id, info.user, info.place, info.since_us, info.until_us,
-            info.where, info.unseen, past,
+            self._check_open, self._live, info.id, info.user, info.place, info.since_us,
+            info.until_us, info.where, info.unseen, past,
         )  # fmt: skip
         handle.duplicate = wire.duplicate
         return handle

@@ -125,9 +125,9 @@ class Live:
     def cancel(self, handle: RemoteSubscription) -> None:
         """End a subscription; what was sent before the end has arrived when this returns."""
         limit = self._limit()
-        while not handle._ended:
+        while not handle.inbox.ended:
             socket = self._connected(limit)
-            feed: Feed = handle._feed
+            feed: Feed = handle.feed
             if feed.rested and feed.resuming:  # the server does not know its tag yet
                 self._wait_a_little(limit)
                 continue
@@ -139,7 +139,7 @@ class Live:
                 try:
                     self._exchange(socket, call, {"do": "cancel", "tag": feed.tag}, limit)
                 except NotFound:
-                    handle._end("cancelled")
+                    handle.inbox.end("cancelled")
                 except Unavailable as error:
                     self._rest(error, limit)
 
@@ -414,7 +414,7 @@ class Live:
         for feed in feeds:
             handle = feed.handle()
             if handle is not None:
-                handle._fail(reason, error)
+                handle.fail(reason, error)
 
     def _hear(self, socket: WebSocket, data: bytes) -> None:
         """What the thread does with a frame."""
@@ -461,7 +461,7 @@ class Live:
                 handle = feed.handle()
                 if handle is None:
                     return  # let go: it will be released
-                handle._deliver([event])
+                handle.inbox.deliver([event])
             feed.after = event.token
         elif message.past_done:
             self._opened(feed)
@@ -481,7 +481,7 @@ class Live:
             return  # resumed after a break
         assert call.subscribed is not None
         handle = call.make(call.subscribed, call.past)
-        handle._feed = feed
+        handle.feed = feed
         feed.handle = weakref.ref(handle, lambda _: self._gone.append(feed))
         feed.call = None
         with self._lock:
@@ -494,7 +494,7 @@ class Live:
         self._forget(feed)
         handle, call = feed.handle(), feed.call
         if handle is not None:
-            handle._end(reason)
+            handle.inbox.end(reason)
         if call is not None:
             call.finish()
 
@@ -512,7 +512,7 @@ class Live:
         if feed.resuming and handle is not None:
             # Not found: it expired or was cancelled while there was no connection.
             gone = isinstance(error, NotFound)
-            handle._fail("expired" if gone else "refused", None if gone else error)
+            handle.fail("expired" if gone else "refused", None if gone else error)
         if call is not None:
             feed.call = None
             call.finish(error=error)

@@ -21,7 +21,6 @@ from tideline.lsm.bell import Bell
 from tideline.model import Event
 
 if TYPE_CHECKING:
-    from tideline.client.channel import RemoteChannel
     from tideline.client.live import Live
 
 __all__ = ["RemoteSubscription"]
@@ -30,25 +29,28 @@ __all__ = ["RemoteSubscription"]
 class RemoteSubscription(Subscription):
     """A stored question, its past answers, and the stream of its live ones."""
 
-    __slots__ = ("_error", "_feed", "_live")
+    __slots__ = ("_check_open", "_error", "_live", "feed")
 
     def __init__(
-        self, channel: RemoteChannel, live: Live, id: str, user: str, place: Any, since_us: int,
-        until_us: int, where: dict[str, Any] | None, unseen: bool, past: list[Event],
+        self, check_open: Callable[[], None], live: Live, id: str, user: str, place: Any,
+        since_us: int, until_us: int, where: dict[str, Any] | None, unseen: bool,
+        past: list[Event],
     ) -> None:  # fmt: skip
-        owner: Any = channel  # only what is replaced below asks it for anything else
-        super().__init__(owner, id, user, place, since_us, until_us, where, unseen, 0, None)
+        source: Any = None  # whatever asks it is replaced below
+        super().__init__(source, id, user, place, since_us, until_us, where, unseen, 0, None)
         self._past = past
+        self._check_open = check_open
         self._live = live
-        self._feed: Any = None
+        self.feed: Any = None
+        """Where it comes from, on the live connection (live.py)."""
         self._error: TidelineError | None = None
 
     @property
     def expired(self) -> bool:
         """Whether nothing new can come: expired, cancelled or closed."""
-        if self._ended or self.until_us >= FOREVER:
-            return bool(self._ended)
-        return self._live.sync() >= self.until_us or bool(self._ended)
+        if self.inbox.ended or self.until_us >= FOREVER:
+            return bool(self.inbox.ended)
+        return self._live.sync() >= self.until_us or bool(self.inbox.ended)
 
     def take(self) -> list[Event]:
         """What arrived since the last take, without waiting for more.
@@ -56,11 +58,11 @@ class RemoteSubscription(Subscription):
         Asks the server first: what it had answered before this call is there. `Unavailable`
         when it cannot be reached in time; nothing is lost by that, ask again.
         """
-        self._channel._check_open()
-        if not self._ended:
+        self._check_open()
+        if not self.inbox.ended:
             self._live.sync()
         with self._live.feeding:
-            events = [self._arrived.popleft() for _ in range(len(self._arrived))]
+            events = self.inbox.take()
         if not events and self._error is not None:
             raise self._error
         return events
@@ -82,12 +84,9 @@ class RemoteSubscription(Subscription):
         if self.past:
             deliver(self.past, "past")
         with self._live.feeding:
-            waiting = [self._arrived.popleft() for _ in range(len(self._arrived))]
-            if waiting:
-                deliver(waiting, "live")
-            self._follower = (deliver, ended)
-        if self._ended:
-            self._tell_end()
+            self.inbox.follow(deliver, ended)
+        if self.inbox.ended:
+            self.inbox.tell_end()
 
     def _look(self) -> None:
         """Everything comes by itself."""
@@ -95,7 +94,7 @@ class RemoteSubscription(Subscription):
     def _over(self) -> bool:
         if self._error is not None:
             raise self._error
-        return bool(self._ended)
+        return bool(self.inbox.ended)
 
     def _wait(self, bell: Bell) -> None:
         bell.wait(WAIT_S)
@@ -103,7 +102,7 @@ class RemoteSubscription(Subscription):
     def _alarm(self) -> None:
         """The end comes from the server, no clock is watched."""
 
-    def _fail(self, reason: str, error: TidelineError | None) -> None:
+    def fail(self, reason: str, error: TidelineError | None) -> None:
         """End, and raise the error to whoever asks for more."""
         self._error = error
-        self._end(reason)
+        self.inbox.end(reason)

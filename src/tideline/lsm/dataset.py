@@ -98,6 +98,8 @@ class Seal:
         self.made: list[tuple[Tree[Any], list[Any]]] = []
         self.error: BaseException | None = None
         self.installed = False
+        self.given_up = False
+        """Whether somebody was told why it could not be written."""
         self.finished = threading.Event()
         """Set when it is installed, or could not be written."""
         self._written = False
@@ -132,7 +134,7 @@ class Seal:
         """Make ready for another try; returns what went wrong."""
         error = self.error
         assert error is not None
-        self.error, self._written = None, False
+        self.error, self._written, self.given_up = None, False, False
         self.finished.clear()
         return error
 
@@ -247,9 +249,10 @@ class Dataset:
 
         Raises why they could not be written.
         """
-        if seal.installed:
+        if seal.installed or seal.given_up:
             return
         if seal.error is not None:
+            seal.given_up = True
             seal.failed()
             seal.finished.set()
             raise seal.error
@@ -274,6 +277,30 @@ class Dataset:
     def submit(self, job: Callable[[], None]) -> None:
         """Run a job in the thread that merges."""
         self._merger.submit(job)
+
+    def submit_seal(self, job: Callable[[], None]) -> None:
+        """Run a job in the thread that seals."""
+        self._sealer.submit(job)
+
+    def run(self, work: Callable[[], None], *, sealing: bool = False) -> None:
+        """Have something done in the background and wait; raises what went wrong.
+
+        Whoever is interrupted while it waits is let go; the work goes on.
+        """
+        worker = self._sealer if sealing else self._merger
+        failed: list[BaseException] = []
+
+        def job() -> None:
+            try:
+                work()
+            except BaseException as error:
+                failed.append(error)
+
+        worker.submit(job)
+        worker.drain()
+        worker.check()
+        if failed:
+            raise failed[0]
 
     def tidy_soon(self) -> None:
         """Merge in the background what is due."""

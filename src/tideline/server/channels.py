@@ -290,7 +290,7 @@ async def subscribe(call: Call) -> Reply:
         }
         return Reply(data=encode(document) + b"\n", status=200 if handle.duplicate else 201)
 
-    return reply() if handle._load is None else await call.hub.in_thread(reply)
+    return reply() if handle.has_decoded_past else await call.hub.in_thread(reply)
 
 
 async def list_subscriptions(call: Call) -> Listed:

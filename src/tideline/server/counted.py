@@ -35,16 +35,15 @@ class CountedChannel:
 
     def __init__(self, channel: Any, quotas: Quotas, clock: Any) -> None:
         self.space = channel.space
+        self.max_ahead_s = channel.max_ahead_s
+        self.clock = channel.clock
         self._channel = channel
         self._quotas = quotas
         self._clock = clock
 
-    def _ahead(self) -> Any:
-        return self._channel._ahead()
-
     def apply(self, table: pa.Table, *, once: tuple[str, int] | None = None) -> Applied:
         """`Channel.apply`."""
-        applied: Applied = self._channel._apply(table, once, self._admit)
+        applied: Applied = self._channel.core.apply(table, once, self._admit)
         return applied
 
     def _admit(self, operations: Operations, first: int) -> Callable[[bool], None]:

@@ -116,7 +116,7 @@ class Hub:
             self._alarm = None
         if self._work is not None:
             for channel in list(self.db._open.values()):
-                channel._engine.allowance = None
+                channel.core.engine.conditions.allowance = None
             await asyncio.to_thread(self._work.close)
             self._work = None
 
@@ -143,7 +143,7 @@ class Hub:
             await asyncio.sleep(self.settings.beat_s)
             now = self.db.clock.now()
             self.limits.forget()
-            for channel in [channel for channel in self.watches if channel._closed]:
+            for channel in [channel for channel in self.watches if channel.core.closed]:
                 del self.watches[channel]
             for connection in list(self.connections):
                 if self.access.still_valid(connection.caller):
@@ -160,8 +160,9 @@ class Hub:
         found = self.db._open.get(name)
         if found is None:
             raise NotFound("no such channel", name=name)
-        if found._engine.allowance is None and self._work is not None:
-            found._engine.allowance = self._work.allow
+        conditions = found.core.engine.conditions
+        if conditions.allowance is None and self._work is not None:
+            conditions.allowance = self._work.allow
         return found
 
     def wires(self, channel: Any, kind: str) -> Wires:

@@ -29,7 +29,7 @@ _PIECE = 1 << 20
 
 async def health(call: Call) -> Reply:
     hub = call.hub
-    logs = [channel._engine.store.log for channel in list(hub.db._open.values())]
+    logs = [channel.core.engine.store.log for channel in list(hub.db._open.values())]
     well = not (hub.stopping or hub.db._closed)
     well = well and all(getattr(log, "_refusal", None) is None for log in logs)
     return Reply({"ok": well}, status=200 if well else 503)

@@ -60,7 +60,7 @@ class Metrics:
         stats = [(_labels(channel=name), channel.stats()) for name, channel in channels]
         for field, name, kind, text in _OF_CHANNELS:
             family(name, kind, text, [(label, getattr(found, field)) for label, found in stats])
-        stores = [(_labels(channel=name), c._engine.store) for name, c in channels]
+        stores = [(_labels(channel=name), c.core.engine.store) for name, c in channels]
         family(
             "log_lag_bytes", "gauge", "Bytes of the log that recovery would read.",
             [(label, store.log.size_from(store.first_log)) for label, store in stores],

@@ -24,7 +24,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tideline.channel.found import Found
+from tideline.channel.lazy import LazyEvents
 from tideline.model import Event
 from tideline.server.shapes import event_json
 
@@ -38,7 +38,7 @@ def _is_long(events: Sequence[Event]) -> bool:
     """Whether a past has to wait until the socket takes it."""
     if len(events) > _FEW:
         return True
-    if isinstance(events, Found):
+    if isinstance(events, LazyEvents):
         return events.size_bytes > _LITTLE_BYTES
     return sum(len(event.raw) for event in events) > _LITTLE_BYTES
 

@@ -270,7 +270,7 @@ def subscription_out(found: SubscriptionInfo | Any) -> SubscriptionOut:
 
 def channel_out(channel: Any, *, stats: Any) -> dict[str, Any]:
     """A channel as a document: what it is, what it holds, where its journal stands."""
-    engine = channel._engine
+    engine = channel.core.engine
     stored = channel.layout != "poll"
     return {
         "name": channel.name,

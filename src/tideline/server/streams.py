@@ -67,10 +67,8 @@ class Stream:
     def stop(self) -> None:
         """Deliver no more; the subscription stays stored."""
         self._over = True
-        self.channel._handles.let_go(self.handle)
         self.handle.unfollow()
-        if self.channel.layout == "poll":
-            self.handle.cancel()
+        self.channel.core.subscriptions.let_go(self.handle)
 
     def sent(self, token: str | None) -> None:
         """An event was handed to the socket. Tokens rise: this is where to resume."""
@@ -82,20 +80,20 @@ class Stream:
         if self._over:
             return
         channel, handle = self.channel, self.handle
-        channel._poll(handle)
+        channel.core.subscriptions.look(handle)
         if not handle.expired:
             self._set_alarm()
             return
         # Whoever publishes holds the lock and reads the clock under it: when it is free again,
         # everything that could still answer this subscription is in the outbox.
-        if not channel._engine.lock.acquire(timeout=_PATIENCE_S):
+        if not channel.core.engine.lock.acquire(timeout=_PATIENCE_S):
             asyncio.get_running_loop().call_later(_PATIENCE_S, self.look)  # it takes long
             return
-        channel._engine.lock.release()
+        channel.core.engine.lock.release()
         self._finish("expired")
 
     def _set_alarm(self) -> None:
-        time_us = self.channel._wake_at(self.handle)
+        time_us = self.channel.core.subscriptions.wake_at(self.handle)
         if time_us < self._armed:
             self._armed = time_us
             self._alarm.at(time_us, self)

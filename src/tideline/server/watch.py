@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from tideline.channel import notes
+from tideline.channel.annotations import read_answers
 from tideline.channel.codec import read_rows
 from tideline.errors import InvalidRequest, Unavailable
 from tideline.kernels import layout as at
@@ -68,7 +68,7 @@ class Watch:
     """A channel that somebody watches."""
 
     def __init__(self, hub: Hub, channel: Any) -> None:
-        if isinstance(channel._engine.store.log, NullLog):
+        if isinstance(channel.core.engine.store.log, NullLog):
             raise InvalidRequest("a database in memory keeps no log: there is nothing to watch")
         self._hub = hub
         self._channel = channel
@@ -120,7 +120,7 @@ class Watch:
                         watcher.tell(message)
                 await asyncio.sleep(max(0.01, started + _EVERY_S - time.monotonic()))
         except Exception as error:
-            if not self._channel._closed:
+            if not self._channel.core.closed:
                 log("bug", level=logging.ERROR, error=error, channel=self._channel.name)
             for watcher in list(self._watchers):
                 watcher.fail()
@@ -129,8 +129,9 @@ class Watch:
 
     def _begin(self) -> None:
         """Tell of what is written from now on."""
-        with self._channel._engine.lock:
-            self._position = self._channel._engine.store.log.end
+        engine = self._channel.core.engine
+        with engine.lock:
+            self._position = engine.store.log.end
 
     def _messages(self, users: set[str | None]) -> dict[str | None, Wire]:
         """What happened since the last message, as each user may see it."""
@@ -186,17 +187,17 @@ class Watch:
         """The answers since somebody began to watch; without a journal the log notes none."""
         if self._answers_before is None:
             self._answers_before = self._stats.answers
-        if self._channel._engine.journal_us:
+        if self._channel.core.engine.journal_us:
             return self._counts["answers"] + noted
         since: int = self._stats.answers - self._answers_before
         return max(self._counts["answers"], since)
 
     def _rows(self) -> dict[int, list[memoryview]]:
         """The rows written since the last time, by kind; each as its bytes."""
-        engine = self._channel._engine
+        engine = self._channel.core.engine
         log = engine.store.log
         with engine.lock:
-            self._channel._check_open()
+            self._channel.core.check_open()
             first, last = max(self._position, log.start), log.end
         found: dict[int, list[memoryview]] = {
             at.PUBLISH: [], at.SUBSCRIBE: [], at.CANCEL: [], at.NOTE: [],
@@ -250,7 +251,7 @@ def _answers(found: list[memoryview]) -> tuple[list[tuple[str, str, str, str]], 
             noted += msgspec.json.decode(note.text, type=list[tuple[str, str, str, str]])
         elif note.flags & at.N_ANSWERS:
             total += note.first
-            table = notes.read_answers(note.flags, note.made, memoryview(note.text))
+            table = read_answers(note.flags, note.made, memoryview(note.text))
             if table is not None:
                 step = max(1, len(table) // MOST)
                 picked = table.take(np.arange(0, len(table), step))

@@ -81,7 +81,7 @@ class Work:
 
     def is_busy(self, channel: Any) -> bool:
         """Whether the loop might wait for a channel."""
-        return self._busy[id(channel)] > 0 or bool(channel._engine.lock.locked())
+        return self._busy[id(channel)] > 0 or bool(channel.core.engine.lock.locked())
 
     def here(self, caller: Any, call: Callable[..., T], *arguments: Any) -> T:
         """Make a call on the loop; `Elsewhere` if it would take long."""

@@ -44,7 +44,7 @@ class Local(Reading):
     def describe(self, channel: str) -> Facts:
         found = self._channel(channel)
         # Drawn when the channel is made: one that is dropped and made again has others.
-        seeds = found._engine.facts["seeds"]
+        seeds = found.core.engine.facts["seeds"]
         return Facts(found.space.spec(), found.layout, "".join(f"{seed:016x}" for seed in seeds))
 
     def create(self, channel: str, space: dict[str, Any]) -> None:

@@ -30,11 +30,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tideline.channel import batch as batches
-from tideline.channel.answers import settled
-from tideline.channel.channel import Channel
-from tideline.channel.engine import Engine, Taken
-from tideline.clock import SystemClock
+from tideline.channel.answer_table import answers_columns
+from tideline.channel.batch import why_repeated
+from tideline.channel.engine import Engine
+from tideline.channel.results import Done, Taken
 from tideline.index.memory import Budget
 from tideline.kernels import layout as at
 from tideline.kernels import routing as kernel
@@ -110,7 +109,6 @@ class Bucket:
         except BaseException:
             shutil.rmtree(self._folder, ignore_errors=True)
             raise
-        self._channel = Channel("bucket", space, "dual", 1.0, self.engine, SystemClock())
 
     # ---- time ------------------------------------------------------------------------------
 
@@ -121,8 +119,7 @@ class Bucket:
 
     def advance(self, now: int) -> None:
         """Let the channel's time be `now` if that is later."""
-        if now > self.engine.newest:
-            self.engine.state[at.C_NEWEST] = now
+        self.engine.advance(now)
 
     # ---- rows ------------------------------------------------------------------------------
 
@@ -149,36 +146,25 @@ class Bucket:
         self, ran: Ran, rows: Words, starts: Words, first: int, marks: list[Words]
     ) -> list[pa.Table]:
         engine = self.engine
-        call = engine.call
         tables: list[pa.Table] = []
-        done = 0
 
-        def part(result: int) -> Taken:
+        def take(done: Done) -> Taken:
             """Take the answers of the rows done so far out of the engine's memory."""
-            nonlocal done
-            limit = int(engine.state[at.C_ROW])
-            answers = settled(engine, starts, done, limit, result, first)
-            tables.append(batches._table(self._channel, answers, starts))
-            for row in (np.flatnonzero(call.duplicates[done:limit]) + done).tolist():
-                start = int(starts[row])
+            tables.append(answers_columns(engine, done.answers, starts))
+            for at_row in np.flatnonzero(done.existing).tolist():
+                row, existing = done.first + at_row, int(done.existing[at_row])
                 # A cancel went to every bucket, and only a few have what it names.
-                if call.duplicates[row] != UNKNOWN and not rows[start + at.R_SEQ]:
-                    reason = batches._repeated(self._channel, rows, starts, row)
+                if existing != UNKNOWN and not rows[int(starts[row]) + at.R_SEQ]:
+                    reason = why_repeated(engine, rows, starts, row, existing)
                     if reason:
                         ran.rejected.append((first + row, reason))
-            self._note_cancels(rows, starts[done:limit], call.own[done:limit])
-            done = limit
-            if engine.state[at.C_TOLD_USED] > at.R_BODY and result & 0xFF != at.NEED_VERDICT:
-                marks.append(call.told_row(engine.address, 0).copy())
-            return Taken(len(answers.row))
+            self._note_cancels(rows, starts[done.first : done.limit], done.stored)
+            if done.is_settled and len(left := engine.calls.marks_left()):
+                marks.append(left)
+            return Taken(len(done.answers.row))
 
         with engine.lock:
-            call.use_rows(rows)
-            call.room_for(len(starts))
-            try:
-                engine.write(len(rows), len(starts), part)
-            finally:
-                call.use_rows(engine.own_rows)
+            engine.calls.write(rows, starts, take, offset=first)
         return tables
 
     def _note_cancels(self, rows: Words, starts: Words, refs: Words) -> None:
@@ -194,12 +180,7 @@ class Bucket:
         """Store rows again that `lasting` gave, up to where the channel stood then."""
         engine = self.engine
         with engine.lock:
-            if parts:
-                engine._replay(rows_of(parts).by_seq().rows, 1)
-                engine.call.use_rows(engine.own_rows)
-            engine.state[at.C_NEXT_SEQ] = next_seq
-            self.advance(newest)
-            engine.drop_expired()
+            engine.replay(rows_of(parts).by_seq().rows, newest, next_seq)
 
     # ---- what counts ------------------------------------------------------------------------
 

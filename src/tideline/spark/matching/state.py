@@ -206,7 +206,7 @@ class Matcher:
     def _keep(self, head: Head, bucket: Bucket, ran: Ran) -> None:
         """Write what a micro-batch has left."""
         head.newest = bucket.newest
-        head.next_seq = int(bucket.engine.state[at.C_NEXT_SEQ])
+        head.next_seq = bucket.engine.next_seq
         head.deltas = bucket.engine.deltas
         self._add(head, bucket.lasting(ran))
         self._drop_ended(head)

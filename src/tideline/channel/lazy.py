@@ -1,7 +1,7 @@
 """Records that were found, decoded when somebody looks at them.
 
-What a question finds is copied out of the store under the channel's lock, as packed rows, which is
-quick; making Python objects of them is not, and happens here, without the lock, a piece at a time
+What a question finds is copied out of the store under the channel's lock, as packed rows. That is
+quick. Making Python objects of them is not: it happens here, without the lock, a piece at a time
 if the caller takes pieces. Immutable; safe from any thread.
 """
 
@@ -16,12 +16,12 @@ from tideline.kernels import layout as at
 from tideline.model import Event
 from tideline.space.place import Space
 
-__all__ = ["Found", "in_order"]
+__all__ = ["LazyEvents", "in_order"]
 
 _PIECE = 256  # rows decoded at a time
 
 
-class Found(Sequence[Event]):
+class LazyEvents(Sequence[Event]):
     """Packed rows of events of a space, in order of arrival."""
 
     def __init__(self, packed: Words, space: Space) -> None:
@@ -30,7 +30,7 @@ class Found(Sequence[Event]):
 
     @cached_property
     def _rows(self) -> list[tuple[int, int, int]]:
-        return _places(memoryview(self._packed), -1)  # type: ignore[arg-type]
+        return _bounds(memoryview(self._packed), -1)  # type: ignore[arg-type]
 
     @property
     def size_bytes(self) -> int:
@@ -61,13 +61,13 @@ class Found(Sequence[Event]):
 def in_order(packed: bytes, after: int) -> Iterator[Row]:
     """Packed rows in order of arrival, those after a seq, decoded as somebody takes them."""
     words = memoryview(packed).cast("q")
-    places = _places(words, after)
-    for first in range(0, len(places), _PIECE):
-        piece = places[first : first + _PIECE]
+    bounds = _bounds(words, after)
+    for first in range(0, len(bounds), _PIECE):
+        piece = bounds[first : first + _PIECE]
         yield from read_rows(b"".join(words[start:limit] for _, start, limit in piece))
 
 
-def _places(words: memoryview, after: int) -> list[tuple[int, int, int]]:
+def _bounds(words: memoryview, after: int) -> list[tuple[int, int, int]]:
     """(seq, start, limit) of packed rows after a seq, by seq."""
     rows = []
     start = 0

@@ -1,4 +1,4 @@
-"""The frame of a large batch is written beside the caller: what was promised still holds."""
+"""The frame of a large batch is written on a helper thread: what was promised still holds."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ import pyarrow as pa
 import pytest
 
 import tideline
-from tideline.channel import batch, engine
-from tideline.channel.beside import Beside
+from tideline.channel import batch, calls
+from tideline.channel.logwrite import PendingLogWrite
 from tideline.errors import Unavailable
+from tideline.lsm.position import Position
 
 ROWS = 1_000
 
@@ -41,32 +42,32 @@ def held(channel: Any) -> tuple[int, int]:
 
 
 @pytest.fixture
-def beside(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What was begun beside callers: proof that a test goes that way."""
-    begun: list[Any] = []
-    real = Beside.begin
+def begun(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The log writes on helper threads: proof that a test goes that way."""
+    writes: list[Any] = []
+    real = PendingLogWrite.begin
 
-    def begin(self: Any, work: Callable[[], Any]) -> None:
-        begun.append(work)
-        real(self, work)
+    def begin(self: Any, write: Callable[[], Any]) -> None:
+        writes.append(write)
+        real(self, write)
 
-    monkeypatch.setattr(Beside, "begin", begin)
-    return begun
+    monkeypatch.setattr(PendingLogWrite, "begin", begin)
+    return writes
 
 
-def test_a_large_batch_is_logged_beside_and_there_after_reopening(
-    tmp_path: Path, beside: list[Any]
+def test_a_large_batch_is_logged_on_a_helper_thread_and_there_after_reopening(
+    tmp_path: Path, begun: list[Any]
 ) -> None:
     with tideline.open(tmp_path / "data") as db:
         applied = db.channel("c").apply(table(0))
-        assert (applied.answers.num_rows, len(beside)) == (ROWS - 1, 1)
+        assert (applied.answers.num_rows, len(begun)) == (ROWS - 1, 1)
     with tideline.open(tmp_path / "data") as db:
         db.check()
         assert held(db.channel("c")) == (ROWS - 1, 1)
 
 
 def test_a_log_that_refuses_takes_the_whole_batch_back(
-    tmp_path: Path, beside: list[Any], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, begun: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with tideline.open(tmp_path / "data") as db:
         channel = db.channel("c")
@@ -79,7 +80,7 @@ def test_a_log_that_refuses_takes_the_whole_batch_back(
             patch.setattr(os, "writev", full)
             with pytest.raises(Unavailable):
                 channel.apply(table(ROWS))
-        assert (held(channel), len(beside)) == ((ROWS - 1, 1), 2)
+        assert (held(channel), len(begun)) == ((ROWS - 1, 1), 2)
         channel.apply(table(2 * ROWS))  # there is room again
         assert held(channel) == (2 * ROWS - 2, 2)
     with tideline.open(tmp_path / "data") as db:
@@ -87,7 +88,7 @@ def test_a_log_that_refuses_takes_the_whole_batch_back(
 
 
 def test_rows_in_the_log_stay_when_their_answers_cannot_be_made(
-    tmp_path: Path, beside: list[Any], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, begun: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with tideline.open(tmp_path / "data") as db:
         channel = db.channel("c")
@@ -96,10 +97,10 @@ def test_rows_in_the_log_stay_when_their_answers_cannot_be_made(
             raise MemoryError
 
         with monkeypatch.context() as patch:
-            patch.setattr(batch, "_table", broken)
+            patch.setattr(batch, "answers_columns", broken)
             with pytest.raises(MemoryError):
                 channel.apply(table(0))
-        assert (held(channel), len(beside)) == ((ROWS - 1, 1), 1)
+        assert (held(channel), len(begun)) == ((ROWS - 1, 1), 1)
         assert channel.apply(table(0)).rejected.num_rows == 0  # a retry finds them
         assert channel.publish("a", {"n": 1}, id="later").event.seq == ROWS + 1
     with tideline.open(tmp_path / "data") as db:
@@ -111,14 +112,14 @@ def test_rows_in_the_log_stay_when_their_answers_cannot_be_made(
 def test_whoever_waits_is_told_whether_the_log_or_the_answers_are_done_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log_first: bool
 ) -> None:
-    real, answered = Beside.begin, threading.Event()
+    real, answered = PendingLogWrite.begin, threading.Event()
 
-    def begin(self: Any, work: Callable[[], Any]) -> None:
+    def begin(self: Any, write: Callable[[], Any]) -> None:
         if log_first:
-            real(self, work)
-            assert self.work.exception() is None  # it is over
+            real(self, write)
+            assert self.write.exception() is None  # it is over
         else:
-            real(self, lambda: (answered.wait(), work())[1])
+            real(self, lambda: (answered.wait(), write())[1])
 
     def deliveries(*given: Any) -> Any:
         found = made(*given)
@@ -126,7 +127,7 @@ def test_whoever_waits_is_told_whether_the_log_or_the_answers_are_done_first(
         return found
 
     made = batch._deliveries
-    monkeypatch.setattr(Beside, "begin", begin)
+    monkeypatch.setattr(PendingLogWrite, "begin", begin)
     monkeypatch.setattr(batch, "_deliveries", deliveries)
     with tideline.open(tmp_path / "data") as db:
         channel = db.channel("c")
@@ -136,7 +137,7 @@ def test_whoever_waits_is_told_whether_the_log_or_the_answers_are_done_first(
 
 
 def is_waiting(thread: int) -> bool:
-    """Whether a thread waits for the end of work."""
+    """Whether a thread waits for the end of a write."""
     frame = sys._current_frames()[thread]
     names = []
     while frame is not None:
@@ -145,45 +146,48 @@ def is_waiting(thread: int) -> bool:
     return names[0] == "wait" and "_ended" in names
 
 
-def test_an_interrupt_is_raised_when_the_work_is_over() -> None:
-    go, work = threading.Event(), Beside[str]("test")
+def test_an_interrupt_is_raised_when_the_write_is_over() -> None:
+    go, pending = threading.Event(), PendingLogWrite("test")
     over: list[bool] = []
     main = threading.main_thread().ident
     assert main is not None
 
-    def slow() -> str:
+    def slow() -> Position:
         while not is_waiting(main):
             pass
+        # Again and again: a signal just before the thread really waits does not wake it.
         os.kill(os.getpid(), signal.SIGUSR1)
-        go.wait()
+        while not go.wait(0.1):
+            os.kill(os.getpid(), signal.SIGUSR1)
         over.append(True)
-        return "done"
+        return Position(1, 0)
 
     class Interrupted(Exception):
         pass
 
     def interrupted(*given: Any) -> None:
-        go.set()
-        raise Interrupted
+        if not go.is_set():
+            go.set()
+            raise Interrupted
 
     before = signal.signal(signal.SIGUSR1, interrupted)
     try:
-        work.begin(slow)
+        pending.begin(slow)
         with pytest.raises(Interrupted):
-            work.result()
+            pending.result()
         assert over == [True]
-        assert not work.failed()
-        assert work.work is None
+        assert not pending.failed()
+        assert pending.write is None
     finally:
         signal.signal(signal.SIGUSR1, before)
-        work.close()
+        pending.close()
 
 
 def test_small_batches_and_journals_are_logged_by_the_caller(
-    tmp_path: Path, beside: list[Any]
+    tmp_path: Path, begun: list[Any]
 ) -> None:
     with tideline.open(tmp_path / "data") as db:
         db.channel("small").apply(table(0).slice(0, 5))
         db.channel("noted", journal_s=60).apply(table(0))
-        assert beside == []
-        assert table(0).slice(0, 5).nbytes < engine._MANY_WORDS * 8
+        assert begun == []
+        assert table(0).slice(0, 5).nbytes < calls.MANY_WORDS * 8
