@@ -15,7 +15,7 @@ import numpy as np
 from tideline.documents.types import DELETE, Found, Rows
 from tideline.errors import Closed, NotFound
 from tideline.index.extract import ARRAYS, extract
-from tideline.index.kind import Entries, Estimate
+from tideline.index.kind import Entries, Estimate, make_kind
 from tideline.index.texts import Texts
 from tideline.where import parse
 from tideline.where.keys import encode
@@ -79,6 +79,7 @@ class ModelEngine:
     def __init__(self, facts: dict[str, Any]) -> None:
         self.facts = facts
         self.indexes: dict[str, str] = dict(facts["indexes"])
+        self.kinds = {field: make_kind(name, seed=7) for field, name in self.indexes.items()}
         self.building: list[str] = []
         self.records: dict[bytes, tuple[int, bytes]] = {}
         self.next_seq = 1
@@ -140,6 +141,12 @@ class ModelEngine:
                     break
         return _found(sorted(hits, reverse=True)[:k])
 
+    def search(self, field: str, ask: Any, k: int | None = None, *, filter: Any = None) -> Found:
+        return self.lookup(
+            field, ask.low, ask.high, k, low_open=ask.low_open, high_open=ask.high_open,
+            filter=filter,
+        )  # fmt: skip
+
     def lookup_text(self, *arguments: Any, **options: Any) -> bytes:
         return b"[" + b",".join(self.lookup(*arguments, **options).docs) + b"]"
 
@@ -168,11 +175,8 @@ class ModelEngine:
     def count(self) -> int:
         return len(self.records)
 
-    def estimate(self, field: str | None, low: bytes, high: bytes) -> Estimate:
-        if field is None:
-            found = sum(1 for key in self.records if low <= key <= high)
-            return Estimate(found, found / 7)
-        count = len(self.lookup(field, low, high).seqs)
+    def estimate(self, field: str, ask: Any) -> Estimate:
+        count = len(self.lookup(field, ask.low, ask.high).seqs)
         return Estimate(count, count)
 
     def counters(self) -> dict[str, int]:
@@ -187,11 +191,12 @@ class ModelEngine:
 
     def add_index(self, field: str, kind: str, progress: Any = None) -> None:
         self.indexes[field] = kind
+        self.kinds[field] = make_kind(kind, seed=7)
         if progress:
             progress(len(self.records), len(self.records))
 
     def drop_index(self, field: str) -> None:
-        del self.indexes[field]
+        del self.indexes[field], self.kinds[field]
 
     def close(self) -> None:
         self.closed = True

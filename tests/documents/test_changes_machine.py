@@ -26,12 +26,12 @@ from hypothesis.stateful import (
 from test_engine_machine import FIELDS, KEYS, WRITES
 
 from tideline.documents.changes import Changes
-from tideline.documents.engine import KINDS
 from tideline.errors import Closed, InvalidRequest, Unavailable
 from tideline.model import Change
 from tideline.where.keys import decode, encode
 
 Told = tuple[int, bytes, Any, Any]  # seq, key, before, after
+KINDS = ("embedded", "composite", "lazy", "eager")
 
 
 class History:

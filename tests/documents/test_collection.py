@@ -218,7 +218,7 @@ def test_of_two_with_one_key_the_later_stays(tweets: Any) -> None:
         (lambda t: t.find({}, sort=[]), "sort must be pairs"),
         (lambda t: t.create_index("user", "lazy"), "has an index"),
         (lambda t: t.create_index("id", "lazy"), "needs no index"),
-        (lambda t: t.create_index("a", "btree"), "kind must be one of eager"),
+        (lambda t: t.create_index("a", "btree"), "kind must be one of embedded"),
         (lambda t: t.create_index("a..b", "lazy"), "not a path"),
         (lambda t: t.drop_index("place"), "has no index"),
         (lambda t: list(t.scan(low=1.5)), "whole number or text"),

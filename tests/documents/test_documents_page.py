@@ -43,7 +43,7 @@ def test_the_component_is_the_one_on_the_page(tmp_path: Path) -> None:
         assert f"\n{line}{row['doc']:27} {values}".rstrip() + "\n" in PAGE
     for name, (start, size) in info.extra["side"].items():
         assert f"\n{name:14} {start:4d} {size:4d}" in PAGE
-    assert list(info.filters) == ["seq", "wanted", "zone.n"]
+    assert list(info.filters) == ["seq", "wanted", "key", "zone.n"]
     assert f"groups of {GROUP} blocks" in PAGE
     assert f"zone maps of {MEMORY_BLOCK} rows" in PAGE
     assert f"about {BLOCK_BYTES >> 10} KiB of documents" in PAGE

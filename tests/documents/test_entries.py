@@ -271,7 +271,7 @@ def test_an_eager_index_built_on_old_data_joins_with_what_came_meanwhile(
     index.seal()
     index.add([(b"c", [b"v"])])
     values, keys = Texts.of([b"v", b"v", b"x"]), Texts.of([b"o1", b"o2", b"o3"])
-    [built] = index.kind.build(values, keys, np.array([7, 8, 9]), View(index.kind, [], []))
+    [built] = index.kind.build(values, keys, np.array([7, 8, 9]), [])
     index.readers.append(index.write(built))
     index.model += [(b"v", b"o1", 7), (b"v", b"o2", 8), (b"x", b"o3", 9)]
     index.memory.look_back(View(index.kind, [], index.readers))

@@ -121,7 +121,7 @@ def ask_view(view: View, rng: random.Random) -> tuple[Question, Any]:
     """A random question to a view, and its answer."""
     k = rng.choice([None, 1, 3, 10])
     field = rng.choice([*INDEXES, "late"])
-    if field not in view.indexes:
+    if field not in view.kinds:
         field = "tag"
     value = document(0, rng.randrange(200))[field]
     if isinstance(value, list):
