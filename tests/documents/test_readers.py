@@ -440,7 +440,7 @@ def test_a_memory_is_used_again_only_when_no_view_has_it(tmp_path: Path) -> None
     view = views[0]
     assert view.count() == KEYS
     assert json.loads(view.get(encode(5)) or b"{}") == document(5, 1)
-    kept = weakref.ref(view._now[0])
+    kept = weakref.ref(view.now[0])
     views.clear()
     del view
     gc.collect()

@@ -171,7 +171,7 @@ class Collection:
         data = encode(wanted)
         if is_cut(data):  # it may stand for others too
             return self._checked(field, data, data, k, lambda one: one == wanted)
-        found: list[Document] = _decode(self._engine.lookup_text(field, data, data, k))
+        found: list[Document] = _decode(self._engine.view().lookup_text(field, data, data, k))
         return found
 
     def range_lookup(
@@ -204,7 +204,7 @@ class Collection:
                 high_open=high is None,
             )  # fmt: skip
         found: list[Document] = _decode(
-            self._engine.lookup_text(field, first, last, k, high_open=high is None)
+            self._engine.view().lookup_text(field, first, last, k, high_open=high is None)
         )
         return found
 

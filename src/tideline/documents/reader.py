@@ -12,10 +12,9 @@ One that is not given back, because an exception cut the call, is no loss: nothi
 with it. A buffer and its address are replaced in one step.
 
 A reader is told with every question what to read (`Now`, view.py). It has words of its own for the
-active memory, which end where its view does. It remembers which sources it was set up for, and
-holds nothing of them alive while it is idle: an idle reader must not keep old memories and
-deleted files. What it reads is held by the caller, who holds the `Now`; and a hash table that
-may be replaced meanwhile by the call itself (`held`).
+active memory, which end where its view does. It remembers what it was set up for, and holds nothing
+of that alive while it is idle: an idle reader must not keep old memories and deleted files. What
+it reads is held by the caller, who holds the `Now`.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tideline.documents.types import Found
-from tideline.documents.view import Now, Sources
+from tideline.documents.view import Now
 from tideline.index.entryview import Places, View
 from tideline.index.kind import Chunk, Estimate
 from tideline.index.ranges import RangeAsk
@@ -60,25 +59,22 @@ class Readers:
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
-        self._idle: list[Reader] = []
+        self.idle: list[Reader] = []
+        self.give = self.idle.append
         self._states: list[Words] = []  # of all there ever were
-        self.give = self._idle.append
 
     def take(self) -> Reader:
         """A reader, for one call at a time; `give` it back."""
         try:
-            return self._idle.pop()
+            return self.idle.pop()
         except IndexError:
-            state: Words = np.zeros(at.S_WORDS, np.int64)
-            self._states.append(state)
-            return Reader(state, self._seed)
+            return self.make()
 
-    def get(self, now: Now, key: bytes) -> bytes | None:
-        """`Reader.get`, with one that is idle."""
-        reader = self.take()
-        text = reader.get(now, key)
-        self.give(reader)
-        return text
+    def make(self) -> Reader:
+        """A new reader, when none is idle."""
+        state: Words = np.zeros(at.S_WORDS, np.int64)
+        self._states.append(state)
+        return Reader(state, self._seed)
 
     def counters(self) -> dict[str, int]:
         """What all searches so far have read."""
@@ -113,7 +109,9 @@ class Reader:
         self._out_room(_FEW)
         self._call: Words = np.empty(newest.CALL_WORDS + 4 * _FEW + 1, np.int64)
         self._call_at = int(self._call.ctypes.data)
-        self._sources: Any = _nothing  # a weak reference: those that it is set up for
+        self._sources: Any = _nothing  # a weak reference: those that it is set up for,
+        self._limit = -1  # and the limit
+        self._ready: set[str] = set()  # indexes that it need not look after again until then
         self._own: Words = np.zeros(at.X_WORDS, np.int64)  # of the active memory
         self._active: Any = memoryview(self._own)  # type: ignore[arg-type]
         self._table: Words = np.zeros(0, np.int64)  # addresses of all sources
@@ -133,27 +131,20 @@ class Reader:
         facts = [*(int(row.ctypes.data) for row in out), count]
         self._state[_OUT], self._out = facts, out  # one step, as above
 
-    def _begin(self, now: Now) -> Any:
-        """Set up for a view; what the call has to hold while it reads memory."""
-        sources, rows, limit = now
+    def _set_up(self, now: Now) -> None:
+        """Read something else. No two `Now` have the same sources and the same limit."""
+        sources, rows, limit, table = now
         if self._sources() is not sources:
-            self._set_up(sources)
-        table = sources.active.table  # after `now`: it has all rows that count
+            self._own[:] = sources.facts[0]
+            self._table = np.array([self._own.ctypes.data, *sources.addresses[1:]], np.int64)
+            self._state[_SOURCES] = [self._table.ctypes.data, len(self._table)]
+            self._places.clear()
+            self._sources = weakref.ref(sources)
         active = self._active
         active[at.X_ROWS], active[at.X_SEQ_HIGH] = rows, limit - 1
         active[at.X_TABLE], active[at.X_TABLE_CAP] = table[1], table[2]
-        self._words[at.S_LIMIT] = limit
-        return table
-
-    def _set_up(self, sources: Sources) -> None:
-        """Take note of other sources."""
-        self._sources = _nothing  # until it is done
-        self._own[:] = sources.facts[0]
-        table = np.array([self._own.ctypes.data, *sources.addresses[1:]], np.int64)
-        facts = [int(table.ctypes.data), len(table)]
-        self._state[_SOURCES], self._table = facts, table  # one step, as above
-        self._places.clear()
-        self._sources = weakref.ref(sources)
+        self._words[at.S_LIMIT] = self._limit = limit
+        self._ready.clear()
 
     # ---- by key ----------------------------------------------------------------------------
 
@@ -162,7 +153,8 @@ class Reader:
         size = len(key)
         if size > _KEY_ROOM:
             return None
-        held = self._begin(now)  # noqa: F841
+        if self._limit != now[2] or self._sources() is not now[0]:
+            self._set_up(now)
         self._key_view[:size] = key
         state = self._words
         state[at.S_KEY_SIZE] = size
@@ -188,7 +180,8 @@ class Reader:
 
     def _find(self, now: Now, keys: Texts) -> tuple[Words, Gathered]:
         """Which keys have a record, and the records."""
-        held = self._begin(now)  # noqa: F841
+        if self._limit != now[2] or self._sources() is not now[0]:
+            self._set_up(now)
         places, rows = np.empty((2, keys.count), np.int64)
         records.find_many(self._address, *keys.addresses, places, rows)
         there = np.flatnonzero(places >= 0)
@@ -201,10 +194,13 @@ class Reader:
         skipped: NDArray[np.uint8] | None,
     ) -> int:  # fmt: skip
         """Find the `k` newest records with a value of an embedded field in the range: how many."""
-        held = self._begin(now)  # noqa: F841
-        sources, rows, _ = now
-        for memory in sources.memories:
-            memory.catch_up(field, sources.rows_of(memory, rows))
+        if self._limit != now[2] or self._sources() is not now[0]:
+            self._set_up(now)
+        sources = now[0]
+        if field not in self._ready:
+            for memory in sources.memories:
+                memory.catch_up(field, sources.rows_of(memory, now[1]))
+            self._ready.add(field)
         opened = ask.low_open * at.LOW_OPEN | ask.high_open * at.HIGH_OPEN
         self._ask(sources.fields[field], ask.low, ask.high, opened)
         state = self._words
@@ -225,15 +221,19 @@ class Reader:
 
         At most `FEW`: one call of a kernel.
         """
-        held = [self._begin(now)]
+        if self._limit != now[2] or self._sources() is not now[0]:
+            self._set_up(now)
         low, high, low_open, high_open, _ = ask
         if low > high:
             return 0
         flags = view.ask(low, high, low_open=low_open, high_open=high_open)
-        places = self._places.get(field)
-        if places is None or not places.shows(view):
+        places, held = self._places.get(field), None
+        if places is None or places.view() is not view:
             places = self._places[field] = Places(view)
-        held.append(places.follow(view, flags))
+            self._ready.discard(field)
+        if field not in self._ready or not flags & newest.POINT:
+            held = places.follow(view, flags)
+            self._ready.add(field)
         middle = len(low)
         self._low_view[:middle] = low
         self._low_view[middle : middle + len(high)] = high
@@ -241,11 +241,13 @@ class Reader:
             self._address, places.address, places.count, self._words[at.S_LOW], middle, len(high),
             flags, k, self._call_at, _FEW,
         )  # fmt: skip
+        del held  # what was ordered is read until here
         return count
 
     def follow(self, now: Now, asked: Iterable[Chunk], k: int | None, newest_first: bool) -> int:
         """Find the `k` newest records that candidates lead to and that count: how many."""
-        held = self._begin(now)  # noqa: F841
+        if self._limit != now[2] or self._sources() is not now[0]:
+            self._set_up(now)
         state = self._words
         state[at.S_K] = _ALL if k is None or not newest_first else k
         count = state[at.S_OUT_COUNT] = 0
@@ -304,7 +306,7 @@ class Reader:
 
     def estimate(self, now: Now, field: str, low: bytes, high: bytes) -> Estimate:
         """What a search of an embedded field without k would look at."""
-        sources, active, _ = now
+        sources, active, *_ = now
         kept = self._words[at.S_BLOOM_CHECKS]
         self._ask(sources.fields[field], low, high, 0)
         out, total = np.zeros(2, np.int64), np.zeros(2, np.int64)

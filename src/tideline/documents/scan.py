@@ -30,7 +30,7 @@ class Scan:
     """The records of a view; of the sources that are skipped nothing is wanted."""
 
     def __init__(self, now: Now, skipped: NDArray[np.uint8] | None) -> None:
-        sources, active, _ = self._now = now
+        sources, active, _, table = self._now = now
         if skipped is None:
             skipped = np.zeros(len(sources.all), np.uint8)
         # What is older than everything that is wanted cannot replace any of it.
@@ -41,7 +41,8 @@ class Scan:
         self._rows: list[Words] = []  # of memories, in key order
         for memory, facts in zip(sources.memories, self._facts, strict=False):
             limit = sources.rows_of(memory, active)
-            rows = sorted_rows(memory.row_texts("keys", limit), memory.newest(limit))
+            mine = table if memory is sources.active else memory.table
+            rows = sorted_rows(memory.row_texts("keys", limit), memory.newest(limit, mine))
             facts[at.X_ORDER], facts[at.X_ROWS] = rows.ctypes.data, len(rows)
             self._rows.append(rows)
 

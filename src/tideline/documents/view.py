@@ -2,8 +2,8 @@
 
     Sources    which generations and components there are, newest first; made anew when one of
                them comes or goes (a freeze, a seal, a merge, an index)
-    Now        the sources, how many rows of the active memory count, and the first seq that does
-               not; a plain tuple, because a writer makes one for every write
+    Now        the sources, how many rows of the active memory count, the first seq that does not,
+               and the hash table of that memory; a plain tuple, because every write makes one
     View       a `Now` and the verbs to read it
 
 A writer puts a new `Now` in the place of the one before by one Python assignment (recent.py), after
@@ -35,7 +35,7 @@ from tideline.documents.scan import Scan
 from tideline.documents.types import Found
 from tideline.errors import NotFound, Unavailable
 from tideline.index.kind import Estimate, IndexKind
-from tideline.index.records import Records
+from tideline.index.records import Records, Table
 from tideline.index.sorted import BLOCK_BYTES, SortedReader
 from tideline.index.texts import Texts
 from tideline.kernels.documents import layout as at
@@ -55,7 +55,9 @@ class Sources:
     def __init__(
         self, generations: Sequence[Generation], readers: Sequence[SortedReader],
         kinds: Mapping[str, IndexKind], building: Sequence[str], alone: Mapping[str, Any],
+        filtered: bool,
     ) -> None:  # fmt: skip
+        self.filtered = filtered  # whether the collection has a filter
         self.generations = tuple(generations)
         self.memories = tuple(generation.records for generation in generations)
         self.active: Records = self.memories[0]
@@ -84,6 +86,8 @@ class Sources:
 
     def skipped(self, wanted: tuple[bytes, bytes]) -> NDArray[np.uint8]:
         """Which sources hold no value of the filter's field in a closed range."""
+        if not self.filtered:
+            return np.zeros(len(self.all), np.uint8)
         ranges = [generation.wanted for generation in self.generations]
         ranges += [reader.component.info.filters["wanted"] for reader in self.readers]
         return np.array([not each.overlaps(*wanted) for each in ranges], np.uint8)
@@ -98,8 +102,11 @@ class Sources:
         return kind
 
 
-Now = tuple[Sources, int, int]
-"""Sources, rows of the active memory that count, the first seq that does not count."""
+Now = tuple[Sources, int, int, Table]
+"""Sources, rows of the active memory that count, the first seq that does not, its table of keys.
+
+No two of one collection have the same sources and the same limit.
+"""
 
 
 class View:
@@ -109,39 +116,42 @@ class View:
     `seq`, whatever is written, sealed, merged or dropped while it is asked.
     """
 
-    __slots__ = ("_filter", "_now", "_readers", "_recent")
+    __slots__ = ("_readers", "_recent", "now")
 
-    def __init__(self, now: Now, readers: Readers, recent: Recent, filter: str | None) -> None:
-        self._now = now
+    def __init__(self, now: Now, readers: Readers, recent: Recent) -> None:
+        self.now = now
         self._readers = readers
         self._recent = recent
-        self._filter = filter
 
     @property
     def seq(self) -> int:
         """The last write that is in it."""
-        return self._now[2] - 1
+        return self.now[2] - 1
 
     @property
     def kinds(self) -> dict[str, IndexKind]:
         """The indexes that it can be asked by: field -> kind."""
-        return self._now[0].kinds
+        return self.now[0].kinds
 
     def kind_of(self, field: str) -> IndexKind:
         """The kind of an index; `NotFound` or `Unavailable` if it cannot be asked."""
-        return self._now[0].kind_of(field)
+        return self.now[0].kind_of(field)
 
     def get(self, key: bytes) -> bytes | None:
         """The newest version of a record as JSON text, or None."""
         text = self._recent.texts.get(key)
-        if text is None or self._recent.now is not self._now:  # asked after the text was found
-            text = self._readers.get(self._now, key)
+        if text is None or self._recent.now is not self.now:  # asked after the text was found
+            reader = self._readers.take()
+            text = reader.get(self.now, key)
+            self._readers.give(reader)
+            if text is not None:
+                self._recent.keep(key, text, self.now)
         return text
 
     def get_many(self, keys: Texts) -> list[bytes | None]:
         """The newest versions of many records, None for each that is not there."""
         reader = self._readers.take()
-        found = reader.get_many(self._now, keys)
+        found = reader.get_many(self.now, keys)
         self._readers.give(reader)
         return found
 
@@ -151,7 +161,7 @@ class View:
         Those that are not there are left out.
         """
         reader = self._readers.take()
-        found = reader.fetch(self._now, keys)
+        found = reader.fetch(self.now, keys)
         self._readers.give(reader)
         return found
 
@@ -174,14 +184,14 @@ class View:
         filter: tuple[bytes, bytes] | None = None,
     ) -> Found:  # fmt: skip
         """The `k` newest records with a value of `field` in the range, newest first."""
-        ask = self._now[0].kind_of(field).range_ask(low, high, low_open, high_open)
+        ask = self.now[0].kind_of(field).range_ask(low, high, low_open, high_open)
         return self.search(field, ask, k, filter=filter)
 
     def lookup_text(
         self, field: str, low: bytes, high: bytes, k: int | None = None, *, high_open: bool = False
     ) -> bytes:
         """What `lookup` finds, as one JSON array: the quickest way to all the documents."""
-        ask = self._now[0].kind_of(field).range_ask(low, high, False, high_open)
+        ask = self.now[0].kind_of(field).range_ask(low, high, False, high_open)
         reader = self._readers.take()
         found = reader.text(self._find(reader, field, ask, k, None))
         self._readers.give(reader)
@@ -192,8 +202,8 @@ class View:
         filter: tuple[bytes, bytes] | None,
     ) -> int:  # fmt: skip
         """Find records, for the reader to give; how many there are."""
-        sources = self._now[0]
-        kind = sources.kind_of(field)
+        sources = self.now[0]
+        kind = sources.kinds.get(field) or sources.kind_of(field)
         if k is not None and k < 1:
             return 0
         view: Any
@@ -203,14 +213,14 @@ class View:
             view = sources.alone[field]
             if filter is not None:
                 view = kind.passing(view, {"wanted": filter})
-        return kind.find(reader, self._now, field, view, ask, k)
+        return kind.find(reader, self.now, field, view, ask, k)
 
     def scan(
         self, low: bytes | None = None, high: bytes | None = None, *,
         filter: tuple[bytes, bytes] | None = None, batch: int = 10_000,
     ) -> Iterator[Found]:  # fmt: skip
         """All records with a key in [low, high), in key order."""
-        scan = Scan(self._now, self._skipped(filter))
+        scan = Scan(self.now, self._skipped(filter))
         for found, size_bytes in scan.batches(low, high, batch):
             reader = self._readers.take()
             reader.count_blocks(-(-size_bytes // BLOCK_BYTES))
@@ -219,23 +229,21 @@ class View:
 
     def count(self) -> int:
         """How many records there are: reads every key."""
-        return Scan(self._now, None).count()
+        return Scan(self.now, None).count()
 
     def estimate(self, field: str, ask: Any) -> Estimate:
         """What a search without k would take."""
-        sources = self._now[0]
+        sources = self.now[0]
         kind = sources.kind_of(field)
         if not kind.within:
             return kind.estimate(sources.alone[field], ask)
         reader = self._readers.take()
-        found = kind.estimate(_Within(reader, self._now, field), ask)
+        found = kind.estimate(_Within(reader, self.now, field), ask)
         self._readers.give(reader)
         return found
 
     def _skipped(self, filter: tuple[bytes, bytes] | None) -> NDArray[np.uint8] | None:
-        if filter is None or self._filter is None:
-            return None
-        return self._now[0].skipped(filter)
+        return None if filter is None else self.now[0].skipped(filter)
 
 
 class _Within(NamedTuple):

@@ -79,6 +79,7 @@ class EntryMemory:
         self._replaced: list[Any] = []  # parts that a reader may still read
         self.lock = Lock()  # of those who bring values into order
         self._order = Order(np.empty(0, np.int64), 0, 0)
+        self._most_unordered = _UNORDERED  # values, before they are brought into order
         self._batch = (-1, 0)  # the first seq of the last `add`, and the own entries before it
         self.state: Words = np.zeros(entries.M_WORDS, np.int64)
         self.state[entries.M_SEED] = self._seed = seed
@@ -104,19 +105,17 @@ class EntryMemory:
 
     # ---- reading -----------------------------------------------------------------------------
 
-    def show(self, state: Any, known: Published | None) -> Published:
-        """Fill the state words of a reader, who knows what it was shown before.
+    def show(self, state: Any) -> Published:
+        """Fill the state words of a reader with what is published.
 
         Its view was taken before this: what is published has all that the view has.
         """
-        published = self.published
-        if published is not known:
-            parts, values, count, borrowed = published
-            state[: entries.M_PARTS] = parts
-            state[entries.M_SEED] = self._seed
-            state[entries.M_VALUE_COUNT] = values
-            state[entries.M_ENTRY_COUNT] = count
-            state[entries.M_BORROWED] = borrowed
+        parts, values, count, borrowed = published = self.published
+        state[: entries.M_PARTS] = parts
+        state[entries.M_SEED] = self._seed
+        state[entries.M_VALUE_COUNT] = values
+        state[entries.M_ENTRY_COUNT] = count
+        state[entries.M_BORROWED] = borrowed
         return published
 
     def show_order(self, state: Any) -> Order:
@@ -256,18 +255,14 @@ class EntryMemory:
 
         What is not in order yet is looked through one by one.
         """
-        if self._unordered > _UNORDERED + self._order.size // 16:
+        if self.published[1] > self._most_unordered:
             with self.lock:
-                if self._unordered > _UNORDERED + self._order.size // 16:
+                if self.published[1] > self._most_unordered:
                     self._bring_in_order()
-
-    @property
-    def _unordered(self) -> int:
-        return self.published[1] - self._order.size
 
     def _bring_in_order(self) -> None:
         state: Words = np.zeros(entries.M_WORDS, np.int64)
-        count = self.show(memoryview(state), None)[1]  # type: ignore[arg-type]
+        count = self.show(memoryview(state))[1]  # type: ignore[arg-type]
         before, tail = self._order, _ordered(state, self._order.size)
         merged = np.empty(count, np.int64)
         ordering.merge_orders(
@@ -278,7 +273,8 @@ class EntryMemory:
             len(tail),
             address_of(merged),
         )
-        self._order = Order(merged, address_of(merged), count)
+        order = Order(merged, address_of(merged), count)
+        self._order, self._most_unordered = order, count + _UNORDERED + count // 16
 
     @property
     def longest(self) -> int:

@@ -131,7 +131,7 @@ class Places:
     """
 
     def __init__(self, view: View) -> None:
-        self._view = weakref.ref(view)
+        self.view = weakref.ref(view)
         self.count = view.count
         first = len(view.words)
         self._words: Words = np.zeros(first + M_WORDS * len(view.memories), np.int64)
@@ -145,18 +145,14 @@ class Places:
             self._words[number * places.P_WORDS + places.P_MEMORY] = self.address + 8 * start
             self._states.append(whole[start : start + M_WORDS])
 
-    def shows(self, view: View) -> bool:
-        """Whether it was made for this view."""
-        return self._view() is view
-
     def follow(self, view: View, flags: int) -> Any:
         """Take in what was published of the memories; what must be held during a search."""
-        known, states = self._known, self._states
-        held = None
-        if not flags & newest.POINT:
-            held = [m.show_order(state) for m, state in zip(view.memories, states, strict=True)]
+        known, held = self._known, []
         for number, memory in enumerate(view.memories):
-            known[number] = memory.show(states[number], known[number])
+            if not flags & newest.POINT:
+                held.append(memory.show_order(self._states[number]))
+            if memory.published is not known[number]:
+                known[number] = memory.show(self._states[number])
         return held
 
 

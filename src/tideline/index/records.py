@@ -11,7 +11,7 @@ table, whatever the number of records. Every column has its address range reserv
 ever moves. Only the table is replaced by a larger one when it is half full.
 
 Threads: one writes (`add`, `clear`), under its owner's lock; any number read meanwhile, without.
-A reader knows how many rows there were at the moment it reads of, then takes `table`, then reads:
+A reader knows how many rows there were at the moment it reads of, and the table there was then:
 rows up to that number never change, and a row that came later leads back to them. Whoever lets
 readers know of new rows does so by a Python assignment after `add` has returned: the lock of the
 interpreter, which both take, is what makes all of a row visible with its number. What changes
@@ -245,11 +245,14 @@ class Records:
         records.insert(int(facts.ctypes.data), 0, self.rows, self.seed)
         self.facts[_TABLE], self.table = facts[_TABLE], table
 
-    def newest(self, rows: int | None = None) -> Words:
-        """The rows that are the newest of their key, oldest first; of the first `rows`, or all."""
-        table, facts = self.table, self.facts.copy()
+    def newest(self, rows: int | None = None, table: Table | None = None) -> Words:
+        """The rows that are the newest of their key, oldest first.
+
+        Of all rows, or of the first `rows` by the table that a reader has.
+        """
+        facts = self.facts.copy()
         facts[at.X_ROWS] = self.rows if rows is None else rows
-        facts[_TABLE[:2]] = table[1:]
+        facts[_TABLE[:2]] = (table or self.table)[1:]
         out = np.empty(int(facts[at.X_ROWS]), np.int64)
         count = int(records.newest_rows(int(facts.ctypes.data), out))
         out = out[:count]
