@@ -213,7 +213,7 @@ class Engine:
         return first
 
     def _write_part(self, rows: Rows) -> Any:
-        if not self.feed.wants_old:
+        if not self.feed.wants_old or not self.feed.still_wants_old():
             return self._write_frame(rows)
         position = None
         for part, old in self.feed.with_old(rows):
