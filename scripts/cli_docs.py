@@ -24,9 +24,9 @@ COMMANDS = [
     "collection find", "collection count", "collection explain", "collection index",
     "collection unindex", "collection advise", "collection stats", "collection drop", "changes",
     "publish", "subscribe", "find", "subscriptions", "cancel", "resume", "apply", "session",
-    "stats", "check", "drop", "serve", "token create", "token list", "token revoke", "backup", "restore",
-    "warm", "demo", "pipeline run", "pipeline check", "workload tweets", "workload operations",
-    "heatmap",
+    "stats", "check", "drop", "serve", "token create", "token list", "token revoke", "backup",
+    "restore", "warm", "demo", "pipeline run", "pipeline check", "workload tweets",
+    "workload operations", "heatmap",
 ]  # fmt: skip
 
 

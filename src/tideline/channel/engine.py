@@ -48,7 +48,7 @@ from tideline.lsm.backup import begin_copy
 from tideline.lsm.frames import HEADER_BYTES
 from tideline.lsm.inventory import Listed
 from tideline.lsm.policy import Window
-from tideline.lsm.position import Position
+from tideline.lsm.position import BEFORE_ALL, Position
 from tideline.lsm.retention import Retention
 from tideline.lsm.store import Store
 from tideline.lsm.tree import Tree
@@ -64,7 +64,7 @@ Effect = Callable[[Words], None]
 _NONE: Words = np.zeros(0, np.int64)
 _SMALL_LOG = 64 << 10
 _FRAMED_WORDS = 1 << 16
-_LOGGED = Position(0, 0)  # stands for a position nobody will wait for
+_LOGGED = BEFORE_ALL  # stands for a position nobody will wait for
 _MANY_WORDS = 1 << 15  # of rows that are logged beside the caller's own work
 _MERGED_MARKS = 32 << 20  # bytes: larger components of marks are searched as fast, and not merged
 _SEALING = (at.NEED_MEMORY, at.NEED_TOLD)  # what may need something sealed
@@ -790,7 +790,7 @@ class Engine:
     def _look_after(self) -> None:
         """Start background work when memory fills up, the log grows or components expire."""
         for side in self.sides:
-            side.memory.state[at.E_LOG] = self.store.log.segment
+            side.memory.state[at.E_LOG] = self.store.log.mark
             side.memory.share()
             side.memory.grow_tables(self.newest)
             side.drop_expired(self.newest)
@@ -854,7 +854,7 @@ class Engine:
             return self._begin_seal(side)
         if heavy:
             old = [w for w in side.memory.windows() if w.state == at.OPEN]
-            if old and min(w.first_log for w in old) < log.segment:
+            if old and min(w.first_log for w in old) < log.mark:
                 return self._begin_seal(side, lambda w: -w.first_log)
         return None
 
@@ -895,16 +895,16 @@ class Engine:
         """The first log segment that recovery would need."""
         windows = [window for side in self.sides for window in side.memory.windows()]
         log = self.store.log
-        if not windows and log.end.offset > _SMALL_LOG and not self._recovering:
+        if not windows and log.size_from(log.mark) > _SMALL_LOG and not self._recovering:
             log.rotate()  # nothing in it counts any more: let it go whole
             for side in self.sides:
-                side.memory.state[at.E_LOG] = log.segment
-        return min([log.segment, *(window.first_log for window in windows)])
+                side.memory.state[at.E_LOG] = log.mark
+        return min([log.mark, *(window.first_log for window in windows)])
 
     def _kept_log(self, first: int) -> int:
         """The first log segment to keep, when `first` is the first that recovery needs."""
         return self._retention.first_kept(
-            first=first, current=self.store.log.segment, now=self.newest, span=self.journal_us
+            first=first, current=self.store.log.mark, now=self.newest, span=self.journal_us
         )
 
     def _snapshot(self) -> tuple[dict[str, Any], int, int]:
@@ -938,7 +938,7 @@ class Engine:
             self._replay(rows, segment)
         self.call.use_rows(self.call.rows)
         for side in self.sides:
-            side.memory.state[at.E_LOG] = self.store.log.segment
+            side.memory.state[at.E_LOG] = self.store.log.mark
         self.drop_expired()
         self._logged_answers = self.answers
         self._recovering = False

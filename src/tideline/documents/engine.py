@@ -169,7 +169,7 @@ class Engine:
                 break
         else:
             records = Records(size, self.embedded, seed=self.seed)
-        return Generation(records, memories, first_log=self.store.log.segment)
+        return Generation(records, memories, first_log=self.store.log.mark)
 
     def begin_generation(self) -> None:
         """Replace the active generation, which is empty, by one for the indexes there are now."""

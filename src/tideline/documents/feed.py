@@ -216,7 +216,7 @@ class Feed:
         """The first log segment to keep, when recovery needs `first` (the lock is held)."""
         log = self.log
         kept = self._retention.first_kept(
-            first=first, current=log.segment, now=self.clock.now(), span=self.journal_us
+            first=first, current=log.mark, now=self.clock.now(), span=self.journal_us
         )
         needed = min((one.position.mark for one in self._attached()), default=kept)
         most = log.size_from(first) + FOLLOWED_BYTES

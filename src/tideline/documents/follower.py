@@ -25,9 +25,8 @@ from tideline.documents.payload import read_old, read_payload
 from tideline.documents.types import DELETE, Rows
 from tideline.errors import Closed, Corruption, TidelineError, Unavailable
 from tideline.index.texts import Texts
-from tideline.lsm.cursor import Cursor
-from tideline.lsm.nulllog import MemoryCursor
-from tideline.lsm.position import Position
+from tideline.lsm.anylog import AnyCursor
+from tideline.lsm.position import BEFORE_ALL, Position
 from tideline.model import Change
 from tideline.where.keys import decode
 
@@ -73,12 +72,12 @@ class Follower:
         """Whether changes come with old versions."""
         self._lock = threading.Lock()
         self._closed = False
-        self._cursor: Cursor | MemoryCursor | None = None
+        self._cursor: AnyCursor | None = None
         self._frames: Iterator[tuple[Position, memoryview]] | None = None
         self._part: Part | None = None
         self._row = 0  # of the part: the next to hand out
         self._after = 0  # the seq that it began after, while there is no part
-        self.position = Position(0, 0)
+        self.position = BEFORE_ALL
         """Where the next frame begins."""
         try:
             feed.attach(self, after, before)
