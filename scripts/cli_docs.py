@@ -22,11 +22,11 @@ COMMANDS = [
     "channel create", "channels", "collection create", "collection list", "collection put",
     "collection get", "collection delete", "collection lookup", "collection range",
     "collection find", "collection count", "collection explain", "collection index",
-    "collection unindex", "collection advise", "collection stats", "collection drop", "publish",
-    "subscribe", "find", "subscriptions", "cancel", "resume", "apply", "session", "stats",
-    "check", "drop", "serve", "token create", "token list", "token revoke", "backup", "restore",
-    "warm", "demo", "pipeline run", "pipeline check", "workload tweets", "workload operations",
-    "heatmap",
+    "collection unindex", "collection advise", "collection stats", "collection drop", "changes",
+    "publish", "subscribe", "find", "subscriptions", "cancel", "resume", "apply", "session",
+    "stats", "check", "drop", "serve", "token create", "token list", "token revoke", "backup",
+    "restore", "warm", "demo", "pipeline run", "pipeline check", "workload tweets",
+    "workload operations", "heatmap",
 ]  # fmt: skip
 
 

@@ -91,6 +91,8 @@ def verbs(db: Any, channel: Any, poll: Any, collection: Any, handle: Any) -> dic
         "documents scan": lambda: list(collection.scan()),
         "create_index": lambda: collection.create_index("m", "lazy"),
         "drop_index": lambda: collection.drop_index("n"), "collection stats": collection.stats,
+        "changes": collection.changes, "earliest change": collection.earliest,
+        "position of changes": collection.position,
     }  # fmt: skip
 
 
@@ -107,12 +109,22 @@ def test_every_verb_of_a_forked_child_is_refused_with_the_way_out(
         channel.publish("a", 1, id="e1", ttl_s=600)
         channel.seal()
         channel.publish("a", 2, id="e2", ttl_s=600)
+        changes = collection.changes(before=True)
         collection.put({"k": 1, "n": 1})
+        collection.put_many([{"k": 3, "n": 1}, {"k": 3, "n": 2}, {"k": 4}])
+        assert [change.seq for change in changes.take(limit=2)] == [1, 2]
         collection.get(1)
 
+        async def change() -> None:
+            await changes.__anext__()
+
         def child() -> None:
+            import asyncio
+
             every = verbs(db, channel, poll, collection, handle)
             every |= {"poll take": polling.take, "poll iterate": lambda: next(iter(polling))}
+            every |= {"take changes": changes.take, "next change": lambda: next(changes)}
+            every |= {"async change": lambda: asyncio.run(change())}
             for name, verb in every.items():
                 print(name, file=sys.stderr, flush=True)
                 with pytest.raises(Closed, match=r"forked.*'spawn'"):
@@ -127,7 +139,8 @@ def test_every_verb_of_a_forked_child_is_refused_with_the_way_out(
         assert [event.id for event in handle.take()] == ["e3"]
         tokens = [event.token for event in channel.find("a")]
         assert len(set(tokens)) == len(tokens) == 3
-        assert collection.count() == 2
+        assert collection.count() == 4
+        assert [change.seq for change in changes.take()] == [3, 4, 5]
         if not memory:
             db.check()
             assert not (tmp_path / "from child").exists()

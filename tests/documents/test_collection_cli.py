@@ -149,3 +149,24 @@ def test_commands_of_the_whole_database_cover_collections(tweets: Run) -> None:
 )
 def test_what_is_wrong_ends_in_an_exit_code(tweets: Run, words: list[str], code: int) -> None:
     assert tweets("collection", *words).code == code
+
+
+def test_changes_are_printed_in_order_with_old_versions(run: Run) -> None:
+    made = run("collection", "create", "data", "cars", "--key", "id", "--journal-s", "3600",
+               "--journal-before")  # fmt: skip
+    assert made.lines[0]["name"] == "cars"
+    for document in ('{"id": 1, "n": 1}', '{"id": 1, "n": 2}'):
+        run("collection", "put", "data", "cars", document)
+    run("collection", "delete", "data", "cars", "1")
+    first = {"seq": 1, "key": 1, "after": {"id": 1, "n": 1}}
+    assert run("changes", "data", "cars", "--limit", "1").lines == [first]
+    assert run("changes", "data", "cars", "--after", "1", "--before").lines == [
+        {"seq": 2, "key": 1, "before": {"id": 1, "n": 1}, "after": {"id": 1, "n": 2}},
+        {"seq": 3, "key": 1, "before": {"id": 1, "n": 2}, "after": None},
+    ]
+    assert run("changes", "data", "cars", "--after", "3").lines == []
+    refused = run("changes", "data", "cars", "--after", "4")
+    assert (refused.code, "later than the newest" in refused.error) == (2, True)
+    refused = run("changes", "data", "cars", "--limit", "0")
+    assert (refused.code, "above 0" in refused.error) == (2, True)
+    assert run("changes", "data", "ships").code == 3

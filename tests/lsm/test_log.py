@@ -80,7 +80,7 @@ def test_payloads_stay_readable_after_the_log_moved_on(tmp_path):
     log = Log.open(tmp_path, segment_bytes=1)
     views = [payload for _, payload in log.replay()]
     log.append(b"four")
-    log.forget(log.segment)
+    log.forget(log.mark)
     log.close()
     assert [bytes(view) for view in views] == [b"one", b"two", b"three"]
 
@@ -102,7 +102,7 @@ def test_forget_frees_whole_segments(tmp_path):
     assert freed == 2 * (32 + 2 * 120)
     assert log.size_bytes == before - freed
     assert log.forget(3) == 0
-    assert log.segment == 3
+    assert log.mark == 3
     with pytest.raises(InvalidRequest, match="current segment"):
         log.forget(4)
     log.close()
@@ -242,7 +242,7 @@ def test_the_null_log_keeps_nothing():
     log = NullLog()
     log.sync(log.append(b"x"))
     assert list(log.replay()) == []
-    assert (log.segment, log.size_bytes, log.forget(9)) == (1, 0, 0)
+    assert (log.mark, log.size_bytes, log.forget(9)) == (1, 0, 0)
     log.close()
 
 
@@ -403,7 +403,7 @@ def test_a_failed_fsync_stops_the_log(tmp_path, monkeypatch, segment_bytes):
         with pytest.raises(Unavailable, match="reopen"):
             log.append(b"three")
     with pytest.raises(Unavailable, match="reopen"):
-        log.sync(Position(log.segment, log.size_bytes))
+        log.sync(Position(log.mark, log.size_bytes))
     log.sync(safe)
     log.close()
     assert read(tmp_path)[0] == (1, b"one")

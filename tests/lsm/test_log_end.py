@@ -30,7 +30,7 @@ list(log.replay())
 for number in range(int(sys.argv[4])):
     position = log.append(b"%03d" % number * 40)
     log.sync(position)
-    print(log.segment, log.end.offset, flush=True)
+    print(log.mark, log.end.offset, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -223,7 +223,7 @@ def test_segments_of_the_first_format_are_read_and_followed_by_new_ones(tmp_path
     assert [bytes(payload) for _, payload in log.replay()] == [b"12345678"] * 4
     assert log.start == Position(1, HEADER_BYTES)
     log.append(b"abcdefgh")
-    assert log.segment == 3
+    assert log.mark == 3
     found = [bytes(payload) for _, payload in log.read(log.start, log.end)]
     assert found == [b"12345678"] * 4 + [b"abcdefgh"]
     log.close()

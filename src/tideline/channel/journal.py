@@ -7,7 +7,6 @@ kept, over restarts and kills: what was read once is read again the same. A chan
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,6 @@ __all__ = ["KINDS", "earliest", "journal", "position"]
 
 KINDS = ("events", "subscriptions", "answers")
 _ROW_KINDS = {"events": at.PUBLISH, "subscriptions": at.SUBSCRIBE, "answers": at.NOTE}
-_POSITION = re.compile(r"([0-9]{1,18}):([0-9]{1,18})")
 
 
 def position(core: Core) -> str:
@@ -44,14 +42,7 @@ def earliest(core: Core) -> str:
 
 def _text(position: Position) -> str:
     """A position as users hold it."""
-    return f"{position.segment}:{position.offset}"
-
-
-def _parsed(text: Any, name: str) -> Position:
-    match = _POSITION.fullmatch(text) if isinstance(text, str) else None
-    if match is None:
-        raise InvalidRequest(f"{name} must be a position of the journal", **{name: text})
-    return Position(int(match[1]), int(match[2]))
+    return str(position)
 
 
 def journal(
@@ -69,8 +60,8 @@ def journal(
     with engine.lock:
         core.begin()
         start, end = log.start, log.end
-    first = start if after is None else _parsed(after, "after")
-    last = end if upto is None else _parsed(upto, "upto")
+    first = start if after is None else Position.parse(after, "after")
+    last = end if upto is None else Position.parse(upto, "upto")
     if first < start:
         raise Unavailable(
             "the journal does not reach back so far any more", after=after,

@@ -47,7 +47,7 @@ class Recovery:
                     parts.dataset.submit_seal(job)
             self.replay(rows, segment)
         parts.call.use_rows(own)
-        parts.log_into(parts.store.log.segment)
+        parts.log_into(parts.store.log.mark)
         self._expiry.drop_all()
         parts.logged_answers = parts.answers
 

@@ -147,7 +147,7 @@ class Upkeep:
         """Start background work when memory fills up, the log grows or components expire."""
         parts = self._parts
         for side in parts.sides:
-            side.memory.state[at.E_LOG] = parts.store.log.segment
+            side.memory.state[at.E_LOG] = parts.store.log.mark
             side.memory.share()
             side.memory.grow_tables(parts.newest)
             side.drop_expired(parts.newest)
@@ -210,7 +210,7 @@ class Upkeep:
             return self.begin_seal(side)
         if heavy:
             old = [w for w in side.memory.windows() if w.state == at.OPEN]
-            if old and min(w.first_log for w in old) < log.segment:
+            if old and min(w.first_log for w in old) < log.mark:
                 return self.begin_seal(side, lambda w: -w.first_log)
         return None
 
@@ -266,16 +266,16 @@ class Upkeep:
         parts = self._parts
         windows = [window for side in parts.sides for window in side.memory.windows()]
         log = parts.store.log
-        if not windows and log.end.offset > _SMALL_LOG and not self._recovering:
+        if not windows and log.size_from(log.mark) > _SMALL_LOG and not self._recovering:
             log.rotate()  # nothing in it counts any more: let it go whole
-            parts.log_into(log.segment)
-        return min([log.segment, *(window.first_log for window in windows)])
+            parts.log_into(log.mark)
+        return min([log.mark, *(window.first_log for window in windows)])
 
     def kept_log(self, first: int) -> int:
         """The first log segment to keep, when `first` is the first that recovery needs."""
         parts = self._parts
         return self._retention.first_kept(
-            first=first, current=parts.store.log.segment, now=parts.newest, span=parts.journal_us
+            first=first, current=parts.store.log.mark, now=parts.newest, span=parts.journal_us
         )
 
     def snapshot(self) -> Snapshot:

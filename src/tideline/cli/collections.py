@@ -9,6 +9,8 @@
     advise   Collection.advise          stats    Collection.stats
     drop     Database.drop_collection
 
+and `tideline changes`, which prints what was written: Collection.changes.
+
 Documents go in and come out as JSON lines. A KEY or VALUE is JSON if it reads as JSON, else text:
 17 is a number, '"17"' and A1 are texts.
 """
@@ -65,6 +67,7 @@ def register(app: typer.Typer) -> None:
     ):  # fmt: skip
         group.command(name)(command)
     app.add_typer(group, name="collection")
+    app.command("changes")(changes)
 
 
 # ---- the collection ---------------------------------------------------------------------------
@@ -85,6 +88,13 @@ def create(
         str | None, typer.Option(metavar="FIELD", help="Keep its range for every component.")
     ] = None,
     bloom_bits: Annotated[int | None, typer.Option(help="Of embedded indexes, an entry.")] = None,
+    journal_s: Annotated[
+        float | None, typer.Option(help="Keep changes readable for so many seconds.")
+    ] = None,
+    journal_before: Annotated[
+        bool | None,
+        typer.Option("--journal-before/--no-journal-before", help="Keep old versions with them."),
+    ] = None,
 ) -> None:
     """Make a collection, and the database if there is none.
 
@@ -98,8 +108,9 @@ def create(
         indexes[field] = kind
     with open_folder(folder, create=True) as database:
         made = database.collection(
-            name, key=key, indexes=indexes, policy=policy, filter=filter, bloom_bits=bloom_bits
-        )
+            name, key=key, indexes=indexes, policy=policy, filter=filter, bloom_bits=bloom_bits,
+            journal_s=journal_s, journal_before=journal_before,
+        )  # fmt: skip
         line(_fields(made))
 
 
@@ -278,6 +289,33 @@ def explain(
             line(plain(told))
         else:
             print(told)
+
+
+def changes(
+    folder: Folder,
+    collection: Name,
+    after: Annotated[
+        int | None, typer.Option(metavar="SEQ", help="From the next one on; the earliest there is.")
+    ] = None,
+    before: Annotated[bool, typer.Option("--before", help="With old versions.")] = False,
+    limit: Limit = None,
+) -> None:
+    """Print what was written, in order, as far as the log still has it.
+
+    Twin of Collection.changes. --journal-s of a collection keeps more of it, --journal-before old
+    versions. Nobody else writes while a command has the folder, so it ends with the newest change.
+    """
+    with _opened(folder, collection) as opened:
+        begin = opened.earliest() if after is None else after
+        left = limit
+        with opened.changes(after=begin, before=before) as found:
+            while part := found.take(_BATCH if left is None else min(left, _BATCH)):
+                for change in part:
+                    old = {"before": change.before} if before else {}
+                    line({"seq": change.seq, "key": change.key, **old, "after": change.after})
+                left = None if left is None else left - len(part)
+                if left == 0:
+                    break
 
 
 # ---- indexes ------------------------------------------------------------------------------------

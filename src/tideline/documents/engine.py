@@ -187,7 +187,7 @@ class Engine:
                 break
         else:
             records = Records(size, self.embedded, seed=self.seed)
-        return Generation(records, memories, first_log=self.store.log.segment)
+        return Generation(records, memories, first_log=self.store.log.mark)
 
     def begin_generation(self) -> None:
         """Replace the active generation, which is empty, by one for the indexes there are now."""
@@ -240,7 +240,7 @@ class Engine:
         return first
 
     def _write_part(self, rows: Rows) -> Any:
-        if not self.feed.wants_old:
+        if not self.feed.wants_old or not self.feed.still_wants_old():
             return self._write_frame(rows)
         position = None
         for part, old in self.feed.with_old(rows):
@@ -412,7 +412,7 @@ class Engine:
         """
         self.dataset.wait_for_room(_FROZEN)
         self.store.log.rotate()
-        self.dataset.freeze(self._take_active(self.store.log.segment))
+        self.dataset.freeze(self._take_active(self.store.log.mark))
 
     def _take_active(self, segment: int) -> Seal:
         """Begin a new generation, whose rows are in the log from `segment` on."""

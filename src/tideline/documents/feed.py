@@ -128,6 +128,10 @@ class Feed:
         for bell in tuple(self.bells):
             bell.notify_all()
 
+    def require_open(self) -> None:
+        """`Closed` when there is nothing to read any more."""
+        self._engine.require_open()
+
     def limit(self) -> Position:
         """How far followers may read now; `Closed` when there is nothing to read any more."""
         engine = self._engine
@@ -151,13 +155,17 @@ class Feed:
 
     # ---- old versions ------------------------------------------------------------------------
 
+    def still_wants_old(self) -> bool:
+        """Look whether old versions are still wanted (`writing` is held)."""
+        self.wants_old = self.journal_before or True in [one.before for one in self._attached()]
+        return self.wants_old
+
     def with_old(self, rows: Rows) -> Iterator[tuple[Rows, list[bytes | None]]]:
         """Rows with the documents that they replace (`writing` is held).
 
         In parts of which the old versions fit a frame; each is written before the next is asked
         for. Of two rows with one key, the second replaces the first.
         """
-        self.wants_old = self.journal_before or any(one.before for one in self._attached())
         first, step = 0, _LEAST_KEYS
         while first < rows.count:
             old: list[bytes | None] = []
@@ -208,7 +216,7 @@ class Feed:
         """The first log segment to keep, when recovery needs `first` (the lock is held)."""
         log = self.log
         kept = self._retention.first_kept(
-            first=first, current=log.segment, now=self.clock.now(), span=self.journal_us
+            first=first, current=log.mark, now=self.clock.now(), span=self.journal_us
         )
         needed = min((one.position.mark for one in self._attached()), default=kept)
         most = log.size_from(first) + FOLLOWED_BYTES

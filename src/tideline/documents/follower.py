@@ -23,11 +23,10 @@ from numpy.typing import NDArray
 from tideline.documents.feed import Feed
 from tideline.documents.payload import read_old, read_payload
 from tideline.documents.types import DELETE, Rows
-from tideline.errors import Closed, Corruption, Unavailable
+from tideline.errors import Closed, Corruption, TidelineError, Unavailable
 from tideline.index.texts import Texts
-from tideline.lsm.cursor import Cursor
-from tideline.lsm.nulllog import MemoryCursor
-from tideline.lsm.position import Position
+from tideline.lsm.anylog import AnyCursor
+from tideline.lsm.position import BEFORE_ALL, Position
 from tideline.model import Change
 from tideline.where.keys import decode
 
@@ -72,13 +71,13 @@ class Follower:
         self.before = before
         """Whether changes come with old versions."""
         self._lock = threading.Lock()
-        self._closed = ""
-        self._cursor: Cursor | MemoryCursor | None = None
+        self._closed = False
+        self._cursor: AnyCursor | None = None
         self._frames: Iterator[tuple[Position, memoryview]] | None = None
         self._part: Part | None = None
         self._row = 0  # of the part: the next to hand out
         self._after = 0  # the seq that it began after, while there is no part
-        self.position = Position(0, 0)
+        self.position = BEFORE_ALL
         """Where the next frame begins."""
         try:
             feed.attach(self, after, before)
@@ -99,6 +98,7 @@ class Follower:
     def take(self, most: int | None) -> list[Change]:
         """What is there now, at most so many, in order."""
         with self._lock:
+            self._require_open()
             part, row, position = self._part, self._row, self.position
             found: list[Change] = []
             while most is None or len(found) < most:
@@ -124,6 +124,7 @@ class Follower:
         before are of no concern: the first frame may have some.
         """
         with self._lock:
+            self._require_open()
             part, row, position = self._part, self._row, self.position
             if part is None or row == part.rows.count:
                 after = self._after if part is None else part.limit - 1
@@ -149,8 +150,6 @@ class Follower:
         None when there is no such frame now.
         """
         while True:
-            if self._closed:
-                raise Closed(self._closed)
             cursor = self._cursor
             # It is elsewhere when a call was cut; then the frames are read again.
             if self._frames is None or cursor is None or cursor.position != position:
@@ -159,7 +158,7 @@ class Follower:
                     return None, position
                 log = self._feed.log
                 if position < log.start:
-                    raise self._feed.lost(after)
+                    raise self._stuck(self._feed.lost(after))
                 if cursor is None:
                     self._cursor = cursor = log.cursor(position)
                 cursor.position = position
@@ -168,7 +167,7 @@ class Follower:
                 found = next(self._frames, None)
             except Unavailable:
                 if position < self._feed.log.start:
-                    raise self._feed.lost(after) from None
+                    raise self._stuck(self._feed.lost(after)) from None
                 raise
             if found is None:
                 self._frames, position = None, cursor.position  # maybe the begin of a segment
@@ -188,12 +187,22 @@ class Follower:
             return Part(seq, rows)
         old = read_old(payload)
         if old is None:
-            raise self._feed.without_old(max(seq, after + 1))
+            raise self._stuck(self._feed.without_old(max(seq, after + 1)))
         return Part(seq, rows, *old)
 
-    def close(self, why: str = "the feed was closed") -> None:
+    def _stuck(self, error: TidelineError) -> TidelineError:
+        """It cannot go on, so nothing is kept for it any more."""
+        self._feed.detach(self)
+        return error
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise Closed("the feed was closed")
+        self._feed.require_open()
+
+    def close(self) -> None:
         """Stop; nothing is kept for it any more."""
-        self._closed = why
+        self._closed = True
         self._feed.detach(self)
         with self._lock:
             self._part = self._frames = None

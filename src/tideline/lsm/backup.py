@@ -52,8 +52,8 @@ def begin_copy(
     infos = [info for tree in store.trees for info in tree.infos]
     listed = {info.name: Listed(info.size_bytes, info.crc) for info in infos}
     names = list(listed)
-    names += [f"log-{number:06d}.log" for number in range(kept_log, end.segment)]
-    current = f"log-{end.segment:06d}.log"
+    closed, current, size_bytes = log.files(kept_log)
+    names += closed
     opened: list[tuple[int, str, int]] = []  # descriptor, name, bytes to copy
     try:
         target.mkdir(parents=True)
@@ -64,7 +64,7 @@ def begin_copy(
                 fd = os.open(store.folder / name, os.O_RDONLY | os.O_CLOEXEC)
                 opened.append((fd, name, os.fstat(fd).st_size))
         fd = os.open(store.folder / current, os.O_RDONLY | os.O_CLOEXEC)
-        opened.append((fd, current, end.offset))
+        opened.append((fd, current, size_bytes))
     except OSError as error:
         _close(opened)
         raise unavailable(error, "backup failed", target) from error

@@ -30,7 +30,7 @@ from pathlib import Path
 from zlib import crc32
 
 from tideline.errors import Corruption
-from tideline.lsm.files import all_zero, unavailable, write_all
+from tideline.lsm.files import all_zero, sync_folder, unavailable, write_all
 
 __all__ = ["EndMark"]
 
@@ -75,6 +75,12 @@ class EndMark:
         if found[5] not in (_ON_DISK.encode(), _boot_id().encode()):
             return None
         return int(found[3]), int(found[4])
+
+    def remove(self) -> None:
+        """Note nothing any more, durably: for whoever shortens the log on purpose."""
+        self.path.unlink(missing_ok=True)
+        self._fresh.unlink(missing_ok=True)
+        sync_folder(self.path.parent)
 
     def write(self, segment: int, offset: int) -> None:
         """Note an end. What cannot be written is not noted: the log itself says what is wrong."""

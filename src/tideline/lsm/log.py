@@ -92,6 +92,7 @@ class Log:
         self._old: set[int] = set()  # segments with the short header of format 1
         self._kept: dict[int, int] = {}  # sizes of the segments before the current one
         self._forgotten = 0  # those below are being deleted: nobody begins to read one
+        self._protected = 1  # those below are in components: nothing before is cut
         self._pending: list[int] = []  # segments that replay has still to read
         self._segment = 0
         self._end = 0  # of the last whole frame of the current segment
@@ -119,11 +120,12 @@ class Log:
         first: int = 1,
         kept: int | None = None,
         end: Position | None = None,
+        new: bool = True,
         durability: str = "os",
         segment_bytes: int = 64 << 20,
     ) -> Log:
         """Open the log in `folder` to replay it from segment `first` on; a new one when there is
-        none.
+        none and there may be none (`new`).
 
         Segments from `kept` on (default: `first`) may still be read. Earlier ones are what a
         killed `forget` left: they are removed. `end` is where the log is known to have reached:
@@ -146,6 +148,9 @@ class Log:
             self._kept = {number: self._path(number).stat().st_size for number in numbers}
         except OSError as error:
             raise unavailable(error, "log cannot be opened", folder) from error
+        if not new and first not in numbers:
+            raise Corruption("log segment is missing", file=self._path(first))
+        self._protected = first
         if not numbers and first == 1 and end is None:
             self._start(1, self._create(1, 0), FILE_BYTES)
             return self
@@ -303,9 +308,19 @@ class Log:
             self._mark.write(*self._synced)
 
     @property
-    def segment(self) -> int:
-        """Number of the segment that is appended to."""
+    def mark(self) -> int:
+        """A whole number for the log from about here on: what `forget` and `size_from` take.
+
+        Frames appended from now on are kept as long as the log is kept from this mark on.
+        """
         return self._segment
+
+    def files(self, mark: int) -> tuple[list[str], str, int]:
+        """The files from a mark on, for a copy, under `append`'s lock.
+
+        Names of those that change no more, the name of the last one, and how much of it counts.
+        """
+        return [_name(n) for n in range(mark, self._segment)], _name(self._segment), self._end
 
     @property
     def size_bytes(self) -> int:
@@ -365,6 +380,63 @@ class Log:
             for _, payload in read_frames(path, number, data, False, offset):
                 offset += HEADER_BYTES + (len(payload) + 7 & ~7)
                 yield Position(number, offset), payload
+
+    def protect(self, before: int) -> None:
+        """What was appended before a mark is in components: it is not cut any more."""
+        self._protected = max(self._protected, before)
+
+    def require_cut(self, to: Position) -> None:
+        """`InvalidRequest` where the log cannot be cut: the reasons are in the message."""
+        if self._refusal is not None:
+            raise self._refuse()
+        if to < Position(self._protected, self._first_frame(self._protected)):
+            raise InvalidRequest("what is before this position is in components", to=str(to))
+        if to > self.end:
+            raise InvalidRequest("the position is after the end of the log", to=str(to))
+        size = self._end if to.segment == self._segment else self._kept[to.segment]
+        first = Position(to.segment, self._first_frame(to.segment))
+        found = self.read(first, Position(to.segment, size))
+        if to != first and all(following != to for following, _ in found):
+            raise InvalidRequest("not a position between two frames", to=str(to))
+
+    def truncate(self, to: Position) -> None:
+        """Cut away every frame from `to` on, durably, under the same lock as `append`.
+
+        `to` lies between two frames and not before `protect`. Nobody may hold a frame after
+        it. Killed in the middle, the log ends at `to` or at some frame after it, whole. When
+        the disk fails in the middle, `Unavailable`: the log takes no more until it is opened anew.
+        """
+        self.require_cut(to)
+        if to < self.end:
+            self.shelter(lambda: self._truncate(to))
+
+    def _truncate(self, to: Position) -> None:
+        path = self._path(to.segment)
+        with self._syncing:
+            file, self._file, self._fd = self._file, -1, -1
+            self._refusal = (Unavailable, "log could not be cut: reopen")
+            try:
+                os.close(file)
+                self._mark.remove()  # first: it says more than the log will have
+                # The newest first, one after the other: a kill leaves no gap.
+                for number in range(self._segment, to.segment, -1):
+                    self._path(number).unlink()
+                    sync_folder(self._folder)
+                    with self._commit:
+                        self._kept.pop(number, None)
+                fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+                try:
+                    os.ftruncate(fd, to.offset)
+                    os.fsync(fd)
+                except BaseException:
+                    os.close(fd)
+                    raise
+            except OSError as error:
+                raise unavailable(error, "log could not be cut", path) from error
+            with self._commit:
+                self._kept.pop(to.segment, None)
+                self._start(to.segment, fd, to.offset)
+            self._last = to.offset
 
     def sync_all(self) -> None:
         """`sync` for everything appended so far, under the same lock as `append`."""

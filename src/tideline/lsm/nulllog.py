@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence, Sized
 import numpy as np
 from numpy.typing import NDArray
 
+from tideline.errors import InvalidRequest
 from tideline.lsm.position import Position
 
 __all__ = ["KEPT_BYTES", "MemoryCursor", "NullLog"]
@@ -27,7 +28,7 @@ class NullLog:
     Position(segment=1, offset=0)
     """
 
-    segment = 1
+    mark = 1
     size_bytes = 0
     last = Position(1, 0)
 
@@ -122,6 +123,18 @@ class NullLog:
 
     def verify(self) -> None:
         """There is nothing to verify."""
+
+    def protect(self, before: int) -> None:
+        """There is nothing to protect."""
+
+    def truncate(self, to: Position) -> None:
+        """Nothing is stored, so nothing can be cut."""
+        self.require_cut(to)
+
+    def require_cut(self, to: Position) -> None:
+        """`InvalidRequest`, unless it is the end."""
+        if to != self.end:
+            raise InvalidRequest("a database in memory has no log to cut", to=str(to))
 
     def forget(self, before: int) -> int:
         """Frees nothing."""

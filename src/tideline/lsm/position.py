@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from tideline.errors import InvalidRequest
 
-__all__ = ["Position"]
+__all__ = ["BEFORE_ALL", "Position"]
 
 _TEXT = re.compile(r"([0-9]{1,18}):([0-9]{1,18})")
 
@@ -46,3 +46,7 @@ class Position(NamedTuple):
         if match is None:
             raise InvalidRequest(f"{name} must be a position of the journal", **{name: text})
         return cls(int(match[1]), int(match[2]))
+
+
+BEFORE_ALL = Position(0, 0)
+"""Comes before every position of every log."""

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from tideline.errors import Corruption, Unavailable
+from tideline.lsm.anylog import AnyLog
 from tideline.lsm.component import ComponentInfo, remove_strays
 from tideline.lsm.files import sync_folder, telling
 from tideline.lsm.log import Log
@@ -83,15 +84,13 @@ class Store:
             raise Corruption("manifest lacks a part", file=folder / "MANIFEST") from error
         known = {info.name for infos in self._infos.values() for info in infos}
         remove_strays(folder, known)
-        first = folder / f"log-{self.first_log:06d}.log"
-        if logged and not self.is_new and not first.exists():
-            raise Corruption("log segment is missing", file=first)
-        self.log: Log | NullLog = (
+        self.log: AnyLog = (
             Log.open(
                 folder,
                 first=self.first_log,
                 kept=self.kept_log,
                 end=self._log_end,
+                new=self.is_new,
                 durability=durability,
                 segment_bytes=segment_bytes,
             )
@@ -163,9 +162,28 @@ class Store:
                 tree.sweep(gone)
             self._detached = [tree for tree in self._detached if tree not in swept]
             self.first_log = first_log
+            self.log.protect(first_log)
             if kept_log > self.kept_log:
                 self.log.forget(kept_log)
                 self.kept_log = kept_log
+
+    def truncate(self, to: Position) -> None:
+        """Cut the log after a position, durably; under the lock of whoever appends.
+
+        Refused where components have what would be cut. Memory is not changed: the owner
+        brings it back from components and log, by opening anew. A kill in the middle leaves a log
+        that ends at `to` or at a frame after it.
+        """
+        with self._committing:
+            document = self._manifest.load()
+            if document is None:
+                raise Corruption("manifest is missing", file=self.folder / "MANIFEST")
+            self.log.require_cut(to)
+            if self._log_end is not None and to < self._log_end:
+                # The note of the end first: a log that is shorter than its note is damaged.
+                self._manifest.save({**document, "log_end": to})
+                self._log_end = to
+            self.log.truncate(to)
 
     def check(self) -> None:
         """Read the manifest, the log and every component again and verify them."""

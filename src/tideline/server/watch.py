@@ -27,7 +27,7 @@ from tideline.channel.codec import read_rows
 from tideline.errors import InvalidRequest, Unavailable
 from tideline.kernels import layout as at
 from tideline.lsm.nulllog import NullLog
-from tideline.lsm.position import Position
+from tideline.lsm.position import BEFORE_ALL
 from tideline.server.connection import Send, Socket
 from tideline.server.hub import Hub
 from tideline.server.logs import log
@@ -74,7 +74,7 @@ class Watch:
         self._channel = channel
         self._watchers: set[Watching] = set()
         self._task: asyncio.Task[None] | None = None
-        self._position = Position(0, 0)
+        self._position = BEFORE_ALL
         self._begun = False
         self._counts = {"events": 0, "subscriptions": 0, "answers": 0}
         self._stats: Any = None
