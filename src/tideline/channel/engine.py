@@ -31,6 +31,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from tideline.addresses import address_of
 from tideline.channel.beside import Beside
 from tideline.channel.call import Call
 from tideline.channel.codec import Row, read_rows, write_row
@@ -125,12 +126,12 @@ class Side:
         readers = self.tree.readers
         if readers:
             self._table = np.concatenate([reader.row for reader in readers])
-        state[at.E_COMPONENTS] = self._table.ctypes.data
+        state[at.E_COMPONENTS] = address_of(self._table)
         state[at.E_COMPONENT_COUNT] = len(readers)
         if self.told is not None:
             if self.told.readers:
                 self._told_table = np.concatenate([reader.row for reader in self.told.readers])
-            state[at.E_TOLD_COMPONENTS] = self._told_table.ctypes.data
+            state[at.E_TOLD_COMPONENTS] = address_of(self._told_table)
             state[at.E_TOLD_COMPONENT_COUNT] = len(self.told.readers)
 
     def drop_expired(self, now: int) -> None:
@@ -211,7 +212,7 @@ class Engine:
         self._own_frame = memoryview(framed).cast("B")  # type: ignore[arg-type]
         self.own_view = self._own_frame[HEADER_BYTES:]
         self.call.use_rows(self.own_rows)
-        self.address = self.state.ctypes.data
+        self.address = address_of(self.state)
         self.answers = int(self.facts.get("answers", 0))
         self._logged_answers = self.answers  # as the log has it
         self.state[at.C_REMEMBER] = remember
@@ -552,7 +553,7 @@ class Engine:
         epoch = int(self.state[at.C_EPOCH])
         call.state[at.C_EPOCH] = epoch
         self.state[at.C_EPOCH] = (epoch + 1) & 0x7FFFFFFF
-        address = call.state.ctypes.data
+        address = address_of(call.state)
         result = int(kernel.run_rows(address, words, True))
         while result & 0xFF:
             scratch = result & 0xFF == at.NEED_SCRATCH
@@ -613,7 +614,7 @@ class Engine:
         memory.allow_headroom(True)
         try:
             while True:
-                status = int(told.settle(self.address, starts, first, limit, holds.ctypes.data))
+                status = int(told.settle(self.address, starts, first, limit, address_of(holds)))
                 if status == at.DONE:
                     return
                 if status == at.NEED_OUTPUT:
@@ -952,7 +953,7 @@ class Engine:
     def _replay(self, rows: Words, segment: int) -> None:
         for side in self.sides:
             side.memory.state[at.E_LOG] = segment
-        self.state[at.C_ROWS] = rows.ctypes.data
+        self.state[at.C_ROWS] = address_of(rows)
         self.state[at.C_ROWS_WORDS] = len(rows)
         self.state[at.C_POS] = 0
         while True:
@@ -1017,7 +1018,7 @@ class Engine:
             out = np.empty(room, np.int64)
             found = int(
                 export.list_records(
-                    index.memory.address, side, now, low, high, out.ctypes.data, room
+                    index.memory.address, side, now, low, high, address_of(out), room
                 )
             )
             if found >= 0:
@@ -1033,7 +1034,7 @@ class Engine:
             out = np.empty(room, np.int64)
             used = int(
                 export.pack_rows(
-                    index.memory.address, side, refs.ctypes.data, len(refs), out.ctypes.data, room
+                    index.memory.address, side, address_of(refs), len(refs), address_of(out), room
                 )
             )
             if used >= 0:

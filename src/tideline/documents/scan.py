@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tideline.addresses import address_of
 from tideline.documents.types import Found
 from tideline.index.records import Records, sorted_rows
 from tideline.index.sorted import gather
@@ -61,11 +62,11 @@ class Scan:
                 if rows is not None:
                     rows = sorted_rows(self._keys[number], rows)
                     self._rows[number] = rows
-                    self._facts[number][at.X_ORDER] = rows.ctypes.data
+                    self._facts[number][at.X_ORDER] = address_of(rows)
                     self._facts[number][at.X_ROWS] = len(rows)
         cursors = np.zeros((len(self._facts), at.M_WORDS), np.int64)
         for number, facts in enumerate(self._facts):
-            count, address = int(facts[at.X_ROWS]), int(facts.ctypes.data)
+            count, address = int(facts[at.X_ROWS]), address_of(facts)
             start = 0 if low is None else _seek(address, count, low)
             limit = count if high is None else max(start, _seek(address, count, high))
             cursors[number] = [address, start, limit, 0]
@@ -76,10 +77,10 @@ class Scan:
     ) -> Iterator[tuple[Found, int]]:
         """The records and the bytes of their documents, some at a time."""
         cursors = self._cursors(low, high)
-        addresses = np.array([facts.ctypes.data for facts in self._facts], np.int64)
+        addresses = np.array([address_of(facts) for facts in self._facts], np.int64)
         sources, rows = np.empty((2, max(batch, 1)), np.int64)
         while len(cursors):
-            count = int(merge.merge_next(cursors.ctypes.data, len(cursors), False, sources, rows))
+            count = int(merge.merge_next(address_of(cursors), len(cursors), False, sources, rows))
             if count == 0:
                 return
             from_, which = sources[:count], rows[:count]
@@ -97,7 +98,7 @@ class Scan:
         sources, rows = np.empty((2, 1 << 16), np.int64)
         total = 0
         while len(cursors):
-            count = int(merge.merge_next(cursors.ctypes.data, len(cursors), False, sources, rows))
+            count = int(merge.merge_next(address_of(cursors), len(cursors), False, sources, rows))
             if count == 0:
                 break
             total += int(np.count_nonzero(~self._skipped[sources[:count]]))
@@ -106,4 +107,4 @@ class Scan:
 
 def _seek(address: int, rows: int, key: bytes) -> int:
     data = np.frombuffer(key + b"\0", np.uint8)
-    return int(merge.seek(address, rows, data.ctypes.data, len(key)))
+    return int(merge.seek(address, rows, address_of(data), len(key)))

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tideline.addresses import address_of
 from tideline.documents.generation import Generation
 from tideline.documents.types import Estimate, Found
 from tideline.index.entryview import View
@@ -47,21 +48,21 @@ class Sources:
         self._state: Words = np.zeros(at.S_WORDS, np.int64)
         # reads and writes faster than the array itself
         self._now: Any = memoryview(self._state)  # type: ignore[arg-type]
-        self._address = int(self._state.ctypes.data)
+        self._address = address_of(self._state)
         self._texts = np.zeros((3, _KEY_ROOM), np.uint8)
         self._key_view, self._low_view, self._high_view = (
             memoryview(row) for row in self._texts  # type: ignore[arg-type]
         )  # fmt: skip
         state = self._state
         state[at.S_SEED] = seed
-        state[at.S_KEY], state[at.S_LOW], state[at.S_HIGH] = (r.ctypes.data for r in self._texts)
+        state[at.S_KEY], state[at.S_LOW], state[at.S_HIGH] = (address_of(r) for r in self._texts)
         self._out: Words = np.zeros((4, 0), np.int64)  # sources, rows, seqs; ends of documents
         self._reply: NDArray[np.uint8]
         self._reply_view: Any
         self._reply_room(1 << 16)
         self._out_room(_FEW)
         self._call: Words = np.empty(newest.CALL_WORDS + 4 * _FEW + 1, np.int64)
-        self._call_at = int(self._call.ctypes.data)
+        self._call_at = address_of(self._call)
         self.all: list[Any] = []  # newest first
         self.generations: list[Generation] = []
         self._fields: dict[str, int] = {}
@@ -69,7 +70,7 @@ class Sources:
     def _reply_room(self, size: int) -> None:
         reply = np.empty(size, np.uint8)
         view = memoryview(reply)  # type: ignore[arg-type]
-        facts = [int(reply.ctypes.data), size]
+        facts = [address_of(reply), size]
         # One step: no exception comes between assignments without a call.
         self._state[_REPLY], self._reply, self._reply_view = facts, reply, view
 
@@ -77,7 +78,7 @@ class Sources:
         """Room for what a search finds; what it has so far stays."""
         out = np.zeros((4, count), np.int64)
         out[:, : self._out.shape[1]] = self._out
-        facts = [*(int(row.ctypes.data) for row in out), count]
+        facts = [*(address_of(row) for row in out), count]
         self._state[_OUT], self._out = facts, out  # one step, as above
 
     def refresh(
@@ -91,7 +92,7 @@ class Sources:
             source.bind(embedded)
         self._fields = {name: number for number, name in enumerate(embedded)}
         self._table = np.array([source.address for source in self.all], np.int64)
-        self._now[at.S_SOURCES] = self._table.ctypes.data
+        self._now[at.S_SOURCES] = address_of(self._table)
         self._now[at.S_SOURCE_COUNT] = len(self.all)
 
     # ---- by key ----------------------------------------------------------------------------
@@ -141,7 +142,7 @@ class Sources:
         self._ask(field, low, high, opened)
         now = self._now
         now[at.S_K] = _ALL if k is None else k
-        now[at.S_SKIPPED] = 0 if skipped is None else skipped.ctypes.data
+        now[at.S_SKIPPED] = 0 if skipped is None else address_of(skipped)
         now[at.S_OUT_COUNT] = now[at.S_AT_SOURCE] = now[at.S_AT_BLOCK] = 0
         count: int
         while (count := lookup.lookup_embedded(self._address)) < 0:
@@ -180,7 +181,7 @@ class Sources:
         for seqs, keys in asked:
             if count + len(seqs) > self._out.shape[1]:
                 self._out_room(2 * (count + len(seqs)))
-            seqs_at = seqs.__array_interface__["data"][0]
+            seqs_at = address_of(seqs)
             count = records.newest(self._address, *keys.addresses, seqs_at)
             if count == k:
                 break

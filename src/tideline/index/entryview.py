@@ -20,8 +20,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tideline.addresses import address_of
 from tideline.index.entries import EntryKind, EntryReader
-from tideline.index.entrymemory import EntryMemory, address_of
+from tideline.index.entrymemory import EntryMemory
 from tideline.index.texts import Texts
 from tideline.kernels.documents import found, newest, places
 
@@ -61,7 +62,7 @@ class View:
         every: list[EntryMemory | EntryReader] = [*self.memories, *self.readers]
         rows = [place.row for place in every]
         self._places: Words = np.concatenate(rows) if rows else np.zeros(1, np.int64)
-        self.address: int = self._places.ctypes.data
+        self.address: int = address_of(self._places)
         self._every = every
         if kind.eager:
             low = newest.EVERYTHING

@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from tideline.addresses import address_of
 from tideline.index.texts import Texts
 from tideline.kernels.documents import layout as at
 from tideline.kernels.documents import merge, records
@@ -57,7 +58,7 @@ class _Column:
         if large:
             ask_for_huge_pages(pages)
         self.array: NDArray[Any] = np.frombuffer(pages, dtype)
-        self.address = int(self.array.ctypes.data)
+        self.address = address_of(self.array)
 
 
 class _Field:
@@ -130,12 +131,12 @@ class Records:
         facts[at.X_FLAGS] = self._flags.address
         facts[at.X_DOC_OFFSETS] = self._doc_offsets.address
         facts[at.X_DOCS] = self._docs.address
-        facts[at.X_TABLE], facts[at.X_TABLE_CAP] = self._table.ctypes.data, len(self._table)
+        facts[at.X_TABLE], facts[at.X_TABLE_CAP] = address_of(self._table), len(self._table)
         facts[at.X_SEQ_HIGH] = 1 << 62  # until there is a row: nothing says that it is old
-        self.address = int(facts.ctypes.data)
+        self.address = address_of(facts)
         self._bound: list[str] = []
         self._field_facts = np.zeros(at.F_WORDS, np.int64)
-        facts[at.X_FIELDS] = self._field_facts.ctypes.data
+        facts[at.X_FIELDS] = address_of(self._field_facts)
         self.bind(self.fields)
 
     def bind(self, fields: Sequence[str]) -> None:
@@ -156,14 +157,14 @@ class Records:
             words[at.F_LOW], words[at.F_HIGH] = -(1 << 63), (1 << 63) - 1
             words[at.F_LOWS], words[at.F_HIGHS] = field.lows.address, field.highs.address
             words[at.F_CHAIN], words[at.F_ROW_OF] = field.chain.address, field.row_of.address
-            words[at.F_HEADS] = field.heads.ctypes.data
+            words[at.F_HEADS] = address_of(field.heads)
             words[at.F_HEADS_CAP] = len(field.heads)
             words[at.F_CHAINED] = chained.get(name, 0)
             if name not in chained:
                 field.heads[:] = 0
         self._bound = list(fields)
         self._field_facts = facts
-        self.facts[at.X_FIELDS] = facts.ctypes.data
+        self.facts[at.X_FIELDS] = address_of(facts)
         self.facts[at.X_FIELD_COUNT] = len(fields)
 
     def _begin(self) -> None:
@@ -225,8 +226,8 @@ class Records:
         facts = self.facts.copy()
         cap = 1 << int((int(facts[at.X_TABLE_USED]) + more) * 3).bit_length()
         table: Words = np.zeros(cap, np.int64)
-        facts[_TABLE] = [table.ctypes.data, cap, 0]
-        records.insert(int(facts.ctypes.data), 0, self.rows, self.seed)
+        facts[_TABLE] = [address_of(table), cap, 0]
+        records.insert(address_of(facts), 0, self.rows, self.seed)
         self.facts[_TABLE], self._table = facts[_TABLE], table
 
     def newest(self) -> Words:
@@ -263,7 +264,7 @@ def sorted_rows(keys: Texts, rows: Words) -> Words:
     [1, 2, 0]
     """
     mine = keys if len(rows) == keys.count else keys.take(rows)
-    if merge.is_sorted(mine.offsets.ctypes.data, mine.data.ctypes.data, mine.count):
+    if merge.is_sorted(address_of(mine.offsets), address_of(mine.data), mine.count):
         return rows
     order = pc.array_sort_indices(mine.to_arrow()).to_numpy()
     return np.ascontiguousarray(rows[order])
