@@ -19,8 +19,9 @@ export PYTHON
 # something, so three keep two cores busy.
 PARALLEL := -n 3 --dist loadfile
 
-# The job with numba's bounds checks: a read past an array's end is an error instead of a wrong answer.
-BOUNDS_TESTS := tests/test_channel_contract.py tests/test_apply.py tests/test_told_runs.py \
+# The checked job: numba's bounds checks, and every address is looked up (docs/decisions/0042). A read outside of an
+# array, or of all memory that kernels were given, is an error instead of a wrong answer.
+BOUNDS_TESTS := tests/kernels/test_checks.py tests/test_channel_contract.py tests/test_apply.py tests/test_told_runs.py \
 	tests/documents/test_entries.py tests/documents/test_engine_machine.py
 BOUNDS_MACHINE := $(wildcard tests/test_state_machine.py tests/test_machine.py)
 
@@ -59,7 +60,7 @@ test: $(STAMP) java mingo chromium  ## install, compile the kernels, run the tes
 	$(BIN)/python -m pytest -q -m "not long" $(PARALLEL)
 	@$(MAKE) --no-print-directory test-bounds
 
-test-bounds: $(STAMP)  ## the core tests again with numba's bounds checks on
+test-bounds: $(STAMP)  ## the core tests again with every index and address checked
 	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-bounds} NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest -q $(PARALLEL) \
 	  -m "not long and not spark" $(BOUNDS_TESTS) $(BOUNDS_MACHINE)
 

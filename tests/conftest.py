@@ -23,6 +23,7 @@ from hypothesis import HealthCheck, Phase, settings
 from spark_session import spark as spark  # a fixture
 
 import tideline
+from tideline.addresses import ranges
 from tideline.testing import ManualClock
 
 _QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
@@ -55,6 +56,17 @@ settings.register_profile(
     suppress_health_check=_QUIET,
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+if ranges is not None:  # in the checked job: somebody may have caught what a kernel reported
+
+    @pytest.fixture(autouse=True)
+    def no_bad_access() -> Iterator[None]:
+        yield
+        assert ranges is not None
+        reported = [*ranges.bad]
+        ranges.bad.clear()
+        assert reported == []
 
 
 @pytest.fixture

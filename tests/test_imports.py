@@ -6,8 +6,9 @@
     channel documents live
     index
     lsm                               knows nothing of channels, places or conditions
-    kernels                           nothing of ours but kernels and shelter
+    kernels                           nothing of ours but kernels, addresses and shelter
     space where model clock errors    may call kernels too: those are leaves, so it is no circle
+    addresses                         of memory, for kernels: imports nothing
     shelter                           threads that nothing cuts: imports nothing
     workload testing                  beside: only the bottom row; for cli and spark
 
@@ -29,18 +30,19 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "tideline"
 
-BOTTOM = {"errors", "shelter", "clock", "model", "space", "where"}
+BOTTOM = {"errors", "addresses", "shelter", "clock", "model", "space", "where"}
 LIBRARY = BOTTOM | {"kernels", "lsm", "index", "channel", "documents", "live", "database"}
 
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
+    "addresses": set(),
     "shelter": set(),
     "clock": {"errors"},
     "space": {"errors", "clock", "model", "kernels"},
-    "where": {"errors", "clock", "model", "space", "kernels"},
+    "where": {"errors", "addresses", "clock", "model", "space", "kernels"},
     "model": {"errors", "clock", "space", "where"},
-    "kernels": {"shelter"},
-    "lsm": {"errors", "shelter", "clock", "model", "kernels"},
+    "kernels": {"addresses", "shelter"},
+    "lsm": {"errors", "addresses", "shelter", "clock", "model", "kernels"},
     "index": BOTTOM | {"kernels", "lsm"},
     "channel": BOTTOM | {"kernels", "lsm", "index"},
     "documents": BOTTOM | {"kernels", "lsm", "index"},

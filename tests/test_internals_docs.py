@@ -3,6 +3,7 @@
     docs/internals/keys.md     every key on the page is encoded again
     docs/internals/log.md      the row on the page is written again
     docs/internals/memory.md   widths of windows and sizes are computed again
+    docs/internals/words.md    written again from the layouts
     all of them                files and functions they name exist; links lead somewhere
 
 Frames, components and manifests have their own tests in tests/lsm/.
@@ -12,6 +13,8 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -157,6 +160,17 @@ def test_the_widths_of_windows_are_those_on_the_page() -> None:
         width_s = (1 << power) / 1_000_000
         rounded = f"{width_s:.2f}" if width_s < 100 else f"{width_s:.0f}"
         assert f"{shown:11} 2^{power} us = {rounded} s\n" in text_of("memory.md")
+
+
+# ---- words -------------------------------------------------------------------------------
+
+
+def test_the_tables_of_words_are_those_of_the_layouts() -> None:
+    script = ROOT / "scripts" / "words_docs.py"
+    done = subprocess.run(
+        [sys.executable, str(script), "--check"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 # ---- names and links ---------------------------------------------------------------------

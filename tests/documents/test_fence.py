@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tideline
+from tideline.addresses import address_of
 from tideline.errors import Corruption
 from tideline.index.sorted import SortedKind, _fence
 from tideline.index.texts import Texts
@@ -42,14 +43,14 @@ def _component(keys: list[bytes]) -> tuple[np.ndarray[Any, Any], list[Any]]:
     facts = np.zeros(at.X_WORDS, np.int64)
     facts[at.X_ROWS] = len(keys)
     facts[at.X_KEY_OFFSETS], facts[at.X_KEYS] = texts.addresses[:2]
-    facts[at.X_FENCE] = words.ctypes.data
+    facts[at.X_FENCE] = address_of(words)
     facts[at.X_COMMON] = fence.common_bytes(*texts.addresses)
     return facts, [texts, words]
 
 
 def _row(facts: np.ndarray[Any, Any], key: bytes) -> int:
     wanted = Texts.of([key])
-    return int(fence.row_of(int(facts.ctypes.data), wanted.addresses[1], len(key)))
+    return int(fence.row_of(address_of(facts), wanted.addresses[1], len(key)))
 
 
 @pytest.mark.parametrize("family", _FAMILIES)
@@ -83,7 +84,7 @@ def test_numbers_in_order_are_found_at_the_first_look() -> None:
     """The row that a fence says to look at first is theirs."""
     keys = [encode(n) for n in range(1_000_000, 1_100_000)]
     facts, _held = _component(keys)
-    source = int(facts.ctypes.data)
+    source = address_of(facts)
     held = Texts.of(keys[::997])
     for number, row in enumerate(range(0, len(keys), 997)):
         begin = held.addresses[1] + int(held.offsets[number])

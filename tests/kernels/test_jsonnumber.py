@@ -11,13 +11,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tideline.addresses import address_of
 from tideline.kernels.jsonnumber import FLOAT, INT, UNSURE, read_number
 
 
 def read(text: str) -> Any:
     """The number in the text, "unsure", or None for what is no number."""
     data = np.frombuffer(f"{text},".encode() + b"9" * 64, np.uint8)
-    address = data.ctypes.data
+    address = address_of(data)
     end, kind, value = read_number(address, address + len(text) + 1)
     if end - address != len(text):
         return None

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tideline.addresses import address_of
 from tideline.errors import InvalidRequest
 from tideline.kernels import jsonpath as at
 from tideline.kernels.documents import keys as twin
@@ -107,7 +108,7 @@ def test_the_batch_twin_writes_the_same_bytes(values: list[Any]) -> None:
     offsets = np.zeros(len(values) + 1, np.int64)
     out = np.zeros(len(values) * twin.ROOM + len(texts), np.uint8)
     rows = np.arange(len(values))
-    used = twin.encode_column(data.ctypes.data, tags, numbers, rows, offsets, out)
+    used = twin.encode_column(address_of(data), tags, numbers, rows, offsets, out)
     assert used == offsets[-1]
     found = [out[a:b].tobytes() for a, b in pairwise(offsets)]
     assert found == [encode(value) for value in values], json.dumps(values)

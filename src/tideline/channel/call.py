@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from tideline.addresses import address_of
 from tideline.kernels import export, told
 from tideline.kernels import layout as at
 
@@ -41,7 +42,7 @@ class Call:
 
     def use_rows(self, rows: Words) -> None:
         """Read rows from here."""
-        state, address, room = self.state, rows.ctypes.data, len(rows)
+        state, address, room = self.state, address_of(rows), len(rows)
         self.rows, state[at.C_ROWS], state[at.C_ROWS_ROOM] = rows, address, room
 
     def room_for(self, count: int) -> None:
@@ -49,7 +50,7 @@ class Call:
         if count <= len(self._per_row[0]):
             return
         fresh: Words = np.zeros((4, count), np.int64)
-        rows, addresses = [*fresh], [row.ctypes.data for row in fresh]
+        rows, addresses = [*fresh], [address_of(row) for row in fresh]
         words = [at.C_OWN, at.C_DUPLICATES, at.C_ROW_COUNTS, at.C_ROW_CODES]
         self._per_row, self.state[words] = fresh, addresses
         self.own, self.duplicates, self.row_counts, self.row_codes = rows
@@ -73,7 +74,7 @@ class Call:
         before: NDArray[np.int32] | None = getattr(self, "codes", None)
         if before is not None:
             fresh[: len(before)] = before
-        state, address = self.state, fresh.ctypes.data
+        state, address = self.state, address_of(fresh)
         self.codes, state[at.C_ANSWERS], state[at.C_ANSWER_CAP] = fresh, address, cap
 
     def _refs(self, cap: int) -> None:
@@ -84,7 +85,7 @@ class Call:
         if before is not None:
             shared[:, : before.shape[1]] = before
         values = (
-            subs.ctypes.data, events.ctypes.data, shared[0].ctypes.data, shared[1].ctypes.data, cap
+            address_of(subs), address_of(events), address_of(shared[0]), address_of(shared[1]), cap
         )  # fmt: skip
         words = [at.C_SUB_REFS, at.C_EVENT_REFS, at.C_SUB_TOLD, at.C_EVENT_TOLD, at.C_REFS_CAP]
         self.sub_refs, self.event_refs, self.shared, self.state[words] = (
@@ -93,12 +94,12 @@ class Call:
 
     def _scratch(self, count: int) -> None:
         fresh: Words = np.zeros(count, np.int64)
-        state, address = self.state, fresh.ctypes.data
+        state, address = self.state, address_of(fresh)
         self.scratch, state[at.C_SCRATCH], state[at.C_SCRATCH_WORDS] = fresh, address, count
 
     def _packed(self, cap: int) -> None:
         fresh: Words = np.empty(cap, np.int64)
-        state, address = self.state, fresh.ctypes.data
+        state, address = self.state, address_of(fresh)
         self.packed, state[at.C_PACKED], state[at.C_PACKED_CAP] = fresh, address, cap
 
     def answers(self, address: int, side: int) -> Words:
@@ -110,12 +111,12 @@ class Call:
 
     def _extra(self, cap: int) -> None:
         fresh = _grown(getattr(self, "extra", None), cap)
-        state, address = self.state, fresh.ctypes.data
+        state, address = self.state, address_of(fresh)
         self.extra, state[at.C_EXTRA], state[at.C_EXTRA_CAP] = fresh, address, cap
 
     def _told(self, cap: int) -> None:
         fresh = _grown(getattr(self, "told", None), cap)
-        state, address = self.state, fresh.ctypes.data
+        state, address = self.state, address_of(fresh)
         self.told, state[at.C_TOLD], state[at.C_TOLD_CAP] = fresh, address, cap
 
     def told_row(self, address: int, answered: int) -> Words:

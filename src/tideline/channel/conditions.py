@@ -20,6 +20,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from tideline.addresses import address_of
 from tideline.channel.answers import Answers
 from tideline.channel.call import Call
 from tideline.channel.codec import Row, read_rows, write_row
@@ -121,7 +122,7 @@ class Conditions:
         epoch = int(state[at.C_EPOCH])
         call.state[at.C_EPOCH] = epoch
         state[at.C_EPOCH] = (epoch + 1) & 0x7FFFFFFF
-        address = call.state.ctypes.data
+        address = address_of(call.state)
         result = int(kernel.run_rows(address, words, True))
         while result & 0xFF:
             scratch = result & 0xFF == at.NEED_SCRATCH
@@ -142,7 +143,7 @@ class Conditions:
         parts.marks.allow_headroom(True)
         try:
             while True:
-                status = int(told.settle(parts.address, starts, first, limit, holds.ctypes.data))
+                status = int(told.settle(parts.address, starts, first, limit, address_of(holds)))
                 if status == at.DONE:
                     return
                 if status == at.NEED_OUTPUT:

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from tideline.addresses import address_of
 from tideline.channel.ahead import Ahead
 from tideline.channel.checks import OUT_OF_TIME
 from tideline.clock import EARLIEST, FOREVER, LATEST
@@ -75,7 +76,7 @@ class Operations:
         used = encode.encode_rows(
             self.kinds, self.flags, self.now, self.first, self.until, self.places.data,
             self.places.offsets, self.places.kinds.astype(np.int64), self.places.shapes,
-            *self.ids, *self.users, *self.bodies, *self.wheres, rows, rows.ctypes.data, starts,
+            *self.ids, *self.users, *self.bodies, *self.wheres, rows, address_of(rows), starts,
         )  # fmt: skip
         return rows, starts, int(used)
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from tideline.addresses import address_of
 from tideline.channel.call import Call
 from tideline.channel.lineage import Lineage
 from tideline.channel.side import Side
@@ -51,7 +52,7 @@ class Parts:
         self.call = Call()
         self.state = self.call.state
         self.view = self.call.view
-        self.address = self.state.ctypes.data
+        self.address = address_of(self.state)
         self.answers = int(self.facts.get("answers", 0))
         self.logged_answers = self.answers
         """`answers` as the log has it."""

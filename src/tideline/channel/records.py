@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from tideline.addresses import address_of
 from tideline.channel.codec import Row, read_rows
 from tideline.channel.parts import Parts
 from tideline.kernels import export
@@ -33,7 +34,7 @@ class Records:
         while True:
             out = np.empty(room, np.int64)
             found = int(
-                export.list_records(address, side, now, low, high, out.ctypes.data, room)
+                export.list_records(address, side, now, low, high, address_of(out), room)
             )  # fmt: skip
             if found >= 0:
                 return out[:found]
@@ -47,7 +48,7 @@ class Records:
         while True:
             out = np.empty(room, np.int64)
             used = int(
-                export.pack_rows(address, side, refs.ctypes.data, len(refs), out.ctypes.data, room)
+                export.pack_rows(address, side, address_of(refs), len(refs), address_of(out), room)
             )
             if used >= 0:
                 return out[:used]

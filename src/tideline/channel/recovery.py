@@ -16,6 +16,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from tideline.addresses import address_of
 from tideline.channel.annotations import N_PROLONGED
 from tideline.channel.codec import read_rows
 from tideline.channel.expiry import Expiry
@@ -56,7 +57,7 @@ class Recovery:
         parts = self._parts
         state = parts.state
         parts.log_into(segment)
-        state[at.C_ROWS] = rows.ctypes.data
+        state[at.C_ROWS] = address_of(rows)
         state[at.C_ROWS_WORDS] = len(rows)
         state[at.C_POS] = 0
         while True:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tideline.addresses import address_of
 from tideline.index.memory import Memory
 from tideline.index.sealed import SealedReader
 from tideline.index.told import ToldReader
@@ -51,12 +52,12 @@ class Side:
         readers = self.tree.readers
         if readers:
             self._table = np.concatenate([reader.row for reader in readers])
-        state[at.E_COMPONENTS] = self._table.ctypes.data
+        state[at.E_COMPONENTS] = address_of(self._table)
         state[at.E_COMPONENT_COUNT] = len(readers)
         if self.told is not None:
             if self.told.readers:
                 self._told_table = np.concatenate([reader.row for reader in self.told.readers])
-            state[at.E_TOLD_COMPONENTS] = self._told_table.ctypes.data
+            state[at.E_TOLD_COMPONENTS] = address_of(self._told_table)
             state[at.E_TOLD_COMPONENT_COUNT] = len(self.told.readers)
 
     def drop_expired(self, now: int) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tideline.addresses import address_of
 from tideline.clock import FOREVER
 from tideline.kernels import columns as kernel
 from tideline.kernels import layout as at
@@ -48,19 +49,19 @@ class Columns:
 
 def count_rows(words: Words, kind: int) -> int:
     """How many of the rows are of a kind."""
-    return int(kernel.measure(words.ctypes.data, len(words), kind, np.empty(4, np.int64)))
+    return int(kernel.measure(address_of(words), len(words), kind, np.empty(4, np.int64)))
 
 
 def read_columns(words: Words, kind: int) -> Columns:
     """The rows of a kind, of rows that lie end to end."""
     sizes = np.empty(4, np.int64)
-    n = int(kernel.measure(words.ctypes.data, len(words), kind, sizes))
+    n = int(kernel.measure(address_of(words), len(words), kind, sizes))
     numbers = np.empty((6, n), np.int64)
     shapes = np.empty((4, n), np.float64)
     parts: list[Any] = []
     for size in sizes.tolist():
         parts += [np.zeros(n + 1, np.int64), np.empty(size + 1, np.uint8)]
-    kernel.fill(words.ctypes.data, len(words), kind, numbers, shapes, *parts)
+    kernel.fill(address_of(words), len(words), kind, numbers, shapes, *parts)
     texts = [
         pa.Array.from_buffers(
             pa.large_binary(), n, [None, pa.py_buffer(parts[i]), pa.py_buffer(parts[i + 1])]

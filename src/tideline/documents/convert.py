@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from tideline.addresses import address_of
 from tideline.errors import InvalidRequest
 from tideline.index.texts import Texts
 from tideline.kernels.documents import objects as at
@@ -173,12 +174,12 @@ def _words(heads: Sequence[Any], columns: Sequence[_Column]) -> NDArray[np.int64
     for row, head, column in zip(words, heads, columns, strict=True):
         row[:4] = (
             column.kind,
-            column.values.ctypes.data,
-            column.offsets.ctypes.data,
-            0 if column.valid is None else column.valid.ctypes.data,
+            address_of(column.values),
+            address_of(column.offsets),
+            0 if column.valid is None else address_of(column.valid),
         )
         if len(head):
-            row[4:] = head.ctypes.data, len(head)
+            row[4:] = address_of(head), len(head)
     return words
 
 

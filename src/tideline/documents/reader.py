@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tideline.addresses import address_of
 from tideline.documents.types import Found
 from tideline.documents.view import Now
 from tideline.index.entryview import Places, View
@@ -94,21 +95,21 @@ class Reader:
         self._state = state
         # reads and writes faster than the array itself
         self._words: Any = memoryview(self._state)  # type: ignore[arg-type]
-        self._address = int(self._state.ctypes.data)
+        self._address = address_of(self._state)
         self._texts = np.zeros((3, _KEY_ROOM), np.uint8)
         self._key_view, self._low_view, self._high_view = (
             memoryview(row) for row in self._texts  # type: ignore[arg-type]
         )  # fmt: skip
         state = self._state
         state[at.S_SEED] = seed
-        state[at.S_KEY], state[at.S_LOW], state[at.S_HIGH] = (r.ctypes.data for r in self._texts)
+        state[at.S_KEY], state[at.S_LOW], state[at.S_HIGH] = (address_of(r) for r in self._texts)
         self._out: Words = np.zeros((4, 0), np.int64)  # sources, rows, seqs; ends of documents
         self._reply: NDArray[np.uint8]
         self._reply_view: Any
         self._reply_room(1 << 16)
         self._out_room(_FEW)
         self._call: Words = np.empty(newest.CALL_WORDS + 4 * _FEW + 1, np.int64)
-        self._call_at = int(self._call.ctypes.data)
+        self._call_at = address_of(self._call)
         self._sources: Any = _nothing  # a weak reference: those that it is set up for,
         self._limit = -1  # and the limit
         self._ready: set[str] = set()  # indexes that it need not look after again until then
@@ -120,7 +121,7 @@ class Reader:
     def _reply_room(self, size: int) -> None:
         reply = np.empty(size, np.uint8)
         view = memoryview(reply)  # type: ignore[arg-type]
-        facts = [int(reply.ctypes.data), size]
+        facts = [address_of(reply), size]
         # One step: no exception comes between assignments without a call.
         self._state[_REPLY], self._reply, self._reply_view = facts, reply, view
 
@@ -128,7 +129,7 @@ class Reader:
         """Room for what a search finds; what it has so far stays."""
         out = np.zeros((4, count), np.int64)
         out[:, : self._out.shape[1]] = self._out
-        facts = [*(int(row.ctypes.data) for row in out), count]
+        facts = [*(address_of(row) for row in out), count]
         self._state[_OUT], self._out = facts, out  # one step, as above
 
     def _set_up(self, now: Now) -> None:
@@ -136,8 +137,8 @@ class Reader:
         sources, rows, limit, table = now
         if self._sources() is not sources:
             self._own[:] = sources.facts[0]
-            self._table = np.array([self._own.ctypes.data, *sources.addresses[1:]], np.int64)
-            self._state[_SOURCES] = [self._table.ctypes.data, len(self._table)]
+            self._table = np.array([address_of(self._own), *sources.addresses[1:]], np.int64)
+            self._state[_SOURCES] = [address_of(self._table), len(self._table)]
             self._places.clear()
             self._sources = weakref.ref(sources)
         active = self._active
@@ -205,7 +206,7 @@ class Reader:
         self._ask(sources.fields[field], ask.low, ask.high, opened)
         state = self._words
         state[at.S_K] = _ALL if k is None else k
-        state[at.S_SKIPPED] = 0 if skipped is None else skipped.ctypes.data
+        state[at.S_SKIPPED] = 0 if skipped is None else address_of(skipped)
         state[at.S_OUT_COUNT] = state[at.S_AT_SOURCE] = state[at.S_AT_BLOCK] = 0
         count: int
         while (count := lookup.lookup_embedded(self._address)) < 0:

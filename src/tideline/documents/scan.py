@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from tideline.addresses import address_of
 from tideline.documents.types import Found
 from tideline.index.records import sorted_rows
 from tideline.index.sorted import gather
@@ -43,13 +44,13 @@ class Scan:
             limit = sources.rows_of(memory, active)
             mine = table if memory is sources.active else memory.table
             rows = sorted_rows(memory.row_texts("keys", limit), memory.newest(limit, mine))
-            facts[at.X_ORDER], facts[at.X_ROWS] = rows.ctypes.data, len(rows)
+            facts[at.X_ORDER], facts[at.X_ROWS] = address_of(rows), len(rows)
             self._rows.append(rows)
 
     def _cursors(self, low: bytes | None, high: bytes | None) -> Words:
         cursors = np.zeros((len(self._facts), at.M_WORDS), np.int64)
         for number, facts in enumerate(self._facts):
-            count, address = int(facts[at.X_ROWS]), int(facts.ctypes.data)
+            count, address = int(facts[at.X_ROWS]), address_of(facts)
             start = 0 if low is None else _seek(address, count, low)
             limit = count if high is None else max(start, _seek(address, count, high))
             cursors[number] = [address, start, limit, 0]
@@ -60,10 +61,10 @@ class Scan:
     ) -> Iterator[tuple[Found, int]]:
         """The records and the bytes of their documents, some at a time."""
         cursors = self._cursors(low, high)
-        addresses = np.array([facts.ctypes.data for facts in self._facts], np.int64)
+        addresses = np.array([address_of(facts) for facts in self._facts], np.int64)
         sources, rows = np.empty((2, max(batch, 1)), np.int64)
         while len(cursors):
-            count = int(merge.merge_next(cursors.ctypes.data, len(cursors), False, sources, rows))
+            count = int(merge.merge_next(address_of(cursors), len(cursors), False, sources, rows))
             if count == 0:
                 return
             from_, which = sources[:count], rows[:count]
@@ -81,7 +82,7 @@ class Scan:
         sources, rows = np.empty((2, 1 << 16), np.int64)
         total = 0
         while len(cursors):
-            count = int(merge.merge_next(cursors.ctypes.data, len(cursors), False, sources, rows))
+            count = int(merge.merge_next(address_of(cursors), len(cursors), False, sources, rows))
             if count == 0:
                 break
             total += int(np.count_nonzero(~self._skipped[sources[:count]]))
@@ -90,4 +91,4 @@ class Scan:
 
 def _seek(address: int, rows: int, key: bytes) -> int:
     data = np.frombuffer(key + b"\0", np.uint8)
-    return int(merge.seek(address, rows, data.ctypes.data, len(key)))
+    return int(merge.seek(address, rows, address_of(data), len(key)))

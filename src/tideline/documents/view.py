@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tideline.addresses import address_of
 from tideline.documents.generation import Generation
 from tideline.documents.scan import Scan
 from tideline.documents.types import Found
@@ -76,9 +77,9 @@ class Sources:
                 words = source.field_facts(name)
                 if words is not None:
                     self._fields[number, place] = words
-            self.facts[number, at.X_FIELDS] = self._fields[number].ctypes.data
+            self.facts[number, at.X_FIELDS] = address_of(self._fields[number])
         self.facts[:, at.X_FIELD_COUNT] = len(embedded)
-        self.addresses: list[int] = [int(row.ctypes.data) for row in self.facts]
+        self.addresses: list[int] = [address_of(row) for row in self.facts]
 
     def rows_of(self, memory: Records, rows: int) -> int:
         """How many rows of a memory count, given those of the active one."""

@@ -39,9 +39,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tideline.addresses import address_of
 from tideline.errors import Corruption, InvalidRequest
 from tideline.index import ranges
-from tideline.index.entrymemory import EntryMemory, address_of
+from tideline.index.entrymemory import EntryMemory
 from tideline.index.entryview import View
 from tideline.index.kind import Asked, Chunk, Estimate, IndexKind, register
 from tideline.index.texts import Texts
@@ -80,22 +81,22 @@ class EntryReader:
         self.row: Words = np.zeros(places.P_WORDS, np.int64)
         row = self.row
         row[places.P_ROWS], row[places.P_COUNT] = self.rows, self.count
-        row[places.P_VALUE_OFFSETS] = _address(values, 1)
-        row[places.P_VALUES] = _address(values, 2)
-        row[places.P_SEQS] = _address(seqs, 1)
-        row[places.P_KEY_OFFSETS] = _address(keys, 1)
-        row[places.P_KEYS] = _address(keys, 2)
+        row[places.P_VALUE_OFFSETS] = _address(self, values, 1)
+        row[places.P_VALUES] = _address(self, values, 2)
+        row[places.P_SEQS] = _address(self, seqs, 1)
+        row[places.P_KEY_OFFSETS] = _address(self, keys, 1)
+        row[places.P_KEYS] = _address(self, keys, 2)
         if not composite:
-            row[places.P_LISTS] = _address(lists, 1)
+            row[places.P_LISTS] = _address(self, lists, 1)
             bloom = _column(table, "bloom", pa.list_(pa.int64())).values
             self._held += [lists, bloom]
-            row[places.P_BLOOM] = _address(bloom, 1)
+            row[places.P_BLOOM] = _address(self, bloom, 1)
             row[places.P_BLOOM_BLOCKS] = len(bloom) // 8
         fences = -(-self.rows // places.STRIDE)
         self._fence, self._newest = np.empty(fences, np.int64), np.empty(fences, np.int64)
-        row[places.P_FENCE], row[places.P_FENCES] = self._fence.ctypes.data, fences
-        row[places.P_NEWEST] = self._newest.ctypes.data
-        places.make_fence(row.ctypes.data)
+        row[places.P_FENCE], row[places.P_FENCES] = address_of(self._fence), fences
+        row[places.P_NEWEST] = address_of(self._newest)
+        places.make_fence(address_of(row))
 
     @property
     def low(self) -> int:
@@ -119,7 +120,7 @@ class EntryReader:
         """Verify the checksum and the order that searches rely on."""
         self.component.verify()
         file = self.component.info.name
-        wrong = int(places.check_place(self.row.ctypes.data))
+        wrong = int(places.check_place(address_of(self.row)))
         if wrong:
             raise Corruption(_WRONG[wrong], file=file)
         bounds = self.component.info.filters["seq"]
@@ -297,9 +298,9 @@ class _Plan:
             (build.B_KEY_AT, self._key_at), (build.B_KEY_SIZE, self._key_size),
             (build.B_TABLE, self._table), (build.B_SCRATCH, self._scratch),
         ):  # fmt: skip
-            self._words[place] = array.ctypes.data
+            self._words[place] = address_of(array)
         self._words[build.B_CAP] = cap
-        self.address: int = self._words.ctypes.data
+        self.address: int = address_of(self._words)
 
     @property
     def rows(self) -> int:
@@ -354,9 +355,10 @@ def _column(table: pa.Table, name: str, kind: pa.DataType) -> Any:
     return column.chunk(0)
 
 
-def _address(array: Any, number: int) -> int:
+def _address(owner: Any, array: Any, number: int) -> int:
+    """Where a buffer of a column is; it is there as long as the reader that owns it."""
     buffer = array.buffers()[number]
-    return 0 if buffer is None else int(buffer.address)
+    return 0 if buffer is None else address_of(buffer, owner)
 
 
 for _name in _KINDS:

@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tideline.index.entrymemory import EntryMemory, Published, address_of
+from tideline.addresses import address_of
+from tideline.index.entrymemory import EntryMemory, Published
 from tideline.index.kind import Chunk, Estimate
 from tideline.index.texts import Texts
 from tideline.kernels.documents import found, newest, places
@@ -136,7 +137,7 @@ class Places:
         first = len(view.words)
         self._words: Words = np.zeros(first + M_WORDS * len(view.memories), np.int64)
         self._words[:first] = view.words
-        self.address = int(self._words.ctypes.data)
+        self.address = address_of(self._words)
         whole = memoryview(self._words)  # type: ignore[arg-type]
         self._states: list[Any] = []
         self._known: list[Published | None] = [None] * len(view.memories)

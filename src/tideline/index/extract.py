@@ -23,6 +23,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from tideline.addresses import address_of
 from tideline.index.kind import Entries
 from tideline.index.texts import Texts
 from tideline.kernels import jsonpath as at
@@ -144,7 +145,7 @@ def encoded(docs: Texts, tags: Words, values: Words, rows: Words) -> Texts:
     sizes = np.where(tags & 255 == at.TEXT, tags >> 8, 0)[rows]
     room = int(np.minimum(sizes, twin.LIMIT).sum()) + twin.ROOM * (len(rows) + 1)
     offsets, out = np.empty(len(rows) + 1, np.int64), np.empty(room, np.uint8)
-    used = twin.encode_column(docs.data.ctypes.data, tags, values, rows, offsets, out)
+    used = twin.encode_column(address_of(docs.data), tags, values, rows, offsets, out)
     return Texts(offsets, out[:used])
 
 

@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tideline.addresses import address_of
 from tideline.kernels import heap, tables, told
 from tideline.kernels import layout as at
 from tideline.lsm.pages import ask_for_huge_pages, fetch, reserve, zeros
@@ -107,19 +108,19 @@ class Memory:
         self._spares: dict[int, Words] = {}  # tables made before they are needed, by their words
         self._foreseen: dict[int, int] = {}  # by table: the size it had when a spare was thought of
         state = self.state
-        state[at.E_HEAP] = self.heap.ctypes.data
+        state[at.E_HEAP] = address_of(self.heap)
         state[at.E_HEAP_WORDS] = len(self.heap)
-        state[at.E_FREE] = self._free.ctypes.data
-        state[at.E_LIMBO] = self._limbo.ctypes.data
+        state[at.E_FREE] = address_of(self._free)
+        state[at.E_LIMBO] = address_of(self._limbo)
         state[at.E_LIMIT] = self.limit
-        state[at.E_WINDOWS] = self._windows.ctypes.data
-        state[at.E_ACTIVE] = self._active.ctypes.data
-        state[at.E_SEARCHED] = self._searched.ctypes.data
-        state[at.E_FILTERS] = self._filters.ctypes.data
-        state[at.E_DIR], state[at.E_DIR_CAP] = self._dir.ctypes.data, 1024
-        state[at.E_IDS], state[at.E_IDS_CAP] = self._ids.ctypes.data, 1024
+        state[at.E_WINDOWS] = address_of(self._windows)
+        state[at.E_ACTIVE] = address_of(self._active)
+        state[at.E_SEARCHED] = address_of(self._searched)
+        state[at.E_FILTERS] = address_of(self._filters)
+        state[at.E_DIR], state[at.E_DIR_CAP] = address_of(self._dir), 1024
+        state[at.E_IDS], state[at.E_IDS_CAP] = address_of(self._ids), 1024
         state[at.E_DIR_FULL] = state[at.E_IDS_FULL] = 800
-        state[at.E_TOMBS], state[at.E_TOMBS_CAP] = self._tombs.ctypes.data, 64
+        state[at.E_TOMBS], state[at.E_TOMBS_CAP] = address_of(self._tombs), 64
         state[at.E_MODE] = mode
         state[at.E_SEED1], state[at.E_SEED2] = seeds
         state[at.E_NEXT_GEN] = 1
@@ -129,7 +130,7 @@ class Memory:
     @property
     def address(self) -> int:
         """What kernels take."""
-        return self.state.ctypes.data
+        return address_of(self.state)
 
     # ---- facts -----------------------------------------------------------------------
 
@@ -264,7 +265,7 @@ class Memory:
             fresh[:] = 0
         else:
             fresh = zeros(cap)
-        state, address = self.state, fresh.ctypes.data
+        state, address = self.state, address_of(fresh)
         self._told, state[at.E_TOLD], state[at.E_TOLD_CAP] = fresh, address, cap
         state[at.E_TOLD_USED] = 0
         listed = np.empty(max([window.told for window in windows], default=0), np.int64)
@@ -321,7 +322,7 @@ class Memory:
 
     def _make_spare(self, count: int) -> None:
         spare = zeros(count)
-        fetch(spare.ctypes.data, spare.nbytes)
+        fetch(address_of(spare), spare.nbytes)
         if count not in (len(self._dir), len(self._ids)):  # else the table grew without it
             self._spares[count] = spare
 
@@ -356,8 +357,8 @@ class Memory:
         cap, full = _capacity(self._places + 128, int(state[at.E_DIR_USED]))
         if cap != state[at.E_DIR_CAP]:
             old, self._dir = self._dir, self._table(at.DIR_ENTRY * cap)
-            state[at.E_DIR], state[at.E_DIR_CAP] = self._dir.ctypes.data, cap
-            tables.rebuild_dir(self.address, old.ctypes.data, len(old) // at.DIR_ENTRY)
+            state[at.E_DIR], state[at.E_DIR_CAP] = address_of(self._dir), cap
+            tables.rebuild_dir(self.address, address_of(old), len(old) // at.DIR_ENTRY)
         else:
             tables.sweep_dir(self.address)
         state[at.E_DIR_FULL] = full
@@ -367,8 +368,8 @@ class Memory:
         cap, full = _capacity(self._named + 64, int(state[at.E_IDS_USED]))
         if cap != state[at.E_IDS_CAP]:
             old, self._ids = self._ids, self._table(2 * cap)
-            state[at.E_IDS], state[at.E_IDS_CAP] = self._ids.ctypes.data, cap
-            tables.rebuild_ids(self.address, old.ctypes.data, len(old) // 2)
+            state[at.E_IDS], state[at.E_IDS_CAP] = address_of(self._ids), cap
+            tables.rebuild_ids(self.address, address_of(old), len(old) // 2)
         else:
             tables.sweep_ids(self.address)
         state[at.E_IDS_FULL] = full
@@ -376,8 +377,8 @@ class Memory:
     def _rebuild_tombs(self, now: int) -> None:
         cap, _ = _capacity(int(self.state[at.E_TOMBS_USED]) + 16, 0)
         old, self._tombs = self._tombs, np.zeros(4 * cap, np.int64)
-        self.state[at.E_TOMBS], self.state[at.E_TOMBS_CAP] = self._tombs.ctypes.data, cap
-        tables.rebuild_tombs(self.address, old.ctypes.data, len(old) // 4, now)
+        self.state[at.E_TOMBS], self.state[at.E_TOMBS_CAP] = address_of(self._tombs), cap
+        tables.rebuild_tombs(self.address, address_of(old), len(old) // 4, now)
 
 
 def _capacity(live: int, used: int) -> tuple[int, int]:

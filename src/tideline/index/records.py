@@ -30,6 +30,7 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from tideline.addresses import address_of
 from tideline.index.texts import Texts
 from tideline.kernels.documents import layout as at
 from tideline.kernels.documents import merge, records, search
@@ -72,7 +73,7 @@ class _Column:
         if large:
             ask_for_huge_pages(pages)
         self.array: NDArray[Any] = np.frombuffer(pages, dtype)
-        self.address = int(self.array.ctypes.data)
+        self.address = address_of(self.array)
 
 
 class _Field:
@@ -97,8 +98,8 @@ class _Field:
         words[at.F_LOW], words[at.F_HIGH] = -(1 << 63), (1 << 63) - 1
         words[at.F_LOWS], words[at.F_HIGHS] = self.lows.address, self.highs.address
         words[at.F_CHAIN], words[at.F_ROW_OF] = self.chain.address, self.row_of.address
-        words[at.F_HEADS], words[at.F_HEADS_CAP] = self.heads.ctypes.data, len(self.heads)
-        self.address = int(words.ctypes.data)
+        words[at.F_HEADS], words[at.F_HEADS_CAP] = address_of(self.heads), len(self.heads)
+        self.address = address_of(words)
 
     def clear(self) -> None:
         self.heads[:] = 0
@@ -164,7 +165,7 @@ class Records:
         facts[at.X_TABLE], facts[at.X_TABLE_CAP] = self.table[1:]
         facts[at.X_PREVIOUS] = self._previous.address
         facts[at.X_SEQ_HIGH] = 1 << 62  # until there is a row: nothing says that it is old
-        self.address = int(facts.ctypes.data)
+        self.address = address_of(facts)
 
     def field_facts(self, name: str) -> Words | None:
         """What kernels have to know of an embedded field; None: there is nothing of it in here."""
@@ -242,7 +243,7 @@ class Records:
         cap = 1 << int((int(facts[at.X_TABLE_USED]) + more) * 3).bit_length()
         table = _new_table(cap)
         facts[_TABLE] = [table.address, cap, 0]
-        records.insert(int(facts.ctypes.data), 0, self.rows, self.seed)
+        records.insert(address_of(facts), 0, self.rows, self.seed)
         self.facts[_TABLE], self.table = facts[_TABLE], table
 
     def newest(self, rows: int | None = None, table: Table | None = None) -> Words:
@@ -254,7 +255,7 @@ class Records:
         facts[at.X_ROWS] = self.rows if rows is None else rows
         facts[_TABLE[:2]] = (table or self.table)[1:]
         out = np.empty(int(facts[at.X_ROWS]), np.int64)
-        count = int(records.newest_rows(int(facts.ctypes.data), out))
+        count = int(records.newest_rows(address_of(facts), out))
         out = out[:count]
         out.sort()
         return out
@@ -281,7 +282,7 @@ class Records:
 
 def _new_table(cap: int) -> Table:
     made: Words = np.zeros(cap, np.int64)
-    return Table(made, int(made.ctypes.data), cap)
+    return Table(made, address_of(made), cap)
 
 
 def sorted_rows(keys: Texts, rows: Words) -> Words:
@@ -291,7 +292,7 @@ def sorted_rows(keys: Texts, rows: Words) -> Words:
     [1, 2, 0]
     """
     mine = keys if len(rows) == keys.count else keys.take(rows)
-    if merge.is_sorted(mine.offsets.ctypes.data, mine.data.ctypes.data, mine.count):
+    if merge.is_sorted(address_of(mine.offsets), address_of(mine.data), mine.count):
         return rows
     order = pc.array_sort_indices(mine.to_arrow()).to_numpy()
     return np.ascontiguousarray(rows[order])

@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from tideline.addresses import address_of
 from tideline.clock import FOREVER
 from tideline.errors import Corruption
 from tideline.index.memory import Memory, WindowFacts
@@ -68,8 +69,8 @@ class SealedReader:
         has_roots = subs.type.get_field_index("root") >= 0
         filters = component.info.filters
         row[at.D_PLACES] = len(self.places)
-        row[at.D_KEY_OFFSETS] = _address(self.places, 1)
-        row[at.D_KEYS] = _address(self.places, 2)
+        row[at.D_KEY_OFFSETS] = _address(self, self.places, 1)
+        row[at.D_KEYS] = _address(self, self.places, 2)
         row[at.D_KEY_BYTES] = self.offsets(self.places)[-1]
         row[at.D_SINCE_LOW] = _bound(filters, "since", True)
         row[at.D_UNTIL_HIGH] = _bound(filters, "sub_until", False)
@@ -77,9 +78,9 @@ class SealedReader:
         row[at.D_AT_HIGH] = _bound(filters, "at", False)
         row[at.D_EVENT_UNTIL_HIGH] = _bound(filters, "event_until", False)
         row[at.D_SEQ_HIGH] = _bound(filters, "seq", False)
-        row[at.D_SUB_LISTS] = _address(self.subs, 1)
+        row[at.D_SUB_LISTS] = _address(self, self.subs, 1)
         row[at.D_SUBS] = len(subs)
-        row[at.D_EVENT_LISTS] = _address(self.events, 1)
+        row[at.D_EVENT_LISTS] = _address(self, self.events, 1)
         row[at.D_EVENTS] = len(events)
         for place, name in (
             (at.D_SUB_SINCE, "since"), (at.D_SUB_UNTIL, "until"), (at.D_SUB_SEQ, "seq"),
@@ -90,22 +91,22 @@ class SealedReader:
             (at.D_SUB_ID_OFFSETS, "id"), (at.D_SUB_USER_OFFSETS, "user"),
             (at.D_SUB_WHERE_OFFSETS, "where"),
         ):  # fmt: skip
-            row[place] = _address(subs.field(name), 1)
+            row[place] = _address(self, subs.field(name), 1)
         for place, name in (
             (at.D_EVENT_AT, "at"), (at.D_EVENT_UNTIL, "until"), (at.D_EVENT_SEQ, "seq"),
             (at.D_EVENT_MADE, "made"), (at.D_EVENT_ID_HASH, "id_hash"),
             (at.D_EVENT_BY_ID, "by_id"), (at.D_EVENT_ID_OFFSETS, "id"),
             (at.D_EVENT_BODY_OFFSETS, "body"),
         ):  # fmt: skip
-            row[place] = _address(events.field(name), 1)
-        row[at.D_SUB_IDS] = _address(subs.field("id"), 2)
-        row[at.D_SUB_USERS] = _address(subs.field("user"), 2)
-        row[at.D_SUB_WHERES] = _address(subs.field("where"), 2)
-        row[at.D_EVENT_IDS] = _address(events.field("id"), 2)
-        row[at.D_EVENT_BODIES] = _address(events.field("body"), 2)
+            row[place] = _address(self, events.field(name), 1)
+        row[at.D_SUB_IDS] = _address(self, subs.field("id"), 2)
+        row[at.D_SUB_USERS] = _address(self, subs.field("user"), 2)
+        row[at.D_SUB_WHERES] = _address(self, subs.field("where"), 2)
+        row[at.D_EVENT_IDS] = _address(self, events.field("id"), 2)
+        row[at.D_EVENT_BODIES] = _address(self, events.field("body"), 2)
         if shaped:
-            row[at.D_SUB_SHAPE] = _address(subs.field("shape").values, 1)
-            row[at.D_EVENT_SHAPE] = _address(events.field("shape").values, 1)
+            row[at.D_SUB_SHAPE] = _address(self, subs.field("shape").values, 1)
+            row[at.D_EVENT_SHAPE] = _address(self, events.field("shape").values, 1)
 
     def sub(self, name: str) -> Words:
         """A number column of the subscriptions, in place."""
@@ -365,6 +366,7 @@ def _bound(filters: dict[str, MinMax], name: str, low: bool) -> int:
     return int(found.low if low else found.high)
 
 
-def _address(array: Any, number: int) -> int:
+def _address(owner: Any, array: Any, number: int) -> int:
+    """Where a buffer of a column is; it is there as long as the reader that owns it."""
     buffer = array.buffers()[number]
-    return 0 if buffer is None else int(buffer.address)
+    return 0 if buffer is None else address_of(buffer, owner)

@@ -33,6 +33,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tideline.addresses import address_of
 from tideline.errors import Corruption
 from tideline.index.records import Records, Values, sorted_rows
 from tideline.index.texts import Texts
@@ -84,24 +85,24 @@ class SortedReader:
         self.flags = _numbers(columns["flags"])
         self._values = {name[7:]: columns[name] for name in columns if name.startswith("values.")}
         whole = columns["side"].buffers()[2]
+        if any(start + size > whole.size for start, size in extra["side"].values()):
+            raise Corruption("side data is cut short", file=component.info.name)
         self._side = {
-            name: (int(whole.address) + start, size)
+            name: (address_of(whole.slice(start, size), self), size)
             for name, (start, size) in extra["side"].items()
         }
-        if any(at_ + size > whole.address + whole.size for at_, size in self._side.values()):
-            raise Corruption("side data is cut short", file=component.info.name)
         self._probes = extra["probes"]
         self.rows = table.num_rows
         self._field_facts: dict[str, Words] = {}
         self.facts = np.zeros(at.X_WORDS, np.int64)
         facts, seq = self.facts, component.info.filters["seq"]
         facts[at.X_ROWS] = self.rows
-        facts[at.X_KEY_OFFSETS] = self.keys.offsets.ctypes.data
-        facts[at.X_KEYS] = self.keys.data.ctypes.data
-        facts[at.X_SEQS] = self.seqs.ctypes.data
-        facts[at.X_FLAGS] = self.flags.ctypes.data
-        facts[at.X_DOC_OFFSETS] = self.docs.offsets.ctypes.data
-        facts[at.X_DOCS] = self.docs.data.ctypes.data
+        facts[at.X_KEY_OFFSETS] = address_of(self.keys.offsets)
+        facts[at.X_KEYS] = address_of(self.keys.data)
+        facts[at.X_SEQS] = address_of(self.seqs)
+        facts[at.X_FLAGS] = address_of(self.flags)
+        facts[at.X_DOC_OFFSETS] = address_of(self.docs.offsets)
+        facts[at.X_DOCS] = address_of(self.docs.data)
         facts[at.X_BLOOM], size = self._side["bloom"]
         facts[at.X_BLOOM_LINES] = size // 64
         facts[at.X_STARTS], size = self._side["starts"]
@@ -110,12 +111,12 @@ class SortedReader:
         facts[at.X_COMMON] = fence.common_bytes(*self.keys.addresses)
         if "fence" not in self._side:  # written before there were fences
             self._fence = _fence(self.keys)
-            self._side["fence"] = int(self._fence.ctypes.data), self._fence.nbytes
+            self._side["fence"] = address_of(self._fence), self._fence.nbytes
         facts[at.X_FENCE], size = self._side["fence"]
         if size != 8 * fence.fence_words(self.rows)[1]:
             raise Corruption("the fence of keys has another length", file=component.info.name)
         facts[at.X_SEQ_LOW], facts[at.X_SEQ_HIGH] = seq.low, seq.high
-        self.address = int(facts.ctypes.data)
+        self.address = address_of(facts)
 
     @property
     def embedded(self) -> list[str]:
@@ -128,10 +129,10 @@ class SortedReader:
             return self._field_facts.get(name)
         words = np.zeros(at.F_WORDS, np.int64)
         column = self._values[name]
-        words[at.F_LISTS] = column.buffers()[1].address
-        words[at.F_OFFSETS] = column.values.buffers()[1].address
+        words[at.F_LISTS] = address_of(column.buffers()[1], self)
+        words[at.F_OFFSETS] = address_of(column.values.buffers()[1], self)
         data = column.values.buffers()[2]
-        words[at.F_VALUES] = data.address if data is not None else 0
+        words[at.F_VALUES] = address_of(data, self) if data is not None else 0
         for place, what in _SIDE_PLACES:
             words[place] = self._side[f"{name}.{what}"][0]
         words[at.F_PROBES] = self._probes[name]
@@ -228,7 +229,7 @@ class SortedKind:
             cursors[number] = [reader.address, 0, reader.rows, 0]
         sources, rows = np.empty(total, np.int64), np.empty(total, np.int64)
         tombs = context.hides
-        count = int(merge.merge_next(cursors.ctypes.data, len(readers), tombs, sources, rows))
+        count = int(merge.merge_next(address_of(cursors), len(readers), tombs, sources, rows))
         sources, rows = sources[:count], rows[:count]
         if count == 0:
             return []

@@ -19,6 +19,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tideline.addresses import address_of
+
 __all__ = ["Texts"]
 
 Words = NDArray[np.int64]
@@ -113,8 +115,8 @@ class Texts:
     @property
     def addresses(self) -> tuple[int, int, int]:
         """Of the offsets and of the data, and how many texts: what kernels take."""
-        offsets: int = self.offsets.__array_interface__["data"][0]
-        data: int = self.data.__array_interface__["data"][0]
+        offsets: int = address_of(self.offsets)
+        data: int = address_of(self.data)
         return offsets, data, len(self.offsets) - 1
 
     def __getitem__(self, number: int) -> bytes:

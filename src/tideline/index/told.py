@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tideline.addresses import address_of
 from tideline.errors import Corruption
 from tideline.index.memory import Memory, WindowFacts
 from tideline.kernels import layout as at
@@ -40,7 +41,7 @@ class ToldReader:
             raise KeyError("mark")
         self.marks: Words = column.to_numpy(zero_copy_only=True)
         self.row = np.zeros(at.T_WORDS, np.int64)
-        self.row[at.T_MARKS] = self.marks.ctypes.data
+        self.row[at.T_MARKS] = address_of(self.marks)
         self.row[at.T_COUNT] = len(self.marks)
         self.row[at.T_UNTIL_HIGH] = int(component.info.filters["until"].high)
 

@@ -4,12 +4,14 @@ Importing this package imports numba, so nothing imports it at `import tideline`
 
     compiler.py   how a function becomes machine code
     cache.py      where machine code is kept: by the content of the sources
+    words.py      tables of what stands where; layout.py has those of channels
+    checks.py     looking up every address, in the checked job
     warm.py       which kernels Python calls, with which types; compiling them ahead
     workers.py    compiling on all cores
 
 A folder in here is a *group* of kernels that only some databases need. Its key is its own
 content and that of the kernels above, so a change in it recompiles nothing but itself.
-Bounds-checked code (`NUMBA_BOUNDSCHECK=1`) is kept apart.
+Checked code (`NUMBA_BOUNDSCHECK=1`, `make test-bounds`) is kept apart.
 """
 
 from __future__ import annotations

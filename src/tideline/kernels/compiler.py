@@ -17,10 +17,10 @@ into the process. LLVM does not inline large functions either, so little is lost
 `infer` needs one process and goes down the tree of calls. `lower` can be done by anybody once the
 types are known: who compiles many kernels sets `run` to hand it to others (kernels/workers.py).
 
-It builds on parts of numba that are no public interface: docs/decisions/0041. Compiling holds
-numba's lock; calling what was compiled holds none. A first call loads in a thread of its own
-(tideline/shelter.py): an exception thrown into numba, Ctrl-C say, leaves its registries half filled
-or its lock locked.
+It builds on parts of numba that are no public interface: docs/internals/numba.md lists them.
+Compiling holds numba's lock; calling what was compiled holds none. A first call loads in a thread
+of its own (tideline/shelter.py): an exception thrown into numba, Ctrl-C say, leaves its registries
+half filled or its lock locked.
 """
 
 # mypy: disable-error-code="attr-defined, union-attr, assignment, misc"
@@ -45,7 +45,7 @@ from numba.core.serialize import dumps
 from numba.core.targetconfig import ConfigStack
 from numba.core.typed_passes import IRLegalization, NativeLowering
 
-from tideline.kernels import cache
+from tideline.kernels import cache, checks
 from tideline.shelter import run_apart
 
 __all__ = ["Kernel", "Task", "compiled", "run_with"]
@@ -181,6 +181,13 @@ class Kernel(CPUDispatcher):
             signature=signature, fndesc=fndesc, environment=env, objectmode=False, lifted=(),
             library=_Callee(name), type_annotation="", reload_init=(),
         )  # fmt: skip
+
+    if checks.CHECKED:
+
+        def __call__(self, *args: Any) -> Any:
+            """Call the kernel; whatever it does with addresses is looked up."""
+            name = f"{self.py_func.__module__}.{self.py_func.__name__}"
+            return checks.called(name, super().__call__, args)
 
     # ---- called by other kernels --------------------------------------------------------
 
@@ -368,6 +375,7 @@ def _link(engine: Any, name: str, entry: cache.Entry) -> None:
             if each not in _linked and each not in found:
                 found[each] = _entry(each)
                 todo.append(found[each])
+    checks.link()
     for each in found.keys() - _linked:
         engine._ee.add_object_file(ll.ObjectFileRef.from_data(found[each].code))
         _linked.add(each)

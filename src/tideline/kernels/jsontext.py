@@ -23,7 +23,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from tideline.kernels import allocating, jit
+from tideline.kernels import allocating, checks, jit
 
 __all__ = ["DEPTH_LIMIT", "check_rows", "valid_json"]
 
@@ -61,6 +61,7 @@ def _loader(bits: int) -> Any:
 
     def load(typingctx: Any, address: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            checks.guard(context, builder, args[0], bits // 8)
             pointer = builder.inttoptr(args[0], ir.IntType(bits).as_pointer())
             value = builder.load(pointer, align=1)
             return value if bits == 64 else builder.zext(value, ir.IntType(64))

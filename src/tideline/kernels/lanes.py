@@ -1,7 +1,8 @@
 """Memory by address inside kernels: loads, stores, and 32 bytes at a time.
 
-Each of these is one to a few instructions. Addresses are not checked: a kernel that uses
-them says how far it may read past the end of a text, and its caller sees to that room.
+Each of these is one to a few instructions. Addresses are checked in the checked job only
+(checks.py): a kernel that uses them says how far it may read past the end of a text, and its
+caller sees to that room.
 
 A mask of 32 bytes has bit k for the byte at `address + k`. For little-endian machines,
 as Arrow's buffers are.
@@ -15,7 +16,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from tideline.kernels import jit, jit_with
+from tideline.kernels import checks, jit, jit_with
 
 __all__ = [
     "LANES", "apart", "differences", "get8", "get16", "get32", "get64", "high_product", "hot",
@@ -37,6 +38,7 @@ def _loader(bits: int) -> Any:
 
     def load(typingctx: Any, address: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            checks.guard(context, builder, args[0], bits // 8)
             pointer = builder.inttoptr(args[0], ir.IntType(bits).as_pointer())
             value = builder.load(pointer, align=1)
             return value if bits == 64 else builder.zext(value, _WORD)
@@ -51,6 +53,7 @@ def _storer(bits: int) -> Any:
 
     def store(typingctx: Any, address: Any, value: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            checks.guard(context, builder, args[0], bits // 8)
             pointer = builder.inttoptr(args[0], ir.IntType(bits).as_pointer())
             value = args[1] if bits == 64 else builder.trunc(args[1], ir.IntType(bits))
             builder.store(value, pointer, align=1)
@@ -65,7 +68,8 @@ get8, get16, get32, get64 = _loader(8), _loader(16), _loader(32), _loader(64)
 put16, put32, put64 = _storer(16), _storer(32), _storer(64)
 
 
-def _vector(builder: Any, address: Any) -> Any:
+def _vector(context: Any, builder: Any, address: Any) -> Any:
+    checks.guard(context, builder, address, LANES)
     return builder.load(builder.inttoptr(address, _VECTOR.as_pointer()), align=1)
 
 
@@ -83,7 +87,7 @@ def text_stops(typingctx: Any, address: Any) -> Any:
     character, a byte of a character that is not ASCII."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        text = _vector(builder, args[0])
+        text = _vector(context, builder, args[0])
         found = builder.icmp_signed("<", text, _all(0x20))  # signed: 0x80 and above too
         found = builder.or_(found, builder.icmp_signed("==", text, _all(0x22)))
         found = builder.or_(found, builder.icmp_signed("==", text, _all(0x5C)))
@@ -97,7 +101,7 @@ def non_digits(typingctx: Any, address: Any) -> Any:
     """Mask of the bytes that are not `0` to `9`."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        value = builder.sub(_vector(builder, args[0]), _all(0x30))
+        value = builder.sub(_vector(context, builder, args[0]), _all(0x30))
         return _mask(builder, builder.icmp_unsigned(">", value, _all(9)))
 
     return types.int64(types.int64), codegen
@@ -108,7 +112,7 @@ def differences(typingctx: Any, a: Any, b: Any) -> Any:
     """Mask of the bytes that differ between two addresses."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        a, b = _vector(builder, args[0]), _vector(builder, args[1])
+        a, b = _vector(context, builder, args[0]), _vector(context, builder, args[1])
         return _mask(builder, builder.icmp_signed("!=", a, b))
 
     return types.int64(types.int64, types.int64), codegen

@@ -2,7 +2,8 @@
 
 A kernel gets one integer, the address of a state array, and finds everything else
 through it: a call with sixteen arrays costs 2.5 us, a call with one integer 0.2 us.
-The lengths are the true ones, so bounds checking still means something. An index
+The lengths are the true ones, or FOREVER where a kernel does not know; in the checked
+job all of them are looked up (checks.py), so bounds checking sees every access. An index
 must not be negative: numba's own arrays count those from the end, which costs a test
 at every access (a tenth of a batch's time).
 
@@ -20,6 +21,8 @@ from numba.core import cgutils
 from numba.core.datamodel.models import ArrayModel
 from numba.extending import intrinsic, lower_builtin, register_model
 from numba.np.arrayobj import load_item, populate_array, store_item
+
+from tideline.kernels import checks
 
 __all__ = ["doubles", "halves", "octets", "prefetch", "put_word", "word_at", "words"]
 
@@ -66,10 +69,10 @@ def _view(element: Any, name: str, what: str) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             made = context.make_array(array)(context, builder)
             kind = context.get_data_type(element).as_pointer()
-            size = context.get_constant(
-                types.intp, context.get_abi_sizeof(context.get_data_type(element))
-            )
+            item = context.get_abi_sizeof(context.get_data_type(element))
+            size = context.get_constant(types.intp, item)
             length = context.cast(builder, args[1], signature.args[1], types.intp)
+            length = checks.length(context, builder, args[0], length, item)
             populate_array(
                 made,
                 data=builder.inttoptr(args[0], kind),
@@ -120,6 +123,10 @@ def put_word(typingctx: Any, data: Any, index: Any, word: Any) -> Any:
 
 def _byte_at(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     array = context.make_array(signature.args[0])(context, builder, args[0])
+    if context.enable_boundscheck:
+        limit = builder.extract_value(array.shape, 0)
+        for end in (args[1], builder.add(args[1], ir.IntType(64)(7))):
+            cgutils.do_boundscheck(context, builder, end, limit, 0)
     return builder.bitcast(builder.gep(array.data, [args[1]]), ir.IntType(64).as_pointer())
 
 

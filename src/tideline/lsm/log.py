@@ -41,6 +41,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
+from tideline.addresses import address_of
 from tideline.errors import Closed, Corruption, InvalidRequest, TidelineError, Unavailable
 from tideline.lsm.cursor import Cursor
 from tideline.lsm.endmark import EndMark
@@ -192,7 +193,7 @@ class Log:
             offset = head[0] if (head := read_file_header(path, number, data, last)) else 0
             while offset:
                 position, used = join_frames(
-                    whole.ctypes.data, offset >> 3, len(whole), _MAGIC_WORD, room.ctypes.data,
+                    address_of(whole), offset >> 3, len(whole), _MAGIC_WORD, address_of(room),
                     len(room),
                 )  # fmt: skip
                 if used == 0:

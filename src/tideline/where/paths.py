@@ -16,6 +16,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
+from tideline.addresses import address_of
 from tideline.kernels import jsonpath as at
 
 __all__ = ["Paths"]
@@ -49,7 +50,7 @@ class Paths:
             parent = self.parents[node]
             self.nodes[parent, 0] = max(self.nodes[parent, 0], self.nodes[node, 0])
         self.nodes[:, 2] = [len(name) for name in names]
-        self.nodes[:, 1] = self._names.ctypes.data + np.cumsum(self.nodes[:, 2]) - self.nodes[:, 2]
+        self.nodes[:, 1] = address_of(self._names) + np.cumsum(self.nodes[:, 2]) - self.nodes[:, 2]
 
     def read(self, data: NDArray[np.uint8], offsets: Words, tags: Words, values: Words) -> Words:
         """Fill `tags` and `values` for the texts between the offsets; the rows that were unread.
@@ -80,8 +81,8 @@ class Paths:
         tail = np.zeros(offsets[rows] - offsets[safe] + at.PADDING, np.uint8)
         tail[: -at.PADDING] = data[offsets[safe] : offsets[rows]]
         for base, first, last in (
-            (data.ctypes.data, 0, safe),
-            (tail.ctypes.data - int(offsets[safe]), safe, rows),
+            (address_of(data), 0, safe),
+            (address_of(tail) - int(offsets[safe]), safe, rows),
         ):
             if first < last:
                 at.scan(base, offsets, first, last, self.nodes, leads, stack, tags, values, maps)

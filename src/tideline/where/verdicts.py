@@ -27,6 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from tideline.addresses import address_of
 from tideline.kernels import jsonpath as at
 from tideline.kernels import judge
 from tideline.kernels.jsonpath import ARRAY, ESCAPED, FLOAT, INT, OBJECT, TEXT
@@ -82,7 +83,7 @@ class Found:
     def __init__(
         self, data: NDArray[np.uint8], tags: NDArray[np.int64], values: NDArray[np.int64]
     ) -> None:
-        self.base = data.ctypes.data  # an address: where a text begins counts from there
+        self.base = address_of(data)  # an address: where a text begins counts from there
         self.limit = self.base + len(data)
         self.tags = tags
         self.values = values

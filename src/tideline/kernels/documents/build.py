@@ -45,21 +45,21 @@ from tideline.kernels.documents.places import (
     place_at,
 )
 from tideline.kernels.views import octets, words
+from tideline.kernels.words import Layout
 
-(
-    B_VALUE_AT,  # addresses of the parts of a plan
-    B_VALUE_SIZE,
-    B_LISTS,
-    B_SEQS,
-    B_KEY_AT,
-    B_KEY_SIZE,
-    B_TABLE,  # address: room for twice the longest list, a power of two
-    B_SCRATCH,  # address: 3 words an entry (sealing composites), 5 a place (merging)
-    B_CAP,  # entries and rows there is room for
-    B_ROWS,  # out
-    B_COUNT,  # out: entries
-) = range(11)
-B_WORDS = 12
+PLAN = Layout("plan", "B_", "a component of entries without its bytes", globals())
+B_VALUE_AT = PLAN.address("addresses of the values")
+B_VALUE_SIZE = PLAN.address("their lengths")
+B_LISTS = PLAN.address("offsets of the lists")
+B_SEQS = PLAN.address("seqs of the entries")
+B_KEY_AT = PLAN.address("addresses of their keys")
+B_KEY_SIZE = PLAN.address("their lengths")
+B_TABLE = PLAN.address("room for twice the longest list, a power of two")
+B_SCRATCH = PLAN.address("3 words an entry (sealing composites), 5 a place (merging)")
+B_CAP = PLAN.count("entries and rows there is room for")
+B_ROWS = PLAN.count("out: rows")
+B_COUNT = PLAN.count("out: entries")
+B_WORDS = PLAN.end(spare=1)
 
 
 @jit
@@ -175,32 +175,37 @@ def by_key(b, first, limit):
 
 # ---- merging -------------------------------------------------------------------------------
 
-H_ROW, H_PREFIX, H_AT, H_SIZE = 0, 1, 2, 3  # the next row of a component
+HEAD = Layout("head", "H_", "the next row of a component that is merged", globals())
+H_ROW = HEAD.word("its number")
+H_PREFIX = HEAD.word("prefix of its value")
+H_AT = HEAD.address("its value")
+H_SIZE = HEAD.count("bytes of its value")
+H_WORDS = HEAD.end()
 
 
 @jit
 def load_head(p, heads, n, row):
     """Look at a row of component n: where its value is."""
-    heads[4 * n + H_ROW] = row
+    heads[H_WORDS * n + H_ROW] = row
     if row < p[P_ROWS]:
         offsets = words(p[P_VALUE_OFFSETS], p[P_ROWS] + 1)
         at, size = p[P_VALUES] + offsets[row], offsets[row + 1] - offsets[row]
-        heads[4 * n + H_PREFIX] = prefix_of(at, size)
-        heads[4 * n + H_AT] = at
-        heads[4 * n + H_SIZE] = size
+        heads[H_WORDS * n + H_PREFIX] = prefix_of(at, size)
+        heads[H_WORDS * n + H_AT] = at
+        heads[H_WORDS * n + H_SIZE] = size
 
 
 @jit
 def head_order(places, heads, n, best, composite):
     """How the next row of component n compares with that of another."""
-    mine, its = heads[4 * n + H_PREFIX], heads[4 * best + H_PREFIX]
+    mine, its = heads[H_WORDS * n + H_PREFIX], heads[H_WORDS * best + H_PREFIX]
     if mine != its:
         return -1 if mine < its else 1
-    side = order_bytes(heads[4 * n + H_AT], heads[4 * n + H_SIZE],
-                       heads[4 * best + H_AT], heads[4 * best + H_SIZE])  # fmt: skip
+    side = order_bytes(heads[H_WORDS * n + H_AT], heads[H_WORDS * n + H_SIZE],
+                       heads[H_WORDS * best + H_AT], heads[H_WORDS * best + H_SIZE])  # fmt: skip
     if side == 0 and composite:
-        return key_order(place_at(places, n), heads[4 * n + H_ROW],
-                         place_at(places, best), heads[4 * best + H_ROW])  # fmt: skip
+        return key_order(place_at(places, n), heads[H_WORDS * n + H_ROW],
+                         place_at(places, best), heads[H_WORDS * best + H_ROW])  # fmt: skip
     return side
 
 
@@ -212,7 +217,7 @@ def plan_merge(places, count, composite, plan_at):
     adds what is older than all of the newer one (all of it, unless the index is eager).
     """
     b = words(plan_at, B_WORDS)
-    heads = words(b[B_SCRATCH], 4 * count)
+    heads = words(b[B_SCRATCH], H_WORDS * count)
     same = words(b[B_SCRATCH] + 32 * count, count)  # components whose next row is the best one
     seqs = words(b[B_SEQS], b[B_CAP])
     addresses = words(b[B_KEY_AT], b[B_CAP])
@@ -228,7 +233,7 @@ def plan_merge(places, count, composite, plan_at):
     while True:
         sharing = 0
         for n in range(count):
-            if heads[4 * n + H_ROW] >= place_at(places, n)[P_ROWS]:
+            if heads[H_WORDS * n + H_ROW] >= place_at(places, n)[P_ROWS]:
                 continue
             side = head_order(places, heads, n, same[0], composite) if sharing > 0 else -1
             if side < 0:
@@ -238,13 +243,13 @@ def plan_merge(places, count, composite, plan_at):
                 sharing += 1
         if sharing == 0:
             break
-        value_at[rows] = heads[4 * same[0] + H_AT]
-        value_size[rows] = heads[4 * same[0] + H_SIZE]
+        value_at[rows] = heads[H_WORDS * same[0] + H_AT]
+        value_size[rows] = heads[H_WORDS * same[0] + H_SIZE]
         first = put
         for i in range(sharing):
             n = same[i]
             p = place_at(places, n)
-            row = heads[4 * n + H_ROW]
+            row = heads[H_WORDS * n + H_ROW]
             load_head(p, heads, n, row + 1)
             if composite and i > 0:
                 continue

@@ -43,37 +43,45 @@ from tideline.kernels.documents.places import (
     place_at,
 )
 from tideline.kernels.views import prefetch, words
+from tideline.kernels.words import Layout
 
-(
-    M_TABLE,  # the parts: where each is, and how much fits
-    M_TABLE_CAP,
-    M_VALUES,
-    M_VALUE_CAP,
-    M_ENTRIES,
-    M_ENTRY_CAP,
-    M_ARENA,
-    M_ARENA_CAP,
-    M_SEED,
-    M_VALUE_COUNT,
-    M_ENTRY_COUNT,
-    M_BORROWED,  # entries copied from older places
-    M_ORDER,  # of a reader: the numbers of the first M_ORDERED values in the order of their bytes
-    M_ORDERED,
-    M_ARENA_USED,  # of the writer, this and the rest
-    M_LOW_SEQ,  # the smallest and the largest seq in here
-    M_HIGH_SEQ,
-    M_NEED_ENTRIES,  # out: what a call that stopped half way wants room for
-    M_NEED_BYTES,
-) = range(19)
-M_PARTS = 8  # words of the parts
-M_HASHES = 20  # the hashes of the values of a running call
-AHEAD = 32  # how many of them
-M_WORDS = M_HASHES + AHEAD
+AHEAD = 32  # hashes of values that a running call keeps
+MEMORY = Layout("memory of entries", "M_", "a stand-alone index in memory", globals())
+M_TABLE = MEMORY.address("open addressing: 0, or high half of the hash of a value + number + 1")
+M_TABLE_CAP = MEMORY.count("there is room for, a power of two")
+M_VALUES = MEMORY.address("V_WORDS words for each value")
+M_VALUE_CAP = MEMORY.count("values there is room for")
+M_ENTRIES = MEMORY.address("N_WORDS words for each entry")
+M_ENTRY_CAP = MEMORY.count("entries there is room for")
+M_ARENA = MEMORY.address("bytes of values (once each) and keys")
+M_ARENA_CAP = MEMORY.count("bytes there is room for")
+M_SEED = MEMORY.word("seed of the hashes of values")
+M_VALUE_COUNT = MEMORY.count("values")
+M_ENTRY_COUNT = MEMORY.count("entries")
+M_BORROWED = MEMORY.count("entries copied from older places")
+M_ORDER = MEMORY.address("of a reader: numbers of the first M_ORDERED values in order")
+M_ORDERED = MEMORY.count("how many of them are in order")
+M_ARENA_USED = MEMORY.count("of the writer, this and the rest: bytes")
+M_LOW_SEQ = MEMORY.word("the smallest seq in here")
+M_HIGH_SEQ = MEMORY.word("the largest seq in here")
+M_NEED_ENTRIES = MEMORY.count("out: entries that a call that stopped half way wants room for")
+M_NEED_BYTES = MEMORY.count("out: bytes, likewise")
+MEMORY.also("unused", "free")
+M_HASHES = MEMORY.word("the hashes of the values of a running call: AHEAD words")
+M_WORDS = MEMORY.end(spare=AHEAD - 1)
+M_PARTS = 8  # words of the parts: where each is, and how much fits
 
-V_PREFIX, V_AT, V_SIZE, V_HEAD = range(4)
-V_WORDS = 4
-N_SEQ, N_KEY, N_LINK = range(3)
-N_WORDS = 3
+VALUE = Layout("value", "V_", "a value of a memory of entries", globals())
+V_PREFIX = VALUE.word("prefix of its bytes")
+V_AT = VALUE.word("where its bytes are in the arena")
+V_SIZE = VALUE.word("length + entries << 32")
+V_HEAD = VALUE.word("newest entry + 1")
+V_WORDS = VALUE.end()
+NODE = Layout("entry", "N_", "an entry of a memory of entries", globals())
+N_SEQ = NODE.word("seq")
+N_KEY = NODE.word("where its key is in the arena + length << 48")
+N_LINK = NODE.word("next older entry + 1, or 0, + value << 32")
+N_WORDS = NODE.end()
 LOW32 = (1 << 32) - 1
 LOW48 = (1 << 48) - 1
 

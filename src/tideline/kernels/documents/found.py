@@ -201,7 +201,6 @@ def search(places, count, text, low_size, high_size, flags, limit,
     seqs = words(base, room)
     addresses = words(base + room * 8, room)
     lengths = words(base + 2 * room * 8, room)
-    offsets = words(base + 3 * room * 8, room + 1)
     ask(q, text, low_size, high_size, flags)
     c[C_BLOCKS] = 0
     found = 0
@@ -224,6 +223,7 @@ def search(places, count, text, low_size, high_size, flags, limit,
     c[C_BELOW] = below
     if flags & ALL != 0:
         return found
+    offsets = words(base + 3 * room * 8, room + 1)
     offsets[0] = 8 * (C_WORDS + Q_WORDS + 4 * room + 1)
     for i in range(found):
         offsets[i + 1] = offsets[i] + lengths[i]

@@ -31,100 +31,103 @@ Everything is int64 words unless said otherwise; addresses are absolute.
 
 from __future__ import annotations
 
+from tideline.kernels.words import Layout
+
 # ---- source ---------------------------------------------------------------------
-(
-    X_ROWS,
-    X_KEY_OFFSETS,
-    X_KEYS,
-    X_SEQS,
-    X_FLAGS,  # uint8
-    X_DOC_OFFSETS,
-    X_DOCS,
-    X_TABLE,  # a memory's hash table: 0, or row + 1 + (upper half of the hash) << 32
-    X_TABLE_CAP,  # a power of two; 0 for a component
-    X_TABLE_USED,
-    X_ORDER,  # rows in key order, or 0 when they stand in it
-    X_BLOOM,  # of the keys: lines of 512 bits
-    X_BLOOM_LINES,
-    X_BLOCKS,
-    X_STARTS,  # first record of each block, and the end
-    X_LOW,  # prefixes of the first and the last key
-    X_HIGH,
-    X_SEQ_LOW,
-    X_SEQ_HIGH,
-    X_FIELDS,
-    X_FIELD_COUNT,
-    X_FENCE,  # of a component: fence.py
-    X_COMMON,  # bytes that all its keys begin with
-    X_PREVIOUS,  # int32 a record of a memory: the one before with its key, plus 1
-) = range(24)
-X_WORDS = 24
+SOURCE = Layout("source", "X_", "a set of records: a memory or a component", globals())
+X_ROWS = SOURCE.count("records")
+X_KEY_OFFSETS = SOURCE.address("where each key begins")
+X_KEYS = SOURCE.address("bytes of the keys")
+X_SEQS = SOURCE.address("seqs")
+X_FLAGS = SOURCE.address("uint8: TOMB for a delete")
+X_DOC_OFFSETS = SOURCE.address("where each document begins")
+X_DOCS = SOURCE.address("bytes of the documents")
+X_TABLE = SOURCE.address("of a memory: hash table, 0 or row + 1 + (upper half of the hash) << 32")
+X_TABLE_CAP = SOURCE.count("entries there is room for, a power of two; 0 for a component")
+X_TABLE_USED = SOURCE.count("entries")
+X_ORDER = SOURCE.address("rows in key order, or 0 when they stand in it")
+X_BLOOM = SOURCE.address("bloom of the keys: lines of 512 bits")
+X_BLOOM_LINES = SOURCE.count("lines of it")
+X_BLOCKS = SOURCE.count("blocks")
+X_STARTS = SOURCE.address("first record of each block, and the end")
+X_LOW = SOURCE.word("prefix of the first key")
+X_HIGH = SOURCE.word("prefix of the last key")
+X_SEQ_LOW = SOURCE.word("the least seq")
+X_SEQ_HIGH = SOURCE.word("the greatest seq")
+X_FIELDS = SOURCE.address("F_WORDS words for each embedded index")
+X_FIELD_COUNT = SOURCE.count("embedded indexes")
+X_FENCE = SOURCE.address("of a component: fence.py")
+X_COMMON = SOURCE.count("bytes that all its keys begin with")
+X_PREVIOUS = SOURCE.address("int32, a record of a memory: the one before with its key, plus 1")
+X_WORDS = SOURCE.end()
 TOMB = 1
 
 # ---- field ----------------------------------------------------------------------
-(
-    F_LISTS,  # int32; 0 when this source knows nothing of the field
-    F_OFFSETS,
-    F_VALUES,
-    F_LOWS,
-    F_HIGHS,
-    F_BLOOM_STARTS,
-    F_BLOOM,
-    F_PROBES,
-    F_GROUP_LOWS,
-    F_GROUP_HIGHS,
-    F_GROUP_STARTS,  # first line of each group's bloom, and the end
-    F_GROUP_BLOOM,
-    F_LOW,  # prefixes of the least and the greatest value of all
-    F_HIGH,
-    F_CHAIN,  # int32 a value of a memory: the value before it on the same head, plus 1
-    F_ROW_OF,  # int32 a value of a memory: its record
-    F_HEADS,  # int32: the newest value of each, plus 1
-    F_HEADS_CAP,  # a power of two
-    F_CHAINED,  # records of a memory that are in zones and chains: in its own words only
-) = range(19)
-F_WORDS = 20
+FIELD = Layout("field", "F_", "what a source knows of an embedded index", globals())
+F_LISTS = FIELD.address("int32: where the values of each record begin; 0: not known of this source")
+F_OFFSETS = FIELD.address("where each value begins")
+F_VALUES = FIELD.address("bytes of the values")
+F_LOWS = FIELD.address("by block, the prefix of the least value")
+F_HIGHS = FIELD.address("by block, the prefix of the greatest value")
+F_BLOOM_STARTS = FIELD.address("first word of each block's bloom, and the end")
+F_BLOOM = FIELD.address("words of the blooms of blocks")
+F_PROBES = FIELD.count("bits that a value sets in a bloom")
+F_GROUP_LOWS = FIELD.address("by group, the prefix of the least value")
+F_GROUP_HIGHS = FIELD.address("by group, the prefix of the greatest value")
+F_GROUP_STARTS = FIELD.address("first line of each group's bloom, and the end")
+F_GROUP_BLOOM = FIELD.address("lines of the blooms of groups")
+F_LOW = FIELD.word("prefix of the least value of all")
+F_HIGH = FIELD.word("prefix of the greatest value of all")
+F_CHAIN = FIELD.address("int32, a value of a memory: the value before it on the same head, plus 1")
+F_ROW_OF = FIELD.address("int32, a value of a memory: its record")
+F_HEADS = FIELD.address("int32: the newest value of each, plus 1")
+F_HEADS_CAP = FIELD.count("heads, a power of two")
+F_CHAINED = FIELD.count("records of a memory that are in zones and chains: in its own words")
+F_WORDS = FIELD.end(spare=1)
 GROUP = 64
 MEMORY_BLOCK = 64
 
 # ---- state of a reader --------------------------------------------------------
-(
-    S_SOURCES,  # address of the addresses of sources, newest first
-    S_SOURCE_COUNT,
-    S_SEED,
-    S_PRIMARY_BLOCKS,  # blocks of records read
-    S_INDEX_BLOCKS,  # blocks of stand-alone indexes read
-    S_BLOOM_CHECKS,
-    S_BLOOM_FALSE,  # a bloom said yes and was wrong
-    S_ZONE_CHECKS,
-    S_KEY,  # one key to find
-    S_KEY_SIZE,
-    S_REPLY,  # where its document goes
-    S_REPLY_CAP,
-    S_FOUND,  # address of the document
-    S_FOUND_SIZE,
-    S_FIELD,  # number of the field to search
-    S_LOW,  # range of its values
-    S_LOW_SIZE,
-    S_HIGH,
-    S_HIGH_SIZE,
-    S_OPEN,  # LOW_OPEN, HIGH_OPEN
-    S_K,  # as many as are wanted
-    S_SKIPPED,  # uint8 a source: 1 when its filter says that nothing in it is wanted
-    S_OUT_SOURCES,  # where what was found stands
-    S_OUT_ROWS,
-    S_OUT_SEQS,
-    S_OUT_CAP,
-    S_OUT_COUNT,
-    S_AT_SOURCE,  # where to go on
-    S_AT_BLOCK,
-    S_ENDS,  # where each document that is delivered ends in the reply
-    S_LIMIT,  # the first seq that is not in the view
-) = range(31)
-S_WORDS = 32
+STATE = Layout("reader", "S_", "its sources, one question, what was found", globals())
+S_SOURCES = STATE.address("addresses of sources, newest first")
+S_SOURCE_COUNT = STATE.count("sources")
+S_SEED = STATE.word("seed of the hashes of keys")
+S_PRIMARY_BLOCKS = STATE.count("blocks of records read")
+S_INDEX_BLOCKS = STATE.count("blocks of stand-alone indexes read")
+S_BLOOM_CHECKS = STATE.count("blooms asked")
+S_BLOOM_FALSE = STATE.count("a bloom said yes and was wrong")
+S_ZONE_CHECKS = STATE.count("zone maps asked")
+S_KEY = STATE.address("one key to find")
+S_KEY_SIZE = STATE.count("its bytes")
+S_REPLY = STATE.address("where its document goes")
+S_REPLY_CAP = STATE.count("bytes there is room for")
+S_FOUND = STATE.address("the document")
+S_FOUND_SIZE = STATE.count("its bytes")
+S_FIELD = STATE.word("number of the field to search")
+S_LOW = STATE.address("least value of the range")
+S_LOW_SIZE = STATE.count("its bytes")
+S_HIGH = STATE.address("greatest value of the range")
+S_HIGH_SIZE = STATE.count("its bytes")
+S_OPEN = STATE.word("LOW_OPEN, HIGH_OPEN")
+S_K = STATE.count("as many as are wanted")
+S_SKIPPED = STATE.address("uint8, a source: 1 when its filter says that nothing in it is wanted")
+S_OUT_SOURCES = STATE.address("of what was found: the source")
+S_OUT_ROWS = STATE.address("its row")
+S_OUT_SEQS = STATE.address("its seq")
+S_OUT_CAP = STATE.count("there is room for")
+S_OUT_COUNT = STATE.count("found")
+S_AT_SOURCE = STATE.word("source to go on at")
+S_AT_BLOCK = STATE.word("block to go on at")
+S_ENDS = STATE.address("where each document that is delivered ends in the reply")
+S_LIMIT = STATE.word("the first seq that is not in the view")
+S_WORDS = STATE.end(spare=1)
 LOW_OPEN, HIGH_OPEN = 1, 2
 DONE, NEED_OUTPUT = 0, 1
 
 # ---- cursor -----------------------------------------------------------------------
-M_SOURCE, M_POS, M_LIMIT, M_PREFIX = range(4)
-M_WORDS = 4
+CURSOR = Layout("cursor", "M_", "walks a source in key order", globals())
+M_SOURCE = CURSOR.address("the source")
+M_POS = CURSOR.word("row it stands at")
+M_LIMIT = CURSOR.word("row at which it ends")
+M_PREFIX = CURSOR.word("prefix of the key of that row")
+M_WORDS = CURSOR.end()

@@ -13,28 +13,27 @@ from __future__ import annotations
 
 from tideline.kernels import jit
 from tideline.kernels.documents.octets import prefix_of
+from tideline.kernels.words import Layout
 
 LOW_OPEN, HIGH_OPEN, NO_HIGH, POINT, EAGER, ALL = 1, 2, 4, 8, 16, 32
-(
-    C_PLACE,  # in, out: where the search goes on
-    C_BELOW,
-    C_BYTES,  # out: bytes of their keys; not copied when there is no room for them
-    C_BLOCKS,  # out: blocks of components that were read
-    C_COUNT,  # in the heap of the running place
-    C_HEAPED,
-    C_LEFT,  # whether the running place has more than there was room for
-) = range(7)
-C_WORDS = 8
-(
-    Q_LOW,  # address of the bytes
-    Q_LOW_SIZE,
-    Q_LOW_PREFIX,
-    Q_HIGH,
-    Q_HIGH_SIZE,
-    Q_HIGH_PREFIX,
-    Q_FLAGS,
-) = range(7)
-Q_WORDS = 8
+SEARCH = Layout("search", "C_", "where a search of entries stands and what it gave", globals())
+C_PLACE = SEARCH.word("in, out: the place where the search goes on")
+C_BELOW = SEARCH.word("in, out: seq below which it goes on")
+C_BYTES = SEARCH.count("out: bytes of their keys; not copied when there is no room for them")
+C_BLOCKS = SEARCH.count("out: blocks of components that were read")
+C_COUNT = SEARCH.count("in the heap of the running place")
+C_HEAPED = SEARCH.word("whether they are in the order of a heap")
+C_LEFT = SEARCH.word("whether the running place has more than there was room for")
+C_WORDS = SEARCH.end(spare=1)
+QUESTION = Layout("question", "Q_", "what a search of entries looks for", globals())
+Q_LOW = QUESTION.address("bytes of the least value")
+Q_LOW_SIZE = QUESTION.count("how many")
+Q_LOW_PREFIX = QUESTION.word("their prefix")
+Q_HIGH = QUESTION.address("bytes of the greatest value")
+Q_HIGH_SIZE = QUESTION.count("how many")
+Q_HIGH_PREFIX = QUESTION.word("their prefix")
+Q_FLAGS = QUESTION.word("LOW_OPEN, HIGH_OPEN, NO_HIGH, POINT, EAGER, ALL")
+Q_WORDS = QUESTION.end(spare=1)
 CALL_WORDS = C_WORDS + Q_WORDS
 EVERYTHING = (1 << 62) - 1  # above every seq
 

@@ -17,13 +17,20 @@ import numpy as np
 from tideline.kernels import jit
 from tideline.kernels.documents.octets import copy_bytes
 from tideline.kernels.lanes import get8, get64, hot, put16, put64
+from tideline.kernels.words import Layout
 
 __all__ = ["C_WORDS", "FLAG", "FLOAT", "INT", "RAW", "ROOM", "TEXT", "write_arrays",
            "write_objects"]  # fmt: skip
 
 INT, FLAG, TEXT, RAW, FLOAT = range(5)
-C_KIND, C_VALUES, C_OFFSETS, C_VALID, C_NAME, C_NAME_SIZE = range(6)
-C_WORDS = 6
+COLUMN = Layout("column", "C_", "values that become JSON text", globals())
+C_KIND = COLUMN.word("INT, FLAG, TEXT, RAW or FLOAT")
+C_VALUES = COLUMN.address("values")
+C_OFFSETS = COLUMN.address("int64: where each value begins")
+C_VALID = COLUMN.address("a byte a row: whether it is there; or 0")
+C_NAME = COLUMN.address("bytes of its name in quotes with a colon")
+C_NAME_SIZE = COLUMN.count("how many")
+C_WORDS = COLUMN.end()
 ROOM = 24
 """Bytes that a value may take beside its own; a text takes six times its own."""
 

@@ -13,7 +13,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from tideline.kernels import jit
+from tideline.kernels import checks, jit
 from tideline.kernels.lanes import get8, get64, hot, put64
 from tideline.kernels.views import octets
 
@@ -32,6 +32,7 @@ def sorted_word(typingctx: Any, address: Any) -> Any:
     """The eight bytes at an address as a signed word that orders as they do."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        checks.guard(context, builder, args[0], 8)
         word = builder.load(builder.inttoptr(args[0], ir.IntType(64).as_pointer()), align=1)
         return builder.xor(builder.bswap(word), ir.IntType(64)(_SIGN))
 
@@ -43,6 +44,7 @@ def put_sorted(typingctx: Any, address: Any, word: Any) -> Any:
     """Write a word as eight bytes, the highest first."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        checks.guard(context, builder, args[0], 8)
         pointer = builder.inttoptr(args[0], ir.IntType(64).as_pointer())
         builder.store(builder.bswap(args[1]), pointer, align=1)
         return context.get_dummy_value()

@@ -18,25 +18,25 @@ from tideline.kernels.documents.octets import (
     same_bytes,
 )
 from tideline.kernels.views import words
+from tideline.kernels.words import Layout
 
-(
-    P_MEMORY,  # address of the state of a memory, 0: a component
-    P_PARTIAL,  # eager: 1 when older places may have entries of a value that is in here
-    P_ROWS,
-    P_VALUE_OFFSETS,
-    P_VALUES,
-    P_LISTS,  # offsets of the lists; 0: one entry a row (composite)
-    P_COUNT,  # entries
-    P_SEQS,
-    P_KEY_OFFSETS,
-    P_KEYS,
-    P_FENCE,  # prefixes of the values of every STRIDE-th row
-    P_FENCES,
-    P_NEWEST,  # the largest seqs of STRIDE rows each (composite)
-    P_BLOOM,
-    P_BLOOM_BLOCKS,  # 0: there is none
-) = range(15)
-P_WORDS = 16
+PLACE = Layout("place", "P_", "a memory or a component of entries", globals())
+P_MEMORY = PLACE.address("state of a memory; 0: a component")
+P_PARTIAL = PLACE.word("eager: 1 when older places may have entries of a value that is in here")
+P_ROWS = PLACE.count("rows: values, or entries of a composite")
+P_VALUE_OFFSETS = PLACE.address("where each value begins")
+P_VALUES = PLACE.address("bytes of the values")
+P_LISTS = PLACE.address("offsets of the lists; 0: one entry a row (composite)")
+P_COUNT = PLACE.count("entries")
+P_SEQS = PLACE.address("seqs of the entries")
+P_KEY_OFFSETS = PLACE.address("where each key begins")
+P_KEYS = PLACE.address("bytes of the keys")
+P_FENCE = PLACE.address("prefixes of the values of every STRIDE-th row")
+P_FENCES = PLACE.count("how many")
+P_NEWEST = PLACE.address("the largest seqs of STRIDE rows each (composite)")
+P_BLOOM = PLACE.address("bloom of the values")
+P_BLOOM_BLOCKS = PLACE.count("its blocks; 0: there is none")
+P_WORDS = PLACE.end(spare=1)
 STRIDE = 64
 BLOOM_SEED = 0x7469646C696E65
 BLOOM_BITS = 6  # set for a value
