@@ -43,6 +43,8 @@ from tideline.where import parse
 
 __all__ = ["Channel"]
 
+_NO_CONDITION = parse(None)
+
 
 class Channel:
     """Events and subscriptions side by side. Made by `Database.channel`."""
@@ -142,10 +144,12 @@ class Channel:
         encoded = self.space.encode(place)
         owner = check_text(user, "user")
         ident = self.core.ids.one() if id is None else check_text(id, "id")
+        condition = _NO_CONDITION if where is None else parse(where, delta=True)
+        if unseen is not False:
+            check_flag(unseen, "unseen")
         return self._subscriptions.subscribe(
-            encoded, place, owner, ident, parse(where, delta=True), where,
-            check_flag(unseen, "unseen"), since_s, since, until_s, until,
-        )  # fmt: skip
+            encoded, place, owner, ident, condition, where, unseen, since_s, since, until_s, until
+        )
 
     def cancel(self, id: str) -> None:
         """End a subscription; `NotFound` if there is none (any more)."""

@@ -38,8 +38,8 @@ class Handles:
     def add(self, handle: Subscription) -> None:
         """Feed a handle from now on."""
         ref = _Held(handle, self._gone)
-        ref.seq = handle.seq
-        self.held[handle.seq] = ref
+        ref.seq = seq = handle.seq
+        self.held[seq] = ref
 
     def _gone(self, ref: _Held) -> None:
         if self.held.get(ref.seq) is ref:
