@@ -18,7 +18,7 @@ import typer
 
 from tideline.cli.output import line, plain, show, space_fields, time_text
 from tideline.cli.parse import parse_space
-from tideline.cli.store import check_there, existing, open_folder
+from tideline.cli.store import check_exists, existing, open_folder
 from tideline.lsm import inventory
 
 __all__ = ["register"]
@@ -89,7 +89,7 @@ def stats(
     """
     with open_folder(folder) as database:
         if name is not None:
-            check_there(database, name)
+            check_exists(database, name)
         collections = database.collections()
         if name not in collections:
             names = database.channels() if name is None else [name]
@@ -128,7 +128,7 @@ def drop(
     Twin of Database.drop_channel and Database.drop_collection.
     """
     with open_folder(folder) as database:
-        check_there(database, name)
+        check_exists(database, name)
         if name in database.collections():
             database.drop_collection(name)
         else:

@@ -75,7 +75,7 @@ def check(
     from tideline.spark.session import check_pyspark
 
     check_pyspark()
-    from tideline.spark.pipeline.there import surroundings
+    from tideline.spark.pipeline.preflight import surroundings
 
     with _each_on_its_line():
         pipeline = _pipeline(file)

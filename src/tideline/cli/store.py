@@ -16,7 +16,7 @@ import tideline
 from tideline.database import check_no_address
 from tideline.errors import NotFound, Unavailable
 
-__all__ = ["SETTINGS", "check_there", "existing", "open_channel", "open_folder"]
+__all__ = ["SETTINGS", "check_exists", "existing", "open_channel", "open_folder"]
 
 # What `tideline --memory-mb --durability` set for this process; see main.py.
 SETTINGS: dict[str, Any] = {}
@@ -62,7 +62,7 @@ def open_channel(folder: Path, name: str) -> Iterator[tideline.Channel]:
         yield existing(database, name)
 
 
-def check_there(database: tideline.Database, name: str) -> None:
+def check_exists(database: tideline.Database, name: str) -> None:
     """`NotFound` names the channels and collections that are there."""
     channels, collections = database.channels(), database.collections()
     if name not in channels and name not in collections:

@@ -98,7 +98,7 @@ class Results(msgspec.Struct):
 _decode_event = msgspec.json.Decoder(PublishIn).decode
 
 
-class Found(msgspec.Struct):
+class FoundEvents(msgspec.Struct):
     """Events, newest first."""
 
     events: list[EventOut]
@@ -341,7 +341,7 @@ OPS = [
     Op("POST", f"{_C}/events", "Publish an event, or many.", publish, scope="publish",
        takes=(PublishIn, EventsIn), gives=(Published, Results), refuses=(409,), large=True),
     Op("GET", f"{_C}/events", "Find valid events, newest first.", find, scope="read",
-       query=FindQuery, gives=Found),
+       query=FindQuery, gives=FoundEvents),
     Op("POST", f"{_C}/subscriptions", "Store a subscription; answers with its past.", subscribe,
        scope="subscribe", takes=(SubscribeIn,), gives=SubscribedOut, statuses=(200, 201),
        refuses=(409,)),

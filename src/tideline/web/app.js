@@ -10,7 +10,7 @@ import { Api, Refused, seconds } from "./api.js";
 import { Chart, short } from "./charts.js";
 import { byId, element, setText } from "./dom.js";
 import { Feed } from "./feed.js";
-import { Hands } from "./hands.js";
+import { Pointer } from "./pointer.js";
 import { Inspector } from "./inspector.js";
 import { Live } from "./live.js";
 import { Mine } from "./mine.js";
@@ -49,16 +49,16 @@ async function start() {
     count: byId("answers-count"), spoken: byId("spoken"),
   });
   const inspector = new Inspector(api, channel.name, stage, live, user(), note);
-  const hands = new Hands(stage, byId("map"), {
+  const pointer = new Pointer(stage, byId("map"), {
     act: (lon, lat) => inspector.act(lon, lat),
     circle: (lon, lat, metres) => inspector.subscribe(lon, lat, metres),
     drawing: (metres) => { byId("radius").value = (metres / 1000).toFixed(1); },
     point: (lon, lat) => readout(stage, roads, lon, lat),
   });
-  inspector.onTool = (tool) => hands.use(tool);
+  inspector.onTool = (tool) => pointer.use(tool);
   inspector.use("look");
-  byId("zoom-in").addEventListener("click", () => hands.zoom(1.6));
-  byId("zoom-out").addEventListener("click", () => hands.zoom(1 / 1.6));
+  byId("zoom-in").addEventListener("click", () => pointer.zoom(1.6));
+  byId("zoom-out").addEventListener("click", () => pointer.zoom(1 / 1.6));
   byId("zoom-fit").addEventListener("click", () => stage.view.fit());
   byId("map").addEventListener("keydown", ({ key }) => {
     const tool = { l: "look", p: "publish", s: "subscribe" }[key];

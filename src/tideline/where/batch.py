@@ -25,7 +25,7 @@ from tideline.errors import InvalidRequest
 from tideline.where.parse import Condition
 from tideline.where.paths import Paths
 from tideline.where.tree import At, Node, Not
-from tideline.where.verdicts import UNSURE, YES, Found, Judge, Verdicts, verdicts
+from tideline.where.verdicts import UNSURE, YES, Judge, PathValues, Verdicts, verdicts
 
 __all__ = ["matching"]
 
@@ -143,7 +143,7 @@ def _judged(
 ) -> Verdicts:
     """The verdicts on the rows `[begin, limit)`."""
     unread = plan.read(texts.data, texts.offsets[begin : limit + 1], tags, values)
-    given = plan.judge(Found(texts.data, tags, values))
+    given = plan.judge(PathValues(texts.data, tags, values))
     given[unread] = UNSURE
     return given
 

@@ -54,7 +54,7 @@ from tideline.where.tree import (
 )  # fmt: skip
 from tideline.where.values import MISSING
 
-__all__ = ["NO", "UNSURE", "YES", "Found", "Verdicts", "verdicts"]
+__all__ = ["NO", "UNSURE", "YES", "PathValues", "Verdicts", "verdicts"]
 
 NO, UNSURE, YES = 0, 1, 2
 Verdicts = NDArray[np.uint8]
@@ -77,7 +77,7 @@ _BY_ORDER = {
 }  # fmt: skip
 
 
-class Found:
+class PathValues:
     """What lies at some nodes in some rows, as `kernels.jsonpath.scan` left it."""
 
     def __init__(
@@ -109,8 +109,8 @@ class Found:
         return self._texts[node]
 
 
-Judge = Callable[[Found], Verdicts]
-Look = Callable[[Found, int, Rows], NDArray[np.bool_]]  # whether the test holds, in those rows
+Judge = Callable[[PathValues], Verdicts]
+Look = Callable[[PathValues, int, Rows], NDArray[np.bool_]]  # whether the test holds, in those rows
 
 
 def verdicts(tree: Node, nodes: dict[tuple[str, ...], int]) -> Judge:
@@ -187,7 +187,7 @@ def _table(test: Test) -> Verdicts:
 def _looking(table: Verdicts, node: int, looks: dict[int, Look]) -> Judge:
     """By the table, except for the kinds that are looked into."""
 
-    def judged(found: Found) -> Verdicts:
+    def judged(found: PathValues) -> Verdicts:
         given = np.empty(found.rows, np.uint8)
         judge.judge_kinds(found.tags[node], table, given)
         for kind, look in looks.items():
@@ -255,7 +255,7 @@ def _range(operator: str, value: Any) -> tuple[int, int, float, float]:
 def _in_range(
     table: Verdicts, node: int, low: int, high: int, float_low: float, float_high: float
 ) -> Judge:
-    def judged(found: Found) -> Verdicts:
+    def judged(found: PathValues) -> Verdicts:
         given = np.empty(found.rows, np.uint8)
         judge.judge_numbers(
             found.tags[node], found.values[node], found.floats[node], table,
@@ -295,7 +295,7 @@ def _int_type(test: IsType) -> Look:
     """MongoDB's names tell apart whole numbers that fit 32 bits and larger ones."""
     small, large = map(candidate(test), (0, 1 << 31))
 
-    def look(found: Found, node: int, rows: Rows) -> NDArray[np.bool_]:
+    def look(found: PathValues, node: int, rows: Rows) -> NDArray[np.bool_]:
         values = found.values[node][rows]
         return np.where((values >= -(1 << 31)) & (values < 1 << 31), small, large)
 
@@ -310,7 +310,7 @@ def _against_text(table: Verdicts, node: int, operator: str, value: str) -> Judg
     wanted = np.frombuffer(encoded + bytes(8), np.uint8).copy()
     by_order = np.array(_BY_ORDER[operator], np.uint8)
 
-    def judged(found: Found) -> Verdicts:
+    def judged(found: PathValues) -> Verdicts:
         given = np.empty(found.rows, np.uint8)
         judge.judge_texts(
             found.base, found.limit, found.tags[node], found.values[node], table,
@@ -324,7 +324,7 @@ def _against_text(table: Verdicts, node: int, operator: str, value: str) -> Judg
 def _distinct(hold: Callable[[Any], NDArray[np.bool_]]) -> Look:
     """Ask of each distinct text once; `hold` takes an Arrow array of them."""
 
-    def look(found: Found, node: int, rows: Rows) -> NDArray[np.bool_]:
+    def look(found: PathValues, node: int, rows: Rows) -> NDArray[np.bool_]:
         codes, texts = found.texts(node, rows)
         return hold(texts)[codes]
 

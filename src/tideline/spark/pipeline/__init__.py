@@ -1,7 +1,7 @@
 """The pipeline: from any source of Spark's into a channel, once, with counts that add up.
 
     config.py   the TOML file, checked, with lines     locate.py keys.py check.py fits.py
-    explain.py  what a config would do, in words         there.py
+    explain.py  what a config would do, in words         preflight.py
     source.py   where rows come from                    generator.py
     stages.py   what Spark does with a row              parse.py, clean.py, reasons.py, ../place.py
     sift.py     what happens to each row                seen.py
@@ -85,9 +85,9 @@ class Pipeline:
         from tideline.spark.session import check_pyspark
 
         check_pyspark()
-        from tideline.spark.pipeline.there import check_there
+        from tideline.spark.pipeline.preflight import check_surroundings
 
-        check_there(self.config)
+        check_surroundings(self.config)
 
     def analyse(self, spark: SparkSession | None = None) -> list[str]:
         """Have Spark look at the source and at every expression; returns the source's columns.

@@ -1,6 +1,6 @@
 """What a config would do, in plain words, stage by stage. Starts neither Spark nor a store.
 
-`there.py` looks at what is there already.
+`preflight.py` looks at what is there already.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-// Hands on the map: mouse, touch and keys, turned into three wishes.
+// Pointer on the map: mouse, touch and keys, turned into three wishes.
 //
 //   act(lon, lat)           a click, a tap, or Enter at the cursor
 //   circle(lon, lat, m)     a circle was drawn by dragging (tool "subscribe")
@@ -10,7 +10,7 @@
 const DRAG_PIXELS = 5;
 const STEP = 10;
 
-export class Hands {
+export class Pointer {
   constructor(stage, element, wishes) {
     Object.assign(this, { stage, element, wishes, tool: "look" });
     this.pointers = new Map();
