@@ -170,8 +170,7 @@ class View:
 
         `filter` is a range of the filter's field: components outside it are not searched.
         """
-        reader = self._readers.take()
-        count = self._look(reader, field, low, high, k, low_open, high_open, filter)
+        reader, count = self._look(field, low, high, k, low_open, high_open, filter)
         found = reader.found(count)
         self._readers.give(reader)
         return found
@@ -180,29 +179,30 @@ class View:
         self, field: str, low: bytes, high: bytes, k: int | None = None, *, high_open: bool = False
     ) -> bytes:
         """What `lookup` finds, as one JSON array: the quickest way to all the documents."""
-        reader = self._readers.take()
-        found = reader.text(self._look(reader, field, low, high, k, False, high_open, None))
+        reader, count = self._look(field, low, high, k, False, high_open, None)
+        found = reader.text(count)
         self._readers.give(reader)
         return found
 
     def _look(
-        self, reader: Reader, field: str, low: bytes, high: bytes, k: int | None, low_open: bool,
+        self, field: str, low: bytes, high: bytes, k: int | None, low_open: bool,
         high_open: bool, filter: tuple[bytes, bytes] | None,
-    ) -> int:  # fmt: skip
-        """Find records, for the reader to give; how many there are."""
+    ) -> tuple[Reader, int]:  # fmt: skip
+        """Find records: who has them, and how many there are."""
         now = self.now
         sources = now[0]
         kind = sources.indexes.get(field) or sources.kind_of(field)
+        reader = self._readers.take()
         if k is not None and k < 1:
-            return 0
+            return reader, 0
         if kind == "embedded":
             opened = low_open * at.LOW_OPEN | high_open * at.HIGH_OPEN
             skipped = self._skipped(filter)
-            return reader.search(now, field, low, high, opened, k, skipped)
+            return reader, reader.search(now, field, low, high, opened, k, skipped)
         index = sources.alone[field]
         if filter is not None:
             index = index.passing({"wanted": filter})
-        return reader.lookup(now, field, index, low, high, k, low_open, high_open)
+        return reader, reader.lookup(now, field, index, low, high, k, low_open, high_open)
 
     def scan(
         self, low: bytes | None = None, high: bytes | None = None, *,
