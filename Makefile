@@ -19,7 +19,7 @@ export PYTHON
 # something, so three keep two cores busy.
 PARALLEL := -n 3 --dist loadfile
 
-# The checked job: numba's bounds checks, and every address is looked up (docs/decisions/0042). A read outside of an
+# The checked job: numba's bounds checks, and every address is looked up (docs/decisions/0045). A read outside of an
 # array, or of all memory that kernels were given, is an error instead of a wrong answer.
 BOUNDS_TESTS := tests/kernels/test_checks.py tests/kernels/test_jsonnumber.py tests/test_channel_contract.py \
 	tests/test_apply.py tests/test_told_runs.py tests/where/test_batch.py \

@@ -30,14 +30,18 @@ from benchmarks import common
 from benchmarks.common import markdown_table, say
 
 TWEETS = 60_000
-VERBS = ("get", "lookup", "find", "scan")
+VERBS = ("get", "lookup", "embedded", "find", "scan")
 SETTINGS = {"one": (1, False), "two": (2, False), "two, writer": (2, True)}
-UNITS = {"get": "gets", "lookup": "lookups", "find": "finds", "scan": "rows scanned"}
+UNITS = {
+    "get": "gets", "lookup": "lookups, lazy", "embedded": "lookups, embedded", "find": "finds",
+    "scan": "rows scanned",
+}  # fmt: skip
 
 
 def tweet(n: int) -> dict[str, Any]:
     """The n-th tweet; its text is 100 bytes."""
-    return {"id": n, "user": n * 7919 % 5000, "time": n, "place": f"p{n % 300}", "text": "x" * 100}
+    return {"id": n, "user": n * 7919 % 5000, "time": n, "place": f"p{n % 300}",
+            "client": n * 104_729 % 9973, "text": "x" * 100}  # fmt: skip
 
 
 def ask(tweets: Any, verb: str, rng: random.Random) -> int:
@@ -46,6 +50,8 @@ def ask(tweets: Any, verb: str, rng: random.Random) -> int:
         tweets.get(rng.randrange(TWEETS))
     elif verb == "lookup":
         tweets.lookup("user", rng.randrange(5000), k=10)
+    elif verb == "embedded":
+        tweets.lookup("client", rng.randrange(9973), k=10)
     elif verb == "find":
         where = {"place": f"p{rng.randrange(300)}", "time": {"$gte": rng.randrange(TWEETS)}}
         tweets.find(where, limit=10)
@@ -94,7 +100,8 @@ def measure(seconds: float) -> dict[str, Any]:
 
     found: dict[str, Any] = {}
     with common.scratch() as folder, tideline.open(folder / "db", memory_mb=256) as db:
-        indexes = {"user": "lazy", "place": "composite", "time": "embedded"}
+        indexes = {"user": "lazy", "place": "composite", "time": "embedded",
+                   "client": "embedded"}  # fmt: skip
         tweets = db.collection("tweets", key="id", indexes=indexes)
         tweets.put_many([tweet(n) for n in range(TWEETS // 2)])
         tweets._engine.seal()
@@ -165,7 +172,7 @@ def _plot(trees: dict[str, Any], path: Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(1, len(VERBS), figsize=(10, 3), layout="constrained")
+    figure, axes = plt.subplots(1, len(VERBS), figsize=(12, 3), layout="constrained")
     width = 0.8 / len(trees)
     for each, verb in zip(axes, VERBS, strict=True):
         for number, (tree, cells) in enumerate(trees.items()):

@@ -24,6 +24,7 @@ from tideline.documents.collection import Collection
 from tideline.documents.engine import Engine
 from tideline.documents.types import DELETE, Rows
 from tideline.documents.view import View
+from tideline.errors import NotFound
 from tideline.index.extract import extract
 from tideline.index.memory import Budget
 from tideline.index.texts import Texts
@@ -419,6 +420,19 @@ def test_readers_answer_while_every_lock_is_taken(tmp_path: Path) -> None:
             assert docs.get(3) == judge.get(3)
         assert engine.stats()["seq"] == engine.view().seq
     engine.close()
+
+
+def test_questions_that_cannot_be_answered_cost_no_buffers(tmp_path: Path) -> None:
+    watched, docs = open_watched(tmp_path / "c")
+    docs.put(document(1, 1))
+    for _ in range(50):
+        with pytest.raises(NotFound):
+            watched.engine.lookup("nothing", b"", b"")
+        with pytest.raises(NotFound):
+            watched.engine.estimate("nothing", b"", b"")
+        assert len(docs.find({"tag": "t1"})) == docs.count() == 1
+    assert len(watched.engine._readers._states) == len(watched.engine._readers.idle) == 1
+    watched.engine.close()
 
 
 def test_a_memory_is_used_again_only_when_no_view_has_it(tmp_path: Path) -> None:

@@ -174,8 +174,8 @@ class View:
 
         `filter` is a range of the filter's field: components outside it are not searched.
         """
-        reader = self._readers.take()
-        found = reader.found(self._find(reader, field, ask, k, filter))
+        reader, count = self._find(field, ask, k, filter)
+        found = reader.found(count)
         self._readers.give(reader)
         return found
 
@@ -193,20 +193,20 @@ class View:
     ) -> bytes:
         """What `lookup` finds, as one JSON array: the quickest way to all the documents."""
         ask = self.now[0].kind_of(field).range_ask(low, high, False, high_open)
-        reader = self._readers.take()
-        found = reader.text(self._find(reader, field, ask, k, None))
+        reader, count = self._find(field, ask, k, None)
+        found = reader.text(count)
         self._readers.give(reader)
         return found
 
     def _find(
-        self, reader: Reader, field: str, ask: Any, k: int | None,
-        filter: tuple[bytes, bytes] | None,
-    ) -> int:  # fmt: skip
-        """Find records, for the reader to give; how many there are."""
+        self, field: str, ask: Any, k: int | None, filter: tuple[bytes, bytes] | None
+    ) -> tuple[Reader, int]:
+        """Find records: who has them, and how many there are."""
         sources = self.now[0]
         kind = sources.kinds.get(field) or sources.kind_of(field)
+        reader = self._readers.take()
         if k is not None and k < 1:
-            return 0
+            return reader, 0
         view: Any
         if kind.within:
             view = self._skipped(filter)
@@ -214,7 +214,7 @@ class View:
             view = sources.alone[field]
             if filter is not None:
                 view = kind.passing(view, {"wanted": filter})
-        return kind.find(reader, self.now, field, view, ask, k)
+        return reader, kind.find(reader, self.now, field, view, ask, k)
 
     def scan(
         self, low: bytes | None = None, high: bytes | None = None, *,
