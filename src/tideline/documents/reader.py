@@ -255,7 +255,7 @@ class Reader:
         for seqs, keys in asked:
             if count + len(seqs) > self._out.shape[1]:
                 self._out_room(2 * (count + len(seqs)))
-            seqs_at = seqs.__array_interface__["data"][0]
+            seqs_at = address_of(seqs)
             count = records.newest(self._address, *keys.addresses, seqs_at)
             if count == k and newest_first:
                 break

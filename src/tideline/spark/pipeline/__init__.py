@@ -85,9 +85,9 @@ class Pipeline:
         from tideline.spark.session import check_pyspark
 
         check_pyspark()
-        from tideline.spark.pipeline.preflight import check_surroundings
+        from tideline.spark.pipeline.preflight import preflight
 
-        check_surroundings(self.config)
+        preflight(self.config)
 
     def analyse(self, spark: SparkSession | None = None) -> list[str]:
         """Have Spark look at the source and at every expression; returns the source's columns.

@@ -1,6 +1,6 @@
 """What a run would find now: the source's files, the channel, how far an earlier run got.
 
-    check_surroundings(config)     raises what a run would refuse because of it, with the line
+    preflight(config)       raises what a run would refuse because of it, with the line
     surroundings(config)    what is there, in sentences
 
 Looks at files only: the store is not opened, and another process may have it open. What a server
@@ -22,10 +22,10 @@ from tideline.space import Flat, space_from_spec
 from tideline.spark.pipeline.check import check_space, space_of
 from tideline.spark.pipeline.config import FILES, Config, Problems
 
-__all__ = ["check_surroundings", "surroundings"]
+__all__ = ["preflight", "surroundings"]
 
 
-def check_surroundings(config: Config) -> None:
+def preflight(config: Config) -> None:
     """Raise what a run that is passed no database would refuse."""
     problems = Problems(config.file, config.lines)
     store = config.store
