@@ -25,9 +25,9 @@ Invariants:
 
 The interface is anylog.py's; replay.py reads for recovery, cursor.py while the log grows.
 
-Threads: `replay`, `append`, `truncate` and `close` are for one thread at a time (the caller's writer lock);
-`sync`, `forget`, `mark` and `size_bytes` are safe from any thread. No lock here is a
-`threading.Condition`: one that is entered may stay locked when an exception is thrown in.
+Threads: `replay`, `append`, `truncate` and `close` are for one thread at a time (the caller's
+writer lock); the others are safe from any thread. No lock here is a `threading.Condition`: one
+that is entered may stay locked when an exception is thrown in.
 """
 
 from __future__ import annotations
