@@ -381,7 +381,7 @@ def test_a_segment_that_cannot_be_created_is_tried_again(tmp_path, monkeypatch):
     log = Log.open(tmp_path, segment_bytes=20)
     log.append(b"one")
     with monkeypatch.context() as patch:
-        patch.setattr("tideline.lsm.log.write_all", fail_with(errno.ENOSPC))
+        patch.setattr("tideline.lsm.segments.write_all", fail_with(errno.ENOSPC))
         with pytest.raises(Unavailable, match="disk is full"):
             log.append(b"two")
     assert [path.name for path in tmp_path.glob("*.log")] == ["log-000001.log"]

@@ -166,6 +166,9 @@ class Feed:
         In parts of which the old versions fit a frame; each is written before the next is asked
         for. Of two rows with one key, the second replaces the first.
         """
+        if rows.count == 1:
+            yield rows, [self._engine.get(rows.keys[0])]
+            return
         first, step = 0, _LEAST_KEYS
         while first < rows.count:
             old: list[bytes | None] = []
@@ -321,8 +324,6 @@ class Feed:
 
 def _replace_repeated(rows: Rows, old: list[bytes | None]) -> None:
     """Let rows that repeat a key have the earlier row as their old version."""
-    if rows.count == 1:
-        return
     keys = rows.keys.to_list()
     if len(set(keys)) == len(keys):
         return

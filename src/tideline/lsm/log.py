@@ -2,6 +2,7 @@
 
     folder   := log-000001.log log-000002.log ...       numbers without gaps
     segment  := file header (32 bytes) | frame*          bytes: frames.py, docs/internals/log.md
+                                                         files: segments.py
     frame    := header (16 bytes) | payload | zero bytes up to a multiple of 8
     LOG_END     how far the log had reached (endmark.py)
 
@@ -22,30 +23,29 @@ Invariants:
 6. `frames` rises exactly when a frame counts. An exception thrown into `append` leaves the log
    with the frame or without it; one that comes while the frame is cut away leaves that to `repair`.
 
-Threads: `replay`, `append` and `close` are for one thread at a time (the caller's writer lock);
-`sync`, `forget`, `segment` and `size_bytes` are safe from any thread. No lock here is a
-`threading.Condition`: one that is entered may stay locked when an exception is thrown in.
+The interface is anylog.py's; replay.py reads for recovery, cursor.py while the log grows.
+
+Threads: `replay`, `append`, `truncate` and `close` are for one thread at a time (the caller's
+writer lock); the others are safe from any thread. No lock here is a `threading.Condition`: one
+that is entered may stay locked when an exception is thrown in.
 """
 
 from __future__ import annotations
 
-import contextlib
-import mmap
 import os
-import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tideline.addresses import address_of
 from tideline.errors import Closed, Corruption, InvalidRequest, TidelineError, Unavailable
 from tideline.lsm.cursor import Cursor
 from tideline.lsm.endmark import EndMark
-from tideline.lsm.files import sync_folder, unavailable, write_all
+from tideline.lsm.files import unavailable, write_all
 from tideline.lsm.frames import (
     CRC,
     FILE_BYTES,
@@ -54,18 +54,16 @@ from tideline.lsm.frames import (
     MAGIC,
     MAX_PAYLOAD,
     PADS,
-    file_header,
-    read_file_header,
 )
 from tideline.lsm.frames import frames as read_frames
 from tideline.lsm.position import Position
+from tideline.lsm.replay import replay, replay_joined
+from tideline.lsm.segments import Segments, name_of
 
 __all__ = ["Log", "Position"]
 
-_JOINED_WORDS = 1 << 20
 _MARK_EVERY = 4 << 10  # bytes of log between two notes of its end, durability "os"
-_MAGIC_WORD = int.from_bytes(MAGIC, "little")
-_NAME = re.compile(r"log-([0-9]{6,})\.log")
+T = TypeVar("T")
 
 
 class Log:
@@ -85,12 +83,12 @@ class Log:
 
     def __init__(self, folder: Path, *, disk: bool, segment_bytes: int) -> None:
         """Use `Log.open`."""
-        self._folder = folder
+        self._segments = Segments(folder, disk=disk)
+        self._path = self._segments.path
         self._disk = disk
         self._segment_bytes = max(segment_bytes, FILE_BYTES)  # none is closed without a frame
         self._mark = EndMark(folder, disk=disk)
         self._look_at = 0  # an end after which there is something to do before an append
-        self._old: set[int] = set()  # segments with the short header of format 1
         self._kept: dict[int, int] = {}  # sizes of the segments before the current one
         self._forgotten = 0  # those below are being deleted: nobody begins to read one
         self._protected = 1  # those below are in components: nothing before is cut
@@ -141,7 +139,7 @@ class Log:
             )
         self = cls(Path(folder), disk=durability == "disk", segment_bytes=segment_bytes)
         try:
-            numbers = _numbers(self._folder)
+            numbers = self._segments.numbers()
             for number in numbers:
                 if number < kept:
                     self._path(number).unlink()
@@ -153,7 +151,7 @@ class Log:
             raise Corruption("log segment is missing", file=self._path(first))
         self._protected = first
         if not numbers and first == 1 and end is None:
-            self._start(1, self._create(1, 0), FILE_BYTES)
+            self._start(1, self._segments.create(1, 0), FILE_BYTES)
             return self
         noted = self._mark.read()
         self._reached = max(filter(None, (end, noted and Position(*noted))), default=None)
@@ -161,7 +159,7 @@ class Log:
         for expected in range(kept, max([*numbers, first, reached]) + 1):
             if expected not in numbers:
                 raise Corruption("log segment is missing", file=self._path(expected))
-        self._check_sizes(numbers)
+        self._segments.check_sizes(numbers)
         self._pending = [number for number in numbers if number >= first]
         self._segment = numbers[-1]
         self._refusal = (InvalidRequest, "replay the log to its end before appending")
@@ -174,43 +172,18 @@ class Log:
         An incomplete last frame is cut away; other damage raises `Corruption`.
         """
         numbers, self._pending = self._pending, []
-        return self._replay(numbers)
+        return self._to_the_end(numbers, replay(self._segments, numbers))
 
     def replay_joined(self) -> Iterator[tuple[int, NDArray[np.int64]]]:
         """`replay` for payloads of whole words: many frames at once, joined end to end.
 
         The array is overwritten by the next one.
         """
-        from tideline.kernels.frames import join_frames  # numba loads slowly: when needed
-
         numbers, self._pending = self._pending, []
-        room = np.empty(_JOINED_WORDS, np.int64)
-        end = 0
-        for number in numbers:
-            path, last = self._path(number), number == numbers[-1]
-            data = self._map(path)
-            whole = np.frombuffer(data[: len(data) & ~7], np.int64)
-            offset = head[0] if (head := read_file_header(path, number, data, last)) else 0
-            while offset:
-                position, used = join_frames(
-                    address_of(whole), offset >> 3, len(whole), _MAGIC_WORD, address_of(room),
-                    len(room),
-                )  # fmt: skip
-                if used == 0:
-                    break
-                offset = int(position) << 3
-                yield number, room[:used]
-            # What is left is the end, torn, damaged, or too large for one go: one by one.
-            rest = read_frames(path, number, data, last, offset)
-            while True:
-                try:
-                    _, payload = next(rest)
-                except StopIteration as stop:
-                    end = stop.value
-                    break
-                if len(payload) % 8:
-                    raise Corruption("log frame is not whole words", file=path, size=len(payload))
-                yield number, np.frombuffer(payload, np.int64)
+        return self._to_the_end(numbers, replay_joined(self._segments, numbers))
+
+    def _to_the_end(self, numbers: list[int], frames: Generator[T, None, int]) -> Iterator[T]:
+        end = yield from frames
         self._ready(numbers, end)
 
     def append(self, payload: bytes | bytearray | memoryview) -> Position:
@@ -321,7 +294,7 @@ class Log:
 
         Names of those that change no more, the name of the last one, and how much of it counts.
         """
-        return [_name(n) for n in range(mark, self._segment)], _name(self._segment), self._end
+        return [name_of(n) for n in range(mark, self._segment)], name_of(self._segment), self._end
 
     @property
     def size_bytes(self) -> int:
@@ -344,7 +317,7 @@ class Log:
         """Where the first frame that is still kept begins."""
         with self._commit:
             number = min((n for n in self._kept if n >= self._forgotten), default=self._segment)
-            return Position(number, self._first_frame(number))
+            return Position(number, self._segments.first_frame(number))
 
     @property
     def committed(self) -> Position:
@@ -359,11 +332,13 @@ class Log:
         """Where the first frame of each kept segment begins, or would."""
         with self._commit:
             numbers = sorted({*self._kept, self._segment})
-            return [Position(n, self._first_frame(n)) for n in numbers if n >= self._forgotten]
+            return [
+                Position(n, self._segments.first_frame(n)) for n in numbers if n >= self._forgotten
+            ]
 
     def cursor(self, position: Position) -> Cursor:
         """Reads frames from a position on, as the log grows."""
-        return Cursor(self._path, self._first_frame, position)
+        return Cursor(self._path, self._segments.first_frame, position)
 
     def read(self, after: Position, upto: Position) -> Iterator[tuple[Position, memoryview]]:
         """The frames in [after, upto): each with where the following one begins.
@@ -372,10 +347,10 @@ class Log:
         """
         for number in range(after.segment, upto.segment + 1):
             path = self._path(number)
-            data = self._map(path)
+            data = self._segments.map(number)
             if number == upto.segment:
                 data = data[: upto.offset]
-            offset = after.offset if number == after.segment else self._first_frame(number)
+            offset = after.offset if number == after.segment else self._segments.first_frame(number)
             if offset > len(data):
                 raise InvalidRequest("position is not in the log", position=f"{number}:{offset}")
             for _, payload in read_frames(path, number, data, False, offset):
@@ -390,12 +365,12 @@ class Log:
         """`InvalidRequest` where the log cannot be cut: the reasons are in the message."""
         if self._refusal is not None:
             raise self._refuse()
-        if to < Position(self._protected, self._first_frame(self._protected)):
+        if to < Position(self._protected, self._segments.first_frame(self._protected)):
             raise InvalidRequest("what is before this position is in components", to=str(to))
         if to > self.end:
             raise InvalidRequest("the position is after the end of the log", to=str(to))
         size = self._end if to.segment == self._segment else self._kept[to.segment]
-        first = Position(to.segment, self._first_frame(to.segment))
+        first = Position(to.segment, self._segments.first_frame(to.segment))
         found = self.read(first, Position(to.segment, size))
         if to != first and all(following != to for following, _ in found):
             raise InvalidRequest("not a position between two frames", to=str(to))
@@ -419,19 +394,11 @@ class Log:
             try:
                 os.close(file)
                 self._mark.remove()  # first: it says more than the log will have
-                # The newest first, one after the other: a kill leaves no gap.
-                for number in range(self._segment, to.segment, -1):
-                    self._path(number).unlink()
-                    sync_folder(self._folder)
+                for number in range(self._segment, to.segment, -1):  # a kill leaves no gap
+                    self._segments.remove(number)
                     with self._commit:
                         self._kept.pop(number, None)
-                fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
-                try:
-                    os.ftruncate(fd, to.offset)
-                    os.fsync(fd)
-                except BaseException:
-                    os.close(fd)
-                    raise
+                fd = self._segments.shorten(to.segment, to.offset)
             except OSError as error:
                 raise unavailable(error, "log could not be cut", path) from error
             with self._commit:
@@ -475,11 +442,11 @@ class Log:
         """Read every kept segment again and check every frame up to where it ends now."""
         with self._commit:
             ends = {**self._kept, self._segment: self._end}
-        self._check_sizes(sorted(ends))
+        self._segments.check_sizes(sorted(ends))
         for number, end in sorted(ends.items()):
             if not self._path(number).exists():
                 raise Corruption("log segment is missing", file=self._path(number))
-            data = self._map(self._path(number))
+            data = self._segments.map(number)
             if len(data) < end:
                 raise Corruption(
                     "log segment is cut short", file=self._path(number), size=len(data)
@@ -535,15 +502,6 @@ class Log:
         if file >= 0:
             os.close(file)
 
-    def _replay(self, numbers: list[int]) -> Iterator[tuple[int, memoryview]]:
-        end = 0
-        for number in numbers:
-            path = self._path(number)
-            last = number == numbers[-1]
-            data = self._map(path)
-            end = yield from read_frames(path, number, data, last)
-        self._ready(numbers, end)
-
     def _ready(self, numbers: list[int], end: int) -> None:
         """All frames have been read: go on after the last."""
         # A last segment without a header is one that a kill left: it begins anew.
@@ -555,62 +513,9 @@ class Log:
             )  # fmt: skip
         if numbers and self._refusal is not None and self._refusal[0] is not Closed:
             self._kept.pop(numbers[-1])
-            self._start(numbers[-1], self._reopen(numbers[-1], end), end or FILE_BYTES)
-
-    def _map(self, path: Path) -> memoryview:
-        try:
-            with path.open("rb") as file:
-                if self._disk:  # what is served from now on must survive a power cut
-                    os.fsync(file.fileno())
-                if os.fstat(file.fileno()).st_size == 0:
-                    return memoryview(b"")
-                return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-        except OSError as error:
-            raise unavailable(error, "log cannot be read", path) from error
-
-    def _reopen(self, number: int, end: int) -> int:
-        """The last segment, ready for appends, without what followed its last whole frame."""
-        if end == 0:  # killed while the segment was being created
-            return self._create(number, self._kept.get(number - 1, 0))
-        path = self._path(number)
-        try:
-            fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
-            try:
-                if os.fstat(fd).st_size != end:
-                    os.ftruncate(fd, end)
-                if self._disk:
-                    os.fsync(fd)
-                    sync_folder(self._folder)
-            except BaseException:
-                os.close(fd)
-                raise
-        except OSError as error:
-            raise unavailable(error, "log cannot be opened", path) from error
-        return fd
-
-    def _create(self, number: int, before: int) -> int:
-        """A new segment with its header; no file is left when it cannot be written.
-
-        `before` is the size of the segment before it, 0 when there is none.
-        """
-        path = self._path(number)
-        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
-        fd = -1
-        try:
-            fd = os.open(path, flags, 0o644)
-            write_all(fd, file_header(number, before))
-            if self._disk:
-                os.fsync(fd)
-                sync_folder(self._folder)
-        except BaseException as error:
-            if fd >= 0:
-                os.close(fd)
-                with contextlib.suppress(OSError):
-                    path.unlink()
-            if isinstance(error, OSError):
-                raise unavailable(error, "log write failed", path) from error
-            raise
-        return fd
+            before = self._kept.get(numbers[-1] - 1, 0)
+            fd = self._segments.reopen(numbers[-1], end, before)
+            self._start(numbers[-1], fd, end or FILE_BYTES)
 
     def _start(self, number: int, fd: int, end: int) -> None:
         self._segment, self._end = number, end
@@ -632,31 +537,6 @@ class Log:
         step = self._segment_bytes if self._disk else _MARK_EVERY
         self._look_at = min(self._segment_bytes, self._end + step)
 
-    def _check_sizes(self, numbers: list[int]) -> None:
-        """Hold every segment against what the one after it says of its size."""
-        for number in numbers:
-            path, last = self._path(number), number == numbers[-1]
-            try:
-                with path.open("rb") as file:
-                    head = read_file_header(path, number, file.read(FILE_BYTES), last)
-                before = self._path(number - 1)
-                size = before.stat().st_size if number - 1 in numbers else 0
-            except FileNotFoundError as error:
-                raise Corruption("log segment is missing", file=Path(error.filename)) from None
-            except OSError as error:
-                raise unavailable(error, "log cannot be read", path) from error
-            if head is not None and head[0] == HEADER_BYTES:
-                self._old.add(number)
-            if size and head is not None and head[1] not in (0, size):
-                raise Corruption(
-                    "log segment has another size than when it was closed", file=before, size=size,
-                    known=head[1],
-                )  # fmt: skip
-
-    def _first_frame(self, number: int) -> int:
-        """Where the frames of a segment begin."""
-        return HEADER_BYTES if number in self._old else FILE_BYTES
-
     def _rotate(self) -> None:
         if self._refusal is not None:
             raise self._refuse()
@@ -670,7 +550,7 @@ class Log:
                     raise self._refuse() from error
                 self._synced = (self._segment, self._end)
             number = self._segment + 1
-            fd = self._create(number, self._end)
+            fd = self._segments.create(number, self._end)
             os.close(self._file)
             with self._commit:
                 self._kept[self._segment] = self._end
@@ -696,15 +576,3 @@ class Log:
         assert self._refusal is not None
         kind, message = self._refusal
         return kind(message, file=str(self._path(self._segment)))
-
-    def _path(self, number: int) -> Path:
-        return self._folder / _name(number)
-
-
-def _name(number: int) -> str:
-    return f"log-{number:06d}.log"
-
-
-def _numbers(folder: Path) -> list[int]:
-    found = (_NAME.fullmatch(name) for name in os.listdir(folder))
-    return sorted(int(match[1]) for match in found if match and _name(int(match[1])) == match[0])
