@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 from judge import Judge
 
+from tideline.documents import rows
 from tideline.documents.collection import Collection
 from tideline.documents.engine import Engine
 from tideline.documents.types import DELETE, Rows
@@ -400,6 +401,57 @@ def test_a_view_stays_as_it_is_whatever_is_written_after_it(seed: int, tmp_path:
         for of, question, answer in answers:
             if of == seq:
                 assert answer == expected(judge, question), (seq, question)
+    watched.engine.close()
+
+
+@pytest.mark.parametrize("where", CONDITIONS)
+def test_a_find_is_of_one_moment_though_its_searches_are_not(
+    where: dict[str, Any], tmp_path: Path
+) -> None:
+    """After each of its searches everything is written anew, and once sealed."""
+    watched, docs = open_watched(tmp_path / "c", generation_bytes=1 << 20)
+    turns = [0]
+
+    def meddle() -> None:
+        turns[0] += 1
+        n = 40 * turns[0]
+        watched.write(rows.prepare([document(key, key + n) for key in range(KEYS)], "id",
+                                   tuple(watched.indexes), "n").rows)  # fmt: skip
+        if turns[0] == 2:
+            watched.engine.seal()
+
+    class Meddled(View):
+        """A view beside which much is written."""
+
+        def lookup(self, *of: Any, **options: Any) -> Any:
+            found = super().lookup(*of, **options)
+            meddle()
+            return found
+
+        def scan(self, *of: Any, **options: Any) -> Any:
+            for part in super().scan(*of, batch=9, **options):
+                meddle()
+                yield part
+
+        def fetch(self, keys: Texts) -> Any:
+            meddle()
+            return super().fetch(keys)
+
+    docs.put_many([document(key, key + 3) for key in range(KEYS)])
+    answers: list[tuple[int, Question, Any]] = []
+    for sort in SORTS[1:]:
+        for limit in (None, 5):
+            view = watched.engine.view()
+            meddled = Meddled(view.now, view._readers, view._recent)
+            watched.view = lambda view=meddled: view
+            before = turns[0]
+            found = docs.find(where, sort=sort, limit=limit)
+            assert turns[0] > before
+            answers.append((view.seq, ("find", where, sort, limit), found))
+    for seq, judge in enumerate(watched.replay()):
+        for of, question, answer in answers:
+            if of == seq:
+                assert answer == expected(judge, question), question
     watched.engine.close()
 
 
