@@ -214,7 +214,7 @@ def test_a_wrong_word_of_a_state_is_reported_by_the_kernel_that_uses_it(
     with tideline.open(":memory:") as database:
         channel = database.channel("roads")
         channel.publish("a", {}, ttl_s=5)
-        state = channel._engine.state
+        state = channel.core.engine.parts.state
         kept = int(state[word])
         state[word] = address_of(np.zeros(1, np.int64))  # memory that was freed
         with pytest.raises((BadAddress, IndexError)):

@@ -36,7 +36,7 @@ holds, what recovery replays and what comes back out (docs/internals/log.md):
     time from which on events are new to it, and the seq of the record that it replaces
     a tomb's row: 1 seq of the subscription | 3 seq of its end | 4 until, and the key alone
     a told row: 3 answers given so far | 4 the latest end | 7.. runs of marks (runs.py)
-    a note's row stands in the log only and stores nothing (channel/notes.py)
+    a note's row stands in the log only and stores nothing (channel/annotations.py)
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ R_BODY = ROW.word("[shape] key, then id, user and text; told: runs of marks")
 ROW.end()
 R_COND, R_UNSEEN, R_SAME, R_PROLONGED = 1, 2, 4, 8  # row flags
 R_ROOT, R_ASKED, R_TARGET, PROLONGED_WORDS = -3, -2, -1, 3  # from the end of a prolonged row
-N_MARK, N_ANSWERS, N_LISTED = 1, 2, 4  # flags of a note: what it says, see channel/notes.py
+N_MARK, N_ANSWERS, N_LISTED = 1, 2, 4  # flags of a note: what it says, see channel/annotations.py
 
 # ---- call state: what one call reads and gives back -----------------------------
 CALL = Layout("call", "C_", "what one call of a channel reads and gives back", globals())
