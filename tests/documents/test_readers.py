@@ -423,8 +423,8 @@ def test_a_find_is_of_one_moment_though_its_searches_are_not(
     class Meddled(View):
         """A view beside which much is written."""
 
-        def lookup(self, *of: Any, **options: Any) -> Any:
-            found = super().lookup(*of, **options)
+        def search(self, *of: Any, **options: Any) -> Any:
+            found = super().search(*of, **options)
             meddle()
             return found
 
