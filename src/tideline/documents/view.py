@@ -197,7 +197,7 @@ class View:
             return reader, 0
         if kind == "embedded":
             opened = low_open * at.LOW_OPEN | high_open * at.HIGH_OPEN
-            skipped = self._skipped(filter)
+            skipped = None if filter is None else sources.skipped(filter)
             return reader, reader.search(now, field, low, high, opened, k, skipped)
         index = sources.alone[field]
         if filter is not None:
