@@ -209,7 +209,7 @@ class View:
             return reader, 0
         view: Any
         if kind.within:
-            view = self._skipped(filter)
+            view = None if filter is None else sources.skipped(filter)
         else:
             view = sources.alone[field]
             if filter is not None:
