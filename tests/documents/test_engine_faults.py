@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -416,3 +417,41 @@ def test_a_log_that_is_shorter_than_at_the_last_close_was_damaged(tmp_path: Path
     with pytest.raises(Corruption, match="cut short") as found:
         tideline.open(tmp_path / "data")
     assert found.value.file == str(log)
+
+
+def test_what_is_committed_after_the_end_changes_nothing(tmp_path: Path) -> None:
+    """A drain that had begun before the close must not save a manifest without components."""
+    engine = open_engine(tmp_path / "c", FACTS)
+    engine.write(rows_of([(n, document(n, 0)) for n in range(200)]))
+    engine.seal()
+    engine.dataset._changed = True  # somebody is about to say what there is
+    engine.close()
+    for late in (engine.dataset.commit, engine.dataset._after_drain, engine.dataset.tidy):
+        with pytest.raises(Closed, match="the database was closed"):
+            late()
+    again = open_engine(tmp_path / "c")
+    assert len(everything(again)) == 200
+    again.close()
+
+
+def test_a_drain_beside_a_close_loses_nothing(tmp_path: Path) -> None:
+    engine = open_engine(tmp_path / "c", FACTS)
+    written = 0
+
+    def seal() -> None:
+        with contextlib.suppress(Closed):
+            while True:
+                engine.seal()
+
+    sealers = [threading.Thread(target=seal) for _ in range(2)]
+    for sealer in sealers:
+        sealer.start()
+    for n in range(300):
+        engine.write(rows_of([(n, document(n, 0))]))
+        written += 1
+    engine.close()
+    for sealer in sealers:
+        sealer.join()
+    again = open_engine(tmp_path / "c")
+    assert len(everything(again)) == written
+    again.close()

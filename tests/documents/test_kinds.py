@@ -18,7 +18,8 @@ from suffix_kind import SuffixKind
 import tideline
 from tideline.documents.collection import Collection
 from tideline.documents.policies import POLICIES
-from tideline.errors import InvalidRequest
+from tideline.errors import InvalidRequest, Unavailable
+from tideline.index import kind as index_kind
 from tideline.index.kind import Asked, kind_names, make_kind
 from tideline.where.bounds import bounds
 from tideline.where.tree import Regex
@@ -185,6 +186,48 @@ def test_a_build_that_was_killed_begins_again(kind: str, tmp_path: Path) -> None
     story.found = story.database.collection("docs")
     story.found._engine.drain()
     story.agree()
+    story.end()
+
+
+def test_an_index_of_a_kind_that_is_not_known_waits_for_one_who_knows_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    story = Story(tmp_path, "suffix", "prefix", seed=3)
+    story.write(8)
+    story.seal()
+    story.database.close()
+    with monkeypatch.context() as unknown:
+        unknown.delitem(index_kind._KINDS, "suffix")
+        story.database = tideline.open(tmp_path / "db")
+        story.found = story.database.collection("docs")
+        [index] = story.found.stats().indexes
+        assert (index.kind, index.state) == ("suffix", "building")
+        story.write(4)
+        story.seal()
+        story.agree(indexed=False)
+        with pytest.raises(Unavailable, match="being built"):
+            story.found._engine.view().kind_of("name")
+        story.database.close()
+    story.database = tideline.open(tmp_path / "db")
+    story.found = story.database.collection("docs")
+    story.found._engine.drain()
+    story.agree()
+    story.end()
+
+
+def test_an_index_of_an_unknown_kind_can_be_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    story = Story(tmp_path, "suffix", "prefix", seed=4)
+    story.write(8)
+    story.seal()
+    story.database.close()
+    monkeypatch.delitem(index_kind._KINDS, "suffix")
+    story.database = tideline.open(tmp_path / "db")
+    story.found = story.database.collection("docs")
+    story.found.drop_index("name")
+    story.write(2)
+    story.agree(indexed=False)
     story.end()
 
 

@@ -108,8 +108,8 @@ def create(
         indexes[field] = kind
     with open_folder(folder, create=True) as database:
         made = database.collection(
-            name, key=key, indexes=indexes, policy=policy, filter=filter, bloom_bits=bloom_bits,
-            journal_s=journal_s, journal_before=journal_before,
+            name, key=key, indexes=indexes or None, policy=policy, filter=filter,
+            bloom_bits=bloom_bits, journal_s=journal_s, journal_before=journal_before,
         )  # fmt: skip
         line(_fields(made))
 

@@ -144,6 +144,8 @@ class Building:
         """During recovery: of an index that was being built, only what comes now is there."""
         engine = self._engine
         for field in engine.building:
+            if field not in engine.kinds:
+                continue  # its kind is not known here: it waits
             self._jobs[field] = _Job(field, since, None)
             if field in engine.alone:
                 tree = engine.alone[field].tree

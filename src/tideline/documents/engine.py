@@ -53,7 +53,7 @@ from tideline.documents.types import PUT, Found, Rows
 from tideline.documents.view import Now, Sources, View
 from tideline.index import kinds as kinds  # registers them
 from tideline.index.extract import extract as extract_values
-from tideline.index.kind import Estimate, IndexKind, make_kind
+from tideline.index.kind import Estimate, IndexKind, kind_names, make_kind
 from tideline.index.records import Records
 from tideline.index.sorted import SortedKind, SortedReader
 from tideline.index.texts import Texts
@@ -101,7 +101,10 @@ class Engine:
         # Both are replaced, never changed: who reads them needs no lock.
         self.indexes: dict[str, str] = dict(self.facts.get("indexes", {}))
         self.building: list[str] = list(self.facts.get("building", []))
-        self.kinds = {field: self.make_kind(name) for field, name in self.indexes.items()}
+        # An index of a kind that this process does not know is built anew by one that does.
+        known = {field: name for field, name in self.indexes.items() if name in kind_names()}
+        self.kinds = {field: self.make_kind(name) for field, name in known.items()}
+        self.building += [f for f in self.indexes if f not in {*known, *self.building}]
         self.next_seq = int(self.facts.get("next_seq", 1))
         self.workload: Callable[[], dict[str, Any]] = lambda: self.facts.get("workload", {})
         self.budget = budget

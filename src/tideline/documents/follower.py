@@ -66,13 +66,15 @@ class Part(NamedTuple):
 class Follower:
     """Somebody who reads the changes of one collection."""
 
+    _cursor: AnyCursor | None = None  # also when making one was cut
+
     def __init__(self, feed: Feed, after: int | None, before: bool) -> None:
         self._feed = feed
         self.before = before
         """Whether changes come with old versions."""
         self._lock = threading.Lock()
         self._closed = False
-        self._cursor: AnyCursor | None = None
+        self._cursor = None
         self._frames: Iterator[tuple[Position, memoryview]] | None = None
         self._part: Part | None = None
         self._row = 0  # of the part: the next to hand out

@@ -296,7 +296,11 @@ class Dataset:
             except BaseException as error:
                 failed.append(error)
 
-        worker.submit(job)
+        try:
+            worker.submit(job)
+        except Closed:
+            self.require_open()  # says why
+            raise
         worker.drain()
         worker.check()
         if failed:
@@ -399,6 +403,7 @@ class Dataset:
         run_apart(self._after_drain)
 
     def _after_drain(self) -> None:
+        self.require_open()
         self._sealer.check()
         self._merger.check()
         if self._changed:

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tideline.errors import Corruption, Unavailable
+from tideline.errors import Closed, Corruption, Unavailable
 from tideline.lsm.anylog import AnyLog
 from tideline.lsm.component import ComponentInfo, remove_strays
 from tideline.lsm.files import sync_folder, telling
@@ -47,6 +47,7 @@ class Store:
         self._manifest = Manifest(folder / "MANIFEST")
         self._lock = threading.Lock()  # for component numbers
         self._committing = threading.Lock()
+        self._ended = False
         self._detached: list[Tree[Any]] = []
         self.trees: list[Tree[Any]] = []
         document = self._manifest.load() if folder.exists() else None
@@ -134,6 +135,8 @@ class Store:
         neither a kill nor a power cut can explain. `last`: nothing is appended after it.
         """
         with self._committing:
+            if self._ended:  # its trees have let go of their components: nothing may say so
+                raise Closed("the database was closed")
             try:
                 self._log_end = self.log.settle() or self._log_end
             except Unavailable:
@@ -199,7 +202,9 @@ class Store:
         return sum(tree.size_bytes for tree in self.trees)
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Let go of the files; nothing is committed after this."""
+        with self._committing:
+            self._ended = True
         self.log.close()
         for tree in self.trees:
             tree.close()
