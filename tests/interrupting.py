@@ -141,11 +141,18 @@ class Storm:
 
     def __enter__(self) -> Storm:
         self._before = signal.signal(signal.SIGALRM, self._throw)
+        self._hook, sys.unraisablehook = sys.unraisablehook, self._unraisable
         return self
 
     def __exit__(self, *_: object) -> None:
         self.calm()
         signal.signal(signal.SIGALRM, self._before)
+        sys.unraisablehook = self._hook
+
+    def _unraisable(self, found: Any) -> None:
+        """What was thrown while something was let go of has nobody to go to."""
+        if not isinstance(found.exc_value, Cut):
+            self._hook(found)
 
     def strike(self, call: Callable[[], Any], first_s: float, then_s: float = 0.0) -> bool:
         """Run a call and throw after a time, and again and again, if told so. Whether it did."""

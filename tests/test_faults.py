@@ -128,6 +128,10 @@ def test_a_process_killed_while_it_opens_leaves_the_folder_whole(
         assert process.stdout is not None
         for _ in range(100):
             acknowledged.read(process.stdout.readline())
+        process.kill()
+        for line in process.stdout:  # it may have come further
+            if line.endswith("\n"):
+                acknowledged.read(line)
     for turn in (1, 2):
         # The lock is the first thing an opener writes; from there on it is recovering.
         (folder / "LOCK").unlink()
