@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -82,11 +83,18 @@ class Story:
     def kill(self) -> None:
         """Go on with the files as a killed process would leave them."""
         self.found._engine.drain()
-        copy = self.folder / "copy"
-        shutil.copytree(self.folder / "db", copy)
+        self.copy()
+        self.reopen(as_copied=True)
+
+    def copy(self) -> None:
+        """Note the files as they are; nothing is written in the background."""
+        shutil.copytree(self.folder / "db", self.folder / "copy")
+
+    def reopen(self, *, as_copied: bool = False) -> None:
         self.database.close()
-        shutil.rmtree(self.folder / "db")
-        copy.rename(self.folder / "db")
+        if as_copied:
+            shutil.rmtree(self.folder / "db")
+            (self.folder / "copy").rename(self.folder / "db")
         self.database = tideline.open(self.folder / "db")
         self.found = self.database.collection("docs")
 
@@ -174,16 +182,12 @@ def test_a_build_that_was_killed_begins_again(kind: str, tmp_path: Path) -> None
     story.write(10)
     story.seal()
     story.found.drop_index("name")
-    engine = story.found._engine
-    engine.dataset.submit(lambda: None)
+    gate = threading.Event()
+    story.found._engine.dataset.submit(gate.wait)  # type: ignore[arg-type]
     story.found.create_index("name", kind)
-    with engine.writing, engine.lock:  # whatever it has come to
-        shutil.copytree(tmp_path / "db", tmp_path / "copy")
-    story.database.close()
-    shutil.rmtree(tmp_path / "db")
-    (tmp_path / "copy").rename(tmp_path / "db")
-    story.database = tideline.open(tmp_path / "db")
-    story.found = story.database.collection("docs")
+    story.copy()  # the manifest says that it is built, and nothing of it is there
+    gate.set()
+    story.reopen(as_copied=True)
     story.found._engine.drain()
     story.agree()
     story.end()
@@ -195,11 +199,9 @@ def test_an_index_of_a_kind_that_is_not_known_waits_for_one_who_knows_it(
     story = Story(tmp_path, "suffix", "prefix", seed=3)
     story.write(8)
     story.seal()
-    story.database.close()
     with monkeypatch.context() as unknown:
         unknown.delitem(index_kind._KINDS, "suffix")
-        story.database = tideline.open(tmp_path / "db")
-        story.found = story.database.collection("docs")
+        story.reopen()
         [index] = story.found.stats().indexes
         assert (index.kind, index.state) == ("suffix", "building")
         story.write(4)
@@ -207,9 +209,7 @@ def test_an_index_of_a_kind_that_is_not_known_waits_for_one_who_knows_it(
         story.agree(indexed=False)
         with pytest.raises(Unavailable, match="being built"):
             story.found._engine.view().kind_of("name")
-        story.database.close()
-    story.database = tideline.open(tmp_path / "db")
-    story.found = story.database.collection("docs")
+    story.reopen()
     story.found._engine.drain()
     story.agree()
     story.end()
@@ -221,10 +221,8 @@ def test_an_index_of_an_unknown_kind_can_be_dropped(
     story = Story(tmp_path, "suffix", "prefix", seed=4)
     story.write(8)
     story.seal()
-    story.database.close()
     monkeypatch.delitem(index_kind._KINDS, "suffix")
-    story.database = tideline.open(tmp_path / "db")
-    story.found = story.database.collection("docs")
+    story.reopen()
     story.found.drop_index("name")
     story.write(2)
     story.agree(indexed=False)
