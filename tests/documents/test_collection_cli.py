@@ -170,3 +170,11 @@ def test_changes_are_printed_in_order_with_old_versions(run: Run) -> None:
     refused = run("changes", "data", "cars", "--limit", "0")
     assert (refused.code, "above 0" in refused.error) == (2, True)
     assert run("changes", "data", "ships").code == 3
+
+
+def test_a_setting_is_changed_without_giving_the_others_again(run: Run) -> None:
+    made = ("collection", "create", "data", "cars", "--key", "id")
+    first = run(*made, "--index", "road=lazy", "--policy", "leveled").lines
+    assert run(*made, "--journal-s", "60").lines == first
+    assert first[0]["policy"] == "leveled"
+    assert run(*made, "--policy", "none").code == 4

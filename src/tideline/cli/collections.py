@@ -82,8 +82,9 @@ def create(
         typer.Option(metavar="FIELD=KIND", help="eager, lazy, composite or embedded; repeatable."),
     ] = None,
     policy: Annotated[
-        str, typer.Option(help="none, constant, prefix, correlated-prefix or leveled.")
-    ] = "prefix",
+        str | None,
+        typer.Option(help="none, constant, prefix (the default), correlated-prefix or leveled."),
+    ] = None,
     filter: Annotated[
         str | None, typer.Option(metavar="FIELD", help="Keep its range for every component.")
     ] = None,
