@@ -200,7 +200,7 @@ def test_spark_still_keeps_the_filters_that_a_python_source_took(spark: Any) -> 
         def __init__(self) -> None:
             self.taken: list[Any] = []
 
-        def pushFilters(self, filters: list[D.Filter]) -> Iterator[D.Filter]:  # noqa: N802
+        def pushFilters(self, filters: list[D.Filter]) -> Iterator[D.Filter]:
             self.taken += [each.value for each in filters if isinstance(each, D.EqualTo)]
             yield from [each for each in filters if not isinstance(each, D.EqualTo)]
 

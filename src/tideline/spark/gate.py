@@ -54,10 +54,10 @@ if TYPE_CHECKING:
 __all__ = ["Gate", "share"]
 
 _CALLS = frozenset([
-    "apply", "check", "collection", "commit", "create", "describe", "earliest", "position",
+    "apply", "check", "collection", "commit", "create", "cuts", "describe", "earliest", "position",
     "reach",
 ])  # fmt: skip
-_STREAMS = frozenset(["documents", "journal", "scan"])
+_STREAMS = frozenset(["changes", "documents", "journal", "scan"])
 _LONGEST_SOCKET = 100  # bytes of a path that every system takes for a socket
 _STEP_S = 10.0  # what a step of a call may take when the gate is closed, before it is cut off
 _WAIT_S = 60.0
