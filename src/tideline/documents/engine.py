@@ -225,6 +225,10 @@ class Engine:
             records = self.active.records
             self._recent.publish((sources, records.rows, self.next_seq, records.table))
 
+    def forget_recent(self) -> None:
+        """What was read lately may be something else now."""
+        self._recent.forget_all()
+
     # ---- writing -----------------------------------------------------------------------------
 
     def write(self, rows: Rows, once: Once = None) -> int:

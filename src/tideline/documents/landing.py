@@ -38,7 +38,7 @@ from tideline.lsm.writers import check_once
 if TYPE_CHECKING:
     from tideline.documents.collection import Collection
 
-__all__ = ["OPS", "ROWS", "Arriving"]
+__all__ = ["OPS", "ROWS", "Arriving", "versions_of"]
 
 OPS = ("put", "delete", "change")
 ROWS = 16_384
@@ -134,7 +134,7 @@ class Arriving:
                     given = letters[number]
                     rejected[number] = f"the column op must be one of {_LETTERS}, not {given!r}"
         if self._version is not None:
-            for at, version in enumerate(_versions(found.docs, self._version)):
+            for at, version in enumerate(versions_of(found.docs, self._version)):
                 if version is None:
                     rejected.setdefault(
                         int(numbers[at]),
@@ -154,7 +154,7 @@ class Arriving:
         if self._version is None:
             best = {key: row for row, key in enumerate(keys)}
         else:
-            versions = _versions(found.docs, self._version)
+            versions = versions_of(found.docs, self._version)
             for row, key in enumerate(keys):
                 other = best.get(key)
                 if other is None or versions[row] > versions[other]:  # type: ignore[operator]
@@ -164,10 +164,10 @@ class Arriving:
     def _newer(self, found: Rows, kept: Any) -> Any:
         """Of these rows, those that are newer than what is stored and what was deleted."""
         assert self._version is not None
-        versions = _versions(found.docs, self._version)
+        versions = versions_of(found.docs, self._version)
         keys = found.keys.take(kept)
         stored = self._collection._engine.get_many(keys)
-        there = _versions(Texts.of([text or b"{}" for text in stored]), self._version)
+        there = versions_of(Texts.of([text or b"{}" for text in stored]), self._version)
         good = []
         for at, row in enumerate(kept.tolist()):
             key, version, old = keys[at], versions[row], there[at]
@@ -185,7 +185,7 @@ class Arriving:
         return np.array(good, np.int64)
 
 
-def _versions(docs: Texts, field: str) -> list[bytes | None]:
+def versions_of(docs: Texts, field: str) -> list[bytes | None]:
     """The versions of documents, as bytes that compare as they do; None where there is none."""
     found: list[bytes | None] = [None] * docs.count
     entries = Scanned(docs, [field]).entries(field)

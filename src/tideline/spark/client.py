@@ -139,6 +139,14 @@ class Client(Protocol):
         """Apply staged rows as one sequence."""
         ...
 
+    def loading(self, name: str) -> tuple[dict[str, Any], str]:
+        """How components of a collection are made, and the folder for them (loading.py)."""
+        ...
+
+    def adopt(self, name: str, recipe: dict[str, Any], pieces: list[dict[str, Any]]) -> list[int]:
+        """Make finished components part of a collection; the first and the last seq."""
+        ...
+
     def fetch(self, token: str) -> Iterator[pa.RecordBatch]:
         """Staged rows, as they are."""
         ...

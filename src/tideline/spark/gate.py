@@ -51,10 +51,10 @@ from tideline.spark.remote import FILE, Address
 if TYPE_CHECKING:
     from tideline.database import Database
 
-__all__ = ["Gate", "share"]
+__all__ = ["Gate", "share", "shared_path"]
 
 _CALLS = frozenset([
-    "apply", "check", "collection", "commit", "create", "cuts", "describe", "earliest", "position",
+    "adopt", "apply", "check", "collection", "commit", "create", "cuts", "describe", "earliest", "loading", "position",
     "reach",
 ])  # fmt: skip
 _STREAMS = frozenset(["changes", "documents", "journal", "scan"])
@@ -86,6 +86,15 @@ def share(db: Database) -> Gate:
             gate = Gate(db)
             _gates[db] = gate
         return gate
+
+
+def shared_path(collection: Any) -> Path | None:
+    """The folder of the shared database that has this collection; None when there is none."""
+    with _lock:
+        for db, gate in _gates.items():
+            if not gate.closed and db._collections.get(collection.name) is collection:
+                return db.path
+    return None
 
 
 class Gate:

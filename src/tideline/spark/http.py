@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tideline.channel.landing import Landed, Landing, Once
-from tideline.errors import Conflict, NotFound, Unavailable
+from tideline.errors import Conflict, InvalidRequest, NotFound, Unavailable
 from tideline.spark.client import Arriving, Facts
 from tideline.spark.reading import Reading
 
@@ -118,6 +118,14 @@ class HttpClient(Reading):
         body |= {"order": order} if arriving is None else arriving
         again = once is not None
         return Landed(**self._call("POST", "commit", channel=channel, body=body, again=again))
+
+    def loading(self, name: str) -> tuple[dict[str, Any], str]:
+        raise InvalidRequest(
+            "a bulk load writes files beside the store: give its folder, not the url of a server"
+        )
+
+    def adopt(self, name: str, recipe: dict[str, Any], pieces: list[dict[str, Any]]) -> list[int]:
+        raise InvalidRequest("a bulk load needs the folder of the store", collection=name)
 
     def fetch(self, token: str) -> Iterator[pa.RecordBatch]:
         return self._batches(*self._base(self._staged), token)

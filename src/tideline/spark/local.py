@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -16,7 +17,7 @@ import pyarrow as pa
 
 from tideline.channel.landing import DocumentLanding, Landing
 from tideline.channel.spool import Spool
-from tideline.errors import Closed, Conflict, NotFound
+from tideline.errors import Closed, Conflict, InvalidRequest, NotFound
 from tideline.space import space_from_spec
 from tideline.spark.client import Arriving, Facts, Landed, Once
 from tideline.spark.reading import Reading
@@ -111,6 +112,22 @@ class Local(Reading):
         if arriving is not None:
             return self._arriving(channel, arriving).commit(tokens, once=once, keep=keep)
         return self._landing(channel).commit(tokens, once=once, order=order, keep=keep)
+
+    def loading(self, name: str) -> tuple[dict[str, Any], str]:
+        from tideline.documents.loading import recipe_of
+
+        recipe: dict[str, Any] = msgspec.to_builtins(recipe_of(self._collection(name)))
+        return recipe, str(self._spool.folder)
+
+    def adopt(self, name: str, recipe: dict[str, Any], pieces: list[dict[str, Any]]) -> list[int]:
+        from tideline.documents.loading import Piece, Recipe, adopt
+
+        given = msgspec.convert(pieces, list[Piece])
+        root = self._spool.folder.resolve()
+        for piece in given:
+            if root not in Path(piece.folder).resolve().parents:
+                raise InvalidRequest("a piece is not in the spool", folder=piece.folder)
+        return list(adopt(self._collection(name), msgspec.convert(recipe, Recipe), given))
 
     def fetch(self, token: str) -> Iterator[pa.RecordBatch]:
         yield from self._spool.runs([token])

@@ -133,6 +133,13 @@ class GateClient:
         args |= {"keep": keep, "once": once, "arriving": arriving}
         return msgspec.convert(self._call("commit", args), Landed)
 
+    def loading(self, name: str) -> tuple[dict[str, Any], str]:
+        recipe, folder = self._call("loading", {"name": name})
+        return recipe, folder
+
+    def adopt(self, name: str, recipe: dict[str, Any], pieces: list[dict[str, Any]]) -> list[int]:
+        return list(self._call("adopt", {"name": name, "recipe": recipe, "pieces": pieces}))
+
     def fetch(self, token: str) -> Iterator[pa.RecordBatch]:
         yield from Spool(self._address().spool).runs([token])
 
