@@ -20,6 +20,7 @@ import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +35,8 @@ from tideline.index.extract import extract
 from tideline.index.kind import make_kind
 from tideline.index.records import Values
 from tideline.index.sorted import Gathered, SortedKind, extremes
-from tideline.lsm.component import Component, ComponentInfo, checksum, write_component
+from tideline.lsm.component import Component, ComponentInfo, write_component
+from tideline.lsm.files import checksum
 from tideline.lsm.filter import MinMax
 from tideline.lsm.tree import Tree
 
@@ -109,10 +111,10 @@ def build_piece(recipe: Recipe, folder: Path, documents: pa.Array) -> Piece:
     for field, kind in fields.items():
         if kind.within or kind.needs_older:
             continue
-        row, texts = entries[field]
+        places, texts = entries[field]
         products = (
-            kind.build(texts, made.keys.take(row), seqs[row], (), {"wanted": wanted})
-            if len(row)
+            kind.build(texts, made.keys.take(places), seqs[places], (), {"wanted": wanted})
+            if len(places)
             else ()
         )
         indexes[field] = [write(next(numbers), each, kind=kind.name).to_json() for each in products]
@@ -166,7 +168,7 @@ def _check(engine: Engine, pieces: Sequence[Piece]) -> None:
             reader.component.close()
         spans.append(ComponentInfo.from_json(piece.primary).filters["key"])
     spans.sort(key=lambda span: span.low)
-    for one, following in zip(spans, spans[1:], strict=False):
+    for one, following in pairwise(spans):
         if following.low <= one.high:
             raise InvalidRequest("two pieces have keys of one range")
 
@@ -189,9 +191,8 @@ def _adopt(engine: Engine, pieces: Sequence[Piece]) -> None:
     try:
         seq = engine.next_seq
         for piece in pieces:
-            made.append(
-                (engine.primary, [_take(engine, engine.primary, piece, piece.primary, seq)])
-            )
+            reader = _take(engine, engine.primary, piece, piece.primary, seq)
+            made.append((engine.primary, [reader]))
             for field, infos in piece.indexes.items():
                 tree = engine.alone[field].tree
                 made.append((tree, [_take(engine, tree, piece, info, seq) for info in infos]))

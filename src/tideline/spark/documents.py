@@ -8,8 +8,8 @@
 
 Read, op is r. Followed, it is u for a put and d for a delete, and c for the first put of a key
 where old versions are kept (option `before`). Written, a column `op` says what a row does: c, u
-and r put, d deletes; with the option op "put" it is a field like any other, with "delete" all rows delete.
-The option `version` names a field: an older or equal version never replaces a newer one.
+and r put, d deletes; with the option op "put" it is a field like any other, with "delete" all rows
+delete. The option `version` names a field: an older or equal version never replaces a newer one.
 """
 
 from __future__ import annotations
