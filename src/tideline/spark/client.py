@@ -68,6 +68,10 @@ class Client(Protocol):
         """What is valid now: events or subscriptions."""
         ...
 
+    def times(self, channel: str, parts: int) -> list[int]:
+        """Times that cut the events into about so many parts."""
+        ...
+
     def collection(
         self, name: str, key: str | None = None, indexes: dict[str, str] | None = None
     ) -> dict[str, Any]:

@@ -55,7 +55,7 @@ __all__ = ["Gate", "share", "shared_path"]
 
 _CALLS = frozenset([
     "adopt", "apply", "check", "collection", "commit", "create", "cuts", "describe",
-    "earliest", "loading", "position", "reach",
+    "earliest", "loading", "position", "reach", "times",
 ])  # fmt: skip
 _STREAMS = frozenset(["changes", "documents", "journal", "scan"])
 _LONGEST_SOCKET = 100  # bytes of a path that every system takes for a socket

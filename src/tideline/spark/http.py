@@ -15,11 +15,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from tideline.channel.landing import Landed, Landing, Once
+from tideline.clock import to_us
 from tideline.errors import Conflict, InvalidRequest, NotFound, Unavailable
 from tideline.spark.client import Arriving, Facts
 from tideline.spark.reading import Reading
@@ -57,6 +59,11 @@ class HttpClient(Reading):
         from tideline.space import space_from_spec
 
         self._channels[channel] = self._remote.channel(channel, space=space_from_spec(space))
+
+    def times(self, channel: str, parts: int) -> list[int]:
+        path = ("v1", "channels", channel, "times")
+        found = self._remote._http.json("GET", *path, query={"parts": parts})
+        return [to_us(datetime.fromisoformat(each), "time") for each in found]
 
     def collection(
         self, name: str, key: str | None = None, indexes: dict[str, str] | None = None

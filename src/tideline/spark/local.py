@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from tideline.channel.landing import DocumentLanding, Landing
 from tideline.channel.spool import Spool
+from tideline.clock import to_us
 from tideline.errors import Closed, Conflict, InvalidRequest, NotFound
 from tideline.space import space_from_spec
 from tideline.spark.client import Arriving, Facts, Landed, Once
@@ -49,6 +50,10 @@ class Local(Reading):
 
     def create(self, channel: str, space: dict[str, Any]) -> None:
         self._db.channel(channel, space=space_from_spec(space))
+
+    def times(self, channel: str, parts: int) -> list[int]:
+        found = self._channel(channel).times_between(parts)
+        return [to_us(each, "time") for each in found]
 
     def collection(
         self, name: str, key: str | None = None, indexes: dict[str, str] | None = None

@@ -1,16 +1,20 @@
 """Batch read: the events or subscriptions of a channel that are valid now.
 
-    options -> Client.scan -> Arrow batches
+    options -> spans of time, a task each -> Client.scan -> Arrow batches
 
 The options `place`, `since`, `until` and `where` narrow the search inside the store. Filters of
 Spark's are left to Spark: a Python source of Spark 4.3 that takes them keeps them for good, so
 a frame that is used twice would answer for the first filter again
 (docs/decisions/0048-spark-filters-stay-with-spark.md).
+
+Each task reads at one moment of its own. When an event happened never changes, so it is in one
+span: none comes twice, and none that was valid all the while is missed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -21,10 +25,19 @@ from tideline.errors import InvalidRequest
 from tideline.space import space_from_spec
 from tideline.spark.client import connect
 from tideline.spark.columns import check_read, fit
-from tideline.spark.options import choice, condition, span, target
+from tideline.spark.options import choice, condition, number, span, target
 from tideline.spark.reading import place_of
 
 __all__ = ["Reader", "narrowed"]
+
+_PARTITIONS = 8  # of a read of events, unless told otherwise
+
+
+class Span(D.InputPartition):
+    """What one task reads: what happened in [since, until)."""
+
+    def __init__(self, since: int | None, until: int | None) -> None:
+        self.since, self.until = since, until
 
 
 class Reader(D.DataSourceReader):
@@ -39,12 +52,29 @@ class Reader(D.DataSourceReader):
         finally:
             client.close()
         self._narrow = narrowed(options, self._kind, space)
+        self._parts = number(options, "partitions", 1) or _PARTITIONS
         self._schema = check_read(schema, self._kind, space)
 
+    def partitions(self) -> Sequence[Span]:
+        since, until = self._narrow["since"], self._narrow["until"]
+        cuts: list[int] = []
+        if self._kind == "events" and self._parts > 1:
+            client = connect(self._target)
+            try:
+                cuts = client.times(self._target.channel, self._parts)
+            finally:
+                client.close()
+        inner = [
+            us for us in cuts if (since is None or since < us) and (until is None or us < until)
+        ]
+        return [Span(*span) for span in pairwise([since, *inner, until])]
+
     def read(self, partition: D.InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Span)
+        narrow = {**self._narrow, "since": partition.since, "until": partition.until}
         client = connect(self._target)
         try:
-            for batch in client.scan(self._target.channel, self._kind, **self._narrow):
+            for batch in client.scan(self._target.channel, self._kind, **narrow):
                 yield fit(batch, self._schema)
         finally:
             client.close()

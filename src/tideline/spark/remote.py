@@ -67,6 +67,9 @@ class GateClient:
             where=where,
         )  # fmt: skip
 
+    def times(self, channel: str, parts: int) -> list[int]:
+        return list(self._call("times", {"channel": channel, "parts": parts}))
+
     def collection(
         self, name: str, key: str | None = None, indexes: dict[str, str] | None = None
     ) -> dict[str, Any]:
