@@ -31,7 +31,7 @@ from tideline.channel.kept import Subscriptions
 from tideline.channel.poll import PolledSubscriptions
 from tideline.channel.publish import publish
 from tideline.channel.resume import read_token
-from tideline.channel.scan import scan
+from tideline.channel.scan import scan, times_between
 from tideline.channel.stored import StoredSubscriptions
 from tideline.channel.subscription import Subscription
 from tideline.channel.writers import check_once
@@ -298,6 +298,14 @@ class Channel:
         >>> db.close()
         """
         return scan(self.core, kind, place, since, until, where)
+
+    def times_between(self, parts: int) -> list[datetime]:
+        """Times that cut the valid events into about so many parts, by when they happened.
+
+        For whoever reads a channel in parts, each with `scan` between two of them.
+        """
+        found = (from_us(us) for us in times_between(self.core, parts))
+        return [time for time in found if time is not None]
 
     def journal(
         self, kind: str, *, after: str | None = None, upto: str | None = None,

@@ -19,10 +19,11 @@ from tideline.space import Space
 from tideline.space.place import Place, meets
 from tideline.where import Condition, parse
 
-__all__ = ["scan"]
+__all__ = ["scan", "times_between"]
 
 _SIDES = {"events": (at.EVENTS, at.PUBLISH), "subscriptions": (at.SUBS, at.SUBSCRIBE)}
 _SLICE = 65_536  # records packed at a time
+_SAMPLES = 200  # events of each part
 
 
 def scan(
@@ -58,6 +59,27 @@ def scan(
     if not tables:
         return schema_of(kind, core.space).empty_table()
     return pa.concat_tables(tables).sort_by("seq")
+
+
+def times_between(core: Core, parts: int) -> list[int]:
+    """Times that cut the valid events into about so many parts of one size, by when they happened.
+
+    Known from a sample. Fewer, when many events happened at one time.
+    """
+    if parts < 2:
+        return []
+    with core.engine.lock:
+        core.begin()
+        records = core.engine.records
+        refs = records.listed(at.EVENTS, core.now(), -FOREVER, FOREVER)
+        refs = refs[:: max(1, len(refs) // (_SAMPLES * parts))]
+        if not len(refs):
+            return []
+        rows = read_columns(records.pack(at.EVENTS, refs), at.PUBLISH)
+        table = records_table("events", rows, core.space)
+    times = np.sort(table["at"].cast(pa.int64()).to_numpy())
+    found = times[np.arange(1, parts) * len(times) // parts]
+    return [int(us) for us in np.unique(found) if us > times[0]]
 
 
 def _near(space: Space, rows: Columns, place: Place) -> pa.Array:

@@ -60,6 +60,12 @@ class ScanQuery(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     where: str | None = None
 
 
+class TimesQuery(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """How many parts."""
+
+    parts: Annotated[int, msgspec.Meta(ge=1, le=10_000)]
+
+
 class JournalQuery(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """What to read of the journal."""
 
@@ -204,6 +210,13 @@ async def journal(call: Call) -> Any:
     return answer(data, {"Tideline-Position": position})
 
 
+async def times(call: Call) -> list[str]:
+    found = await call.hub.long(
+        call.caller, call.channel, call.channel.times_between, call.query.parts
+    )
+    return [time.isoformat() for time in found]
+
+
 _C = "/v1/channels/{channel}"
 
 OPS = [
@@ -213,6 +226,8 @@ OPS = [
        query=LandedQuery, gives=LandedOut),
     Op("GET", f"{_C}/scan", "Everything of one kind, as a table.", scan, scope="read",
        query=ScanQuery, gives=ARROW),
+    Op("GET", f"{_C}/times", "Times that cut the events into parts.", times, scope="read",
+       query=TimesQuery, gives=list[str]),
     Op("GET", f"{_C}/journal", "What was written after a position, as a table.", journal,
        scope="read", query=JournalQuery, gives=ARROW),
 ]  # fmt: skip
