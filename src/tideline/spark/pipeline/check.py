@@ -320,6 +320,8 @@ def _check_operation(config: Config, problems: Problems) -> None:
 
 def _check_folders(config: Config, problems: Problems) -> None:
     """What the pipeline writes must not be what it reads, nor lie in one folder."""
+    from tideline.spark.pipeline.config import is_uri
+
     written = {
         ("run", "checkpoint"): config.run.checkpoint,
         ("store", "folder"): config.store.folder,
@@ -330,12 +332,13 @@ def _check_folders(config: Config, problems: Problems) -> None:
     for path, given in written.items():
         if not given:
             continue
-        if "://" in given:
-            problems.add(path, f"{'.'.join(path)} must be a folder of this machine")
+        if is_uri(given):
+            if path == ("store", "folder"):
+                problems.add(path, "store.folder must be a folder of this machine")
             continue
         folder = config.resolve(given)
         for source in config.paths:
-            if "://" not in source and File(folder).is_relative_to(_fixed_part(source)):
+            if not is_uri(source) and File(folder).is_relative_to(_fixed_part(source)):
                 problems.add(path, f"{folder} lies in the folder that the source reads, {source}")
         if folder in seen:
             other = ".".join(map(str, seen[folder]))

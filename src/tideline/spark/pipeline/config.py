@@ -18,6 +18,7 @@ import datetime
 import difflib
 import math
 import os
+import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -29,10 +30,13 @@ from tideline.spark.pipeline import keys
 from tideline.spark.pipeline.locate import Path, lines, nearest
 from tideline.spark.pipeline.typenames import type_problem
 
-__all__ = ["FILES", "Config", "Problems", "did_you_mean", "make_config", "read_config"]
+__all__ = [
+    "FILES", "Config", "Problems", "did_you_mean", "is_uri", "make_config", "read_config",
+]  # fmt: skip
 
 FILES = ("json", "csv", "text", "parquet", "orc", "avro", "xml", "binaryFile")
 """The formats that read files, which Spark can also follow as new files come."""
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _OWN = f"names that begin with {keys.OWN} are the pipeline's own: give the column another one"
 _TEXTS = {"json": "json", "csv": "csv"}  # how a source's format is parsed, unless told
 
@@ -67,7 +71,7 @@ class Config:
 
     def resolve(self, path: str) -> str:
         """A path as it is used: relative ones are meant from the config's folder."""
-        return path if "://" in path else os.path.abspath(self.base / path)
+        return path if is_uri(path) else os.path.abspath(self.base / path)
 
     @property
     def paths(self) -> list[str]:
@@ -77,13 +81,13 @@ class Config:
         return [self.resolve(text) for text in texts]
 
     @property
-    def checkpoint(self) -> File:
-        return File(self.resolve(self.run.checkpoint))
+    def checkpoint(self) -> str:
+        return self.resolve(self.run.checkpoint).rstrip("/")
 
     @property
-    def dead_folder(self) -> File:
+    def dead_folder(self) -> str:
         given = self.dead_letters.folder
-        return File(self.resolve(given)) if given else self.checkpoint / "dead"
+        return self.resolve(given).rstrip("/") if given else f"{self.checkpoint}/dead"
 
     def place_of(self, *path: str | int) -> str:
         """Where a key stands, for a message: `pipeline.toml:12`, or the key without a file."""
@@ -189,6 +193,15 @@ def make_config(
     check_config(config, problems)
     problems.check()
     return config
+
+
+def is_uri(path: str) -> bool:
+    """Whether a path names its file system.
+
+    >>> is_uri("s3a://bucket/in"), is_uri("file:/tmp/in"), is_uri("in/2026:01")
+    (True, True, False)
+    """
+    return _SCHEME.match(path) is not None
 
 
 def did_you_mean(word: str, known: Iterable[str], form: str = "'{}'") -> str:

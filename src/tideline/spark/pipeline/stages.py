@@ -19,8 +19,12 @@ JVM expressions only, but for the part of a condition that Spark cannot say exac
 
 from __future__ import annotations
 
+import functools
+import math
+import operator
 from typing import TYPE_CHECKING, Any
 
+from tideline.channel.ahead import Ahead
 from tideline.errors import InvalidRequest
 from tideline.space import Space
 from tideline.space.place import CELLS, KEY_LIMIT_BYTES, TOPICS
@@ -36,24 +40,20 @@ from tideline.where.schema import quoted
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["OPERATION", "Stages"]
-
-OPERATION = (
-    "op", "id", "place", "lon", "lat", "radius_m", "user", "at", "since", "until", "body", "where",
-    "unseen",
-)  # fmt: skip
-"""The columns of an operation, in the order they are kept."""
-
+__all__ = ["Stages", "deduplicated"]
 
 class Stages:
     """The stages of one config, for one space. `stages(frame)` may be called many times."""
 
     def __init__(
-        self, config: Config, space: Space, names: list[str], fields: list[str] | None = None
-    ) -> None:
+        self, config: Config, space: Space, names: list[str], fields: list[str] | None = None,
+        max_ahead_s: float = math.inf,
+    ) -> None:  # fmt: skip
         """`names` are the columns the source really has, `fields` those of a CSV line."""
         self.config = config
         self.space = space
+        self._ahead = Ahead.of(max_ahead_s, 0)
+        self._why_far = "" if self._ahead is None else self._ahead.reason
         self._fields = list(config.schema) if fields is None else fields
         self._tried = False  # whether Spark has looked at every expression once
         problems = Problems(config.file, config.lines)
@@ -89,17 +89,23 @@ class Stages:
         frame = self._clean(self._reasons.kept(frame))
         columns = {
             **self._place(frame), **self._key(frame), **self._operation(frame),
-            **self._condition(frame), **self._area(frame),
+            **self._area(frame), "_met": self._met(frame),
         }  # fmt: skip
+        far = self._far(columns)
+        self._reasons.found("store", F.when(far & columns["_met"], F.lit(self._why_far)))
         frame = self._reasons.kept(frame)
         bad = F.col(PROBLEM).isNotNull()
         text = F.when(bad, F.make_valid_utf8(original))
-        if self.config.parsed_as != "columns":
-            text = text.otherwise(original)  # the store may reject the row, and then it is needed
-        if "_met" in columns:
-            wanted = columns["_met"] & ~bad
-            for name in columns.keys() & {*OPERATION, "_area"}:
-                columns[name] = F.when(wanted, columns[name])
+        until = columns.get("until", F.lit(None).cast("timestamp"))
+        columns["_expired"] = F.coalesce(until <= F.current_timestamp(), F.lit(False))
+        if "_time" in columns:
+            # What is no duplicate of anything, whatever its key is, has a key and a time of its
+            # own: a dead letter is not dropped, and moves no watermark.
+            own, apart = F.uuid(), bad | far
+            for name in ("_high", "_low"):
+                key = F.xxhash64(F.lit(name), own)
+                columns[name] = F.when(apart, key).otherwise(columns[name])
+            columns["_time"] = F.when(~apart, columns["_time"])
         made = frame.select(
             F.col(PROBLEM).alias("_problem"), text.alias("_text"),
             *(column.alias(name) for name, column in columns.items()),
@@ -210,7 +216,7 @@ class Stages:
         return {
             "_high": F.xxhash64(F.lit(1), *columns),
             "_low": F.xxhash64(F.lit(2), *columns),
-            "_time": F.unix_micros(time),
+            "_time": time,
         }
 
     # ---- operation ---------------------------------------------------------------------------
@@ -226,6 +232,8 @@ class Stages:
                 found[name] = F.col(quoted(source)).cast("string")
         if operation.op_column is not None:
             self._reasons.needed("operation", found["op"], f"{operation.op_column} is missing")
+        else:
+            found["op"] = F.lit(operation.op)
         at = self._reasons.time(frame, operation.at, ("operation", "at"), "operation")
         self._reasons.needed("operation", at, f"{operation.at} is missing")
         found["at"] = at
@@ -271,14 +279,17 @@ class Stages:
             self._reasons.look(frame, body)
         return body
 
-    def _condition(self, frame: DataFrame) -> dict[str, Column]:
+    # ---- which rows are wanted ---------------------------------------------------------------
+
+    def _met(self, frame: DataFrame) -> Column:
+        """Whether the condition holds."""
         from pyspark.sql import functions as F
 
         from tideline.where.column import _holds, split, top_fields
 
         condition = condition_of(self.config)
         if condition is None:
-            return {}
+            return F.lit(True)
         with self._reasons.at("condition", "where"):
             parts = split(condition, frame.schema)
         met = F.lit(True) if parts.pushed is None else parts.pushed
@@ -287,7 +298,21 @@ class Stages:
             columns = [F.col(quoted(name)) for name in frame.columns if name in wanted]
             holds: Any = F.arrow_udf(_holds(parts.checked), "boolean")  # type: ignore[attr-defined]
             met = met & holds(F.struct(*columns))
-        return {"_met": met}
+        return F.coalesce(met, F.lit(False))
+
+    def _far(self, columns: dict[str, Column]) -> Column:
+        """Whether a row is too far ahead of the clock: the store would not take it.
+
+        The clock is that of the batch, which Spark keeps: a batch that is run again has the same.
+        """
+        from pyspark.sql import functions as F
+
+        if self._ahead is None:
+            return F.lit(False)
+        latest = F.unix_micros(F.current_timestamp()) + F.lit(self._ahead.latest)
+        times = [columns[name] for name in ("at", "_time") if name in columns]
+        far = [F.coalesce(F.unix_micros(time) > latest, F.lit(False)) for time in times]
+        return functools.reduce(operator.or_, far)
 
     # ---- the row as it came ----------------------------------------------------------------------
 
@@ -313,3 +338,23 @@ class Stages:
                 frame = frame.withColumn(kept, F.col(quoted(name)))
             columns.append(F.col(quoted(kept)).alias(name))
         return frame, F.to_json(F.struct(*columns))
+
+
+def deduplicated(frame: DataFrame, config: Config) -> DataFrame:
+    """The frame of `Stages` without duplicates and late rows, if the config asks for that.
+
+    Its rows are counted before, as `read`. A frame that does not grow has no late rows, and of each
+    key one row.
+    """
+    from pyspark.sql import functions as F
+
+    wanted = config.deduplicate
+    if wanted is None:
+        return frame
+    keys = ["_high", "_low"]
+    if not frame.isStreaming:
+        return frame.dropDuplicates(keys).drop(*keys, "_time")
+    delay = f"{max(1, round(wanted.within_s * 1000))} milliseconds"
+    counted = frame.observe("tideline", F.count(F.lit(1)).alias("read"))
+    once = counted.withWatermark("_time", delay).dropDuplicatesWithinWatermark(keys)
+    return once.drop(*keys, "_time")

@@ -1,4 +1,4 @@
-"""What is set while a pipeline runs, and put back afterwards: settings, logs, signals."""
+"""What is set while a pipeline runs, and put back afterwards: settings, signals."""
 
 from __future__ import annotations
 
@@ -8,19 +8,12 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from tideline.spark.session import query_loggers
-
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["quiet", "settings", "stop_on_signals"]
+__all__ = ["settings", "stop_on_signals"]
 
-_LOGGERS = (
-    "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution",
-    "org.apache.spark.executor.Executor",
-    "org.apache.spark.scheduler.TaskSetManager",
-    "org.apache.spark.util.Utils",
-)
+_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
 @contextlib.contextmanager
@@ -31,6 +24,9 @@ def settings(spark: SparkSession, given: Mapping[str, Any] | None = None) -> Ite
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.json.enablePartialResults": "true",  # a bad field must not hide the others
         "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+        # A batch without rows would only remove keys; the next one with rows does that too.
+        "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+        "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
         # Java never compiles a method of more than 8000 bytes: rather several smaller ones.
         "spark.sql.codegen.hugeMethodLimit": "8000",
     }
@@ -45,27 +41,6 @@ def settings(spark: SparkSession, given: Mapping[str, Any] | None = None) -> Ite
         with contextlib.suppress(Exception):  # Spark may be gone
             for name, old in before.items():
                 spark.conf.unset(name) if old is None else spark.conf.set(name, old)
-
-
-@contextlib.contextmanager
-def quiet(spark: SparkSession) -> Iterator[None]:
-    """No Java stacks on the terminal for what `understood` says in a sentence."""
-    java: Any = spark._jvm
-    log4j = java.org.apache.logging.log4j
-    before = {name: log4j.LogManager.getLogger(name).getLevel() for name in _LOGGERS}
-    python = {logger: logger.disabled for logger in query_loggers()}
-    try:
-        for name in _LOGGERS:
-            log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)
-        for logger in python:
-            logger.disabled = True
-        yield
-    finally:
-        for logger, disabled in python.items():
-            logger.disabled = disabled
-        with contextlib.suppress(Exception):
-            for name, level in before.items():
-                log4j.core.config.Configurator.setLevel(name, level)
 
 
 @contextlib.contextmanager
