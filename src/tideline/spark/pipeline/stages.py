@@ -3,13 +3,14 @@
     parse -> clean -> place -> key -> condition -> operation
 
 Every row of the source gives exactly one row, so nothing has to be counted: what is read is
-what arrives. A row that cannot be used carries `_problem`, its stage and the reason, and the
-driver makes a dead letter of it; a row that does not meet the condition carries `_met` false.
+what arrives. A row that cannot be used carries `_problem`, its stage and the reason, and becomes a
+dead letter; a row that does not meet the condition carries `_met` false.
 
     _problem     "clean: speed must be at most 200, not 900"; null for a good row
-    _text        the row as it came: of every row whose source is text, else of bad rows
-    _met         whether the condition holds, where there is one
-    _high, _low  the hashed key to deduplicate by; _time its time in microseconds
+    _text        a bad row as it came
+    _met         whether the condition holds
+    _expired     whether it has ended already
+    _high, _low  the hashed key to deduplicate by, _time its time; of a bad row a key of its own
     _area        where the archive puts it
     op, id, place, lon, ...    the columns of `Channel.apply`
 
@@ -91,6 +92,7 @@ class Stages:
             **self._place(frame), **self._key(frame), **self._operation(frame),
             **self._area(frame), "_met": self._met(frame),
         }  # fmt: skip
+        self._check_texts(columns)
         far = self._far(columns)
         self._reasons.found("store", F.when(far & columns["_met"], F.lit(self._why_far)))
         frame = self._reasons.kept(frame)
@@ -278,6 +280,19 @@ class Stages:
             body = F.to_json(F.struct(*(F.col(quoted(name)) for name in names)))
             self._reasons.look(frame, body)
         return body
+
+    def _check_texts(self, columns: dict[str, Column]) -> None:
+        """Parsers make valid text; columns of a source need not be."""
+        from pyspark.sql import functions as F
+
+        if self.config.parsed_as != "columns":
+            return
+        texts = ["id", "place", "user", "where"]
+        texts += ["body"] if self.config.operation.body_json else []
+        for name in texts:
+            if name in columns:
+                wrong = F.when(~F.is_valid_utf8(columns[name]), F.lit(f"{name} is not UTF-8"))
+                self._reasons.found("operation", wrong)
 
     # ---- which rows are wanted ---------------------------------------------------------------
 
