@@ -71,7 +71,7 @@ def test_json_documents_are_put_as_they_are(db: Any, save: Any) -> None:
     assert tweets.count() == 1
 
 
-def test_conditions_and_keys_are_pushed_down(db: Any, save: Any, load: Any) -> None:
+def test_conditions_and_keys_narrow_what_is_read(db: Any, save: Any, load: Any) -> None:
     save([{"id": n, "user": n % 5, "time": n} for n in range(100)])
     assert load(where='{"user": 3, "time": {"$lt": 50}}').count() == 10
     assert [row["key"] for row in rows_of(load(low="10", high="12"))] == ["10", "11", "12"]
@@ -145,9 +145,9 @@ def test_what_is_wrong_with_a_read_is_said(load: Any, options: Any, message: str
     ("row", "options", "message"),
     [
         ({"user": 1}, {}, "the column of the key is missing"),
-        ({"id": 1, "user": 1}, {"op": "delete"}, "give the column of the key alone"),
+        ({"id": 1, "user": 1}, {"op": "delete"}, "the column of the key alone"),
         ({"document": 1}, {}, "must hold JSON text"),
-        ({"id": 1}, {"op": "upsert"}, "must be one of put, delete"),
+        ({"id": 1}, {"op": "upsert"}, "must be one of put, delete, change"),
         ({"id": 1}, {"indexes": "{}"}, "goes with key"),
         ({"id": 1}, {"key": "other"}, "the collection has another key"),
     ],
@@ -157,3 +157,148 @@ def test_what_is_wrong_with_a_write_is_said(
 ) -> None:
     with pytest.raises(Exception, match=message):
         save([row], **options)
+
+
+# ---- changes from elsewhere -----------------------------------------------------------------
+
+
+def test_op_and_version_decide_what_a_row_does(db: Any, save: Any) -> None:
+    tweets = db.collection("tweets")
+    tweets.put({"id": 9, "v": 5})
+
+    def rows(*given: tuple[str, int, int]) -> list[dict[str, Any]]:
+        return [{"op": op, "id": key, "v": version} for op, key, version in given]
+
+    first = rows(("c", 1, 2), ("u", 1, 1), ("d", 2, 7), ("r", 2, 6), ("c", 3, 1), ("d", 3, 2))
+    save(first + rows(("u", 9, 5), ("d", 9, 4)), version="v")
+    assert tweets.find(sort=[("id", 1)]) == [{"id": 1, "v": 2}, {"id": 9, "v": 5}]
+    save(rows(("d", 1, 3), ("u", 9, 6)), version="v")
+    assert tweets.find() == [{"id": 9, "v": 6}]
+    documents = [{"op": "d", "document": '{"id": 9}'}, {"op": "c", "document": '{"id": 4}'}]
+    save(documents)
+    assert tweets.find() == [{"id": 4}]
+    with pytest.raises(Exception, match="the column op must be one of c, u, r, d, not 'x'"):
+        save([{"op": "x", "id": 1}])
+    with pytest.raises(Exception, match="the version, the field v, is no number and no text"):
+        save([{"id": 1, "v": None}, {"id": 2, "v": 1}], version="v")
+    save([{"op": "sale", "id": 8}], op="put")
+    assert tweets.get(8) == {"op": "sale", "id": 8}
+
+
+def test_a_batch_lands_once_and_is_remembered_over_a_restart(
+    db: Any, save: Any, spark: Any, open_database: Callable[..., Any]
+) -> None:
+    named = {"writer": "loader", "number": "3"}
+    save([{"id": 1, "user": "old"}], **named)
+    db.collection("tweets").put({"id": 1, "user": "newer"})
+    save([{"id": 1, "user": "old"}], **named)
+    assert db.collection("tweets").get(1) == {"id": 1, "user": "newer"}
+    db.close()
+    again = open_database()
+    share(again)
+    frame = spark.createDataFrame([(1, "old")], "id long, user string")
+    writer = frame.write.format("tideline").option("collection", "tweets").mode("append")
+    writer.options(**named).save(str(again.path))
+    assert again.collection("tweets").get(1) == {"id": 1, "user": "newer"}
+    writer.options(writer="loader", number="4").save(str(again.path))
+    assert again.collection("tweets").get(1) == {"id": 1, "user": "old"}
+
+
+def test_a_stream_reads_every_change_once(db: Any, spark: Any, tmp_path: Path) -> None:
+    tweets = db.collection("tweets", journal_s=3600)
+
+    def run(**options: str) -> None:
+        stream = spark.readStream.format("tideline").option("collection", "tweets")
+        query = (
+            stream.options(**options).load(str(db.path))
+            .writeStream.format("parquet").trigger(availableNow=True)
+            .option("checkpointLocation", str(tmp_path / "check")).start(str(tmp_path / "out"))
+        )  # fmt: skip
+        query.awaitTermination()
+
+    tweets.put_many([{"id": n, "user": n} for n in range(10)])
+    tweets.delete(3)
+    run(maxRowsPerBatch="4")
+    run()
+    tweets.put({"id": 3, "user": "again"})
+    run()
+    found = spark.read.parquet(str(tmp_path / "out")).orderBy("seq").collect()
+    assert [row.seq for row in found] == list(range(1, 13))
+    assert [(row.key, row.op) for row in found][-2:] == [("3", "d"), ("3", "u")]
+    assert json.loads(found[0].document) == {"id": 0, "user": 0}
+    assert found[10].document is None
+    db.drop_collection("tweets")
+    db.collection("tweets", key="id")
+    with pytest.raises(Exception, match="the checkpoint is of another collection"):
+        run()
+
+
+def test_a_large_collection_is_read_by_ranges_of_keys(db: Any, load: Any) -> None:
+    tweets = db.collection("tweets")
+    tweets.put_many([{"id": n, "user": n % 7} for n in range(5000)])
+    tweets.put_many([{"id": f"t{n:04}", "user": n % 7} for n in range(5000)])
+    tweets._engine.seal()
+    tweets.delete_many(range(0, 5000, 10))
+    whole = load(partitions="5")
+    assert whole.rdd.getNumPartitions() == 5
+    keys = [row["key"] for row in rows_of(whole)]
+    assert len(keys) == len(set(keys)) == 9500
+    some = load(low="4000", high="t0009", where='{"user": {"$lt": 3}}')
+    assert some.count() == sum(n % 7 < 3 and n % 10 > 0 for n in range(4000, 5000)) + sum(
+        n % 7 < 3 for n in range(10)
+    )
+
+
+def test_a_server_gives_and_takes_documents(db: Any, spark: Any, tmp_path: Path) -> None:
+    from tideline.server import running
+
+    with running(db) as url:
+        there = {"url": url, "collection": "cars"}
+        frame = spark.createDataFrame([(1, "a", 1), (2, "b", 1)], "id long, name string, v long")
+        writer = frame.write.format("tideline").options(**there, key="id", version="v")
+        writer.options(writer="w", number="1").mode("append").save()
+        writer.options(writer="w", number="1").mode("append").save()
+        assert db.collection("cars").position() == 2
+        found = spark.read.format("tideline").options(**there).load()
+        assert sorted(row.key for row in found.collect()) == ["1", "2"]
+        assert found.where("key = '1'").count() == 1
+        stream = spark.readStream.format("tideline").options(**there).load()
+        query = (
+            stream.writeStream.format("memory").queryName("cars_changes")
+            .option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start()
+        )  # fmt: skip
+        query.awaitTermination()
+        assert spark.table("cars_changes").count() == 2
+
+
+# ---- bulk load ------------------------------------------------------------------------------
+
+
+def test_a_bulk_load_is_as_if_it_had_been_put(db: Any, spark: Any) -> None:
+    from tideline.spark import bulk_load
+
+    indexes = {"a": "lazy", "b": "eager", "c": "composite", "d": "embedded"}
+    put = db.collection("put", key="id", indexes=indexes)
+    loaded = db.collection("loaded", key="id", indexes=indexes)
+    first = [{"id": n, "a": -1, "b": "x", "c": 0, "d": 0.5} for n in range(0, 900, 3)]
+    rows = [
+        {"id": n, "a": n % 7, "b": "xyz"[n % 3], "c": n // 5, "d": n / 8, "text": 'é"\n' * (n % 4)}
+        for n in range(3000)
+    ]
+    for one in (put, loaded):
+        one.put_many(first)
+    put.put_many(rows)
+    frame = spark.createDataFrame(pa.Table.from_pylist(rows)).repartition(3)
+    assert bulk_load(frame, loaded, partitions=4).rows == 3000
+    assert loaded.find(sort=[("id", 1)]) == put.find(sort=[("id", 1)])
+    for where in ({"a": 3}, {"b": "y", "c": {"$lt": 40}}, {"d": {"$gte": 300}}, {"a": -1}):
+        found = [{one["id"] for one in each.find(where)} for each in (put, loaded)]
+        assert found[0] == found[1], where
+    loaded._engine.check()
+    with pytest.raises(Exception, match="two rows have one key"):
+        bulk_load(frame.union(frame), loaded)
+    older = frame.selectExpr("id", "a + 100 as a", "-1 as v")
+    both = older.union(frame.selectExpr("id", "a", "id as v"))
+    assert bulk_load(both, db.path, "loaded", version="v").rows == 3000
+    assert loaded.get(2999) == {"id": 2999, "a": 2999 % 7, "v": 2999}
+    assert list((db.path / "spool").iterdir()) == []

@@ -32,10 +32,11 @@ from tideline.channel.operations import read_operations
 from tideline.channel.spool import SLICE, Spool, merged
 from tideline.errors import InvalidRequest
 
-__all__ = ["Counts", "Landed", "Landing", "Once", "keep_bad"]
+__all__ = ["DocumentLanding", "Landed", "Landing", "Once"]
 
 _TABLES_BITS = 20
 _REASONS = 5
+_DOCUMENTS = 16_384  # rows that are landed in one step
 
 Once = tuple[str, int]
 """A writer and the number of its batch."""
@@ -80,7 +81,7 @@ class Landing:
     def check(self, tokens: Sequence[str], keep: str | None = None) -> Landed:
         """What is wrong with staged rows, each by itself; `keep` stages the bad ones."""
         assert self._spool is not None
-        counts = Counts()
+        counts = _Counts()
         space, runs = self._channel.space, self._spool.runs(tokens)
 
         def bad() -> Iterator[pa.RecordBatch]:
@@ -96,7 +97,7 @@ class Landing:
                 rows = sorted(operations.rejected)
                 yield from counts.reject(table, rows, [operations.rejected[row] for row in rows])
 
-        return keep_bad(bad(), counts, self._spool, keep)
+        return _keep_bad(bad(), counts, self._spool, keep)
 
     def commit(
         self, tokens: Sequence[str], *, once: Once | None = None, order: str = "time",
@@ -109,7 +110,7 @@ class Landing:
             return self._land(tables, once, keep)
 
     def _land(self, slices: Iterable[pa.Table], once: Once | None, keep: str | None) -> Landed:
-        counts = Counts()
+        counts = _Counts()
 
         def bad() -> Iterator[pa.RecordBatch]:
             for i, table in enumerate(slices):
@@ -129,11 +130,11 @@ class Landing:
                     table, rejected["row"].to_pylist(), rejected["reason"].to_pylist()
                 )
 
-        return keep_bad(bad(), counts, self._spool, keep)
+        return _keep_bad(bad(), counts, self._spool, keep)
 
 
-def keep_bad(
-    bad: Iterator[pa.RecordBatch], counts: Counts, spool: Spool | None, keep: str | None
+def _keep_bad(
+    bad: Iterator[pa.RecordBatch], counts: _Counts, spool: Spool | None, keep: str | None
 ) -> Landed:
     """Run through the rows; stage the bad ones, if asked to."""
     token = None
@@ -149,7 +150,59 @@ def keep_bad(
     )  # fmt: skip
 
 
-class Counts:
+class DocumentLanding:
+    """Staged rows into a collection; what `Landing` is for a channel.
+
+    `begin(once)` begins a batch of it (documents/landing.py): one lands at a time, as `lock` says.
+    """
+
+    def __init__(
+        self, begin: Callable[[Once | None], Any], lock: Any, spool: Spool,
+        go_on: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
+        self._begin = begin
+        self._lock = lock
+        self._spool = spool
+        self._go_on = go_on
+
+    def check(self, tokens: Sequence[str], keep: str | None = None) -> Landed:
+        """What is wrong with staged rows, each by itself; `keep` stages the bad ones."""
+        counts, batch = _Counts(), self._begin(None)
+
+        def bad() -> Iterator[pa.RecordBatch]:
+            for table in merged(self._spool.runs(tokens), "arrival", _DOCUMENTS):
+                self._go_on()
+                counts.rows += table.num_rows
+                wrong = batch.check(table)
+                yield from counts.reject(table, sorted(wrong), [wrong[r] for r in sorted(wrong)])
+
+        return _keep_bad(bad(), counts, self._spool, keep)
+
+    def commit(
+        self, tokens: Sequence[str], *, once: Once | None = None, keep: str | None = None
+    ) -> Landed:
+        """Land staged rows in the order of the tokens; `keep` stages the rejected ones."""
+        counts, batch = _Counts(), self._begin(once)
+
+        def bad() -> Iterator[pa.RecordBatch]:
+            tables = merged(self._spool.runs(tokens), "arrival", _DOCUMENTS)
+            table = next(tables, None)
+            while table is not None:
+                self._go_on()
+                following = next(tables, None)
+                counts.rows += table.num_rows
+                wrong = batch.land(table, last=following is None)
+                yield from counts.reject(table, sorted(wrong), [wrong[r] for r in sorted(wrong)])
+                table = following
+
+        with self._lock:
+            if batch.is_repeated:
+                rows = sum(run.num_rows for run in self._spool.runs(tokens))
+                return Landed(rows=rows, repeated=rows)
+            return _keep_bad(bad(), counts, self._spool, keep)
+
+
+class _Counts:
     """What `Landed` tells, while it is being counted."""
 
     def __init__(self) -> None:

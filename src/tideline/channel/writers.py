@@ -1,63 +1,28 @@
-"""Writers whose batches land once: which batch of each landed last, and how much of it.
+"""What a channel's log says of the batches of its writers (lsm/writers.py).
 
-A writer numbers its batches. With the rows of a batch the log gets an annotation that says how many
-have landed (annotations.py), so a batch that a kill cut in the middle goes on from there, and one
-that is given again changes nothing.
-
-    in the manifest   [[writer, number, rows landed or FOREVER], ...]
-
-Under the engine's lock.
+With the rows of a batch the log gets an annotation that says how many have landed
+(annotations.py), so a batch that a kill cut in the middle goes on from there.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from tideline.channel.annotations import annotate_batch
 from tideline.channel.codec import Row
 from tideline.clock import FOREVER
-from tideline.errors import InvalidRequest
+from tideline.lsm.writers import Writers as KnownWriters
+from tideline.lsm.writers import check_once
 
 __all__ = ["WriterBatch", "Writers", "check_once"]
 
-_MOST_WRITERS = 10_000
 
-
-class Writers:
-    """Which batch of each writer landed last; the writers not heard of for longest are forgotten.
-
-    >>> writers = Writers([])
-    >>> writers.note("loader", 7, 100)
-    >>> writers.landed("loader", 7), writers.landed("loader", 8), writers.landed("loader", 6)
-    (100, 0, None)
-    """
-
-    def __init__(self, known: list[Any]) -> None:
-        self._last: dict[str, tuple[int, int]] = {w: (n, rows) for w, n, rows in known}
-
-    def landed(self, writer: str, number: int) -> int | None:
-        """How many rows of this batch have landed; None when it is done with."""
-        last, rows = self._last.get(writer, (-1, FOREVER))
-        if number > last:
-            return 0
-        return rows if number == last and rows < FOREVER else None
-
-    def note(self, writer: str, number: int, rows: int) -> None:
-        """So much of a batch has landed. What is older than known changes nothing."""
-        if (number, rows) >= self._last.get(writer, (-1, 0)):
-            self._last.pop(writer, None)  # to the end: heard of last
-            self._last[writer] = (number, rows)
-            if len(self._last) > _MOST_WRITERS:
-                del self._last[next(iter(self._last))]
+class Writers(KnownWriters):
+    """The writers of a channel."""
 
     def read(self, row: Row) -> None:
         """Take in an annotation from the log."""
         self.note(row.id, row.first, row.until)
-
-    def to_json(self) -> list[Any]:
-        """What `Writers` takes."""
-        return [[writer, number, rows] for writer, (number, rows) in self._last.items()]
 
 
 @dataclass(frozen=True)
@@ -76,15 +41,3 @@ class WriterBatch:
     def annotation(self, landed: int) -> bytes:
         """What the log gets with these rows."""
         return annotate_batch(self.writer, self.number, landed)
-
-
-def check_once(once: Any) -> tuple[str, int]:
-    """(writer, number), or `InvalidRequest`."""
-    if not isinstance(once, (tuple, list)) or len(once) != 2:
-        raise InvalidRequest("once must be a writer and a number", once=once)
-    writer, number = once
-    if not isinstance(writer, str) or not 0 < len(writer.encode("utf-8", "replace")) <= 256:
-        raise InvalidRequest("a writer must be text of 1 to 256 bytes", writer=writer)
-    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < FOREVER:
-        raise InvalidRequest("a writer's number must be a whole number from 0 on", number=number)
-    return writer, number

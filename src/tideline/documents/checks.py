@@ -15,16 +15,14 @@ import numpy as np
 import pyarrow as pa
 
 from tideline.documents.policies import SETTINGS, policy_of
-from tideline.documents.types import Found
 from tideline.errors import InvalidRequest
 from tideline.index import kinds as kinds  # registers them
 from tideline.index.kind import kind_names
 from tideline.where.build import path_of
-from tideline.where.keys import decode
 from tideline.where.order import sort_keys
 from tideline.where.values import compare
 
-__all__ = ["at_most", "batch", "between", "count", "flag", "index", "indexes",
+__all__ = ["at_most", "between", "count", "flag", "index", "indexes",
            "listed", "name_of_field", "policy", "scalar", "slices", "sort"]  # fmt: skip
 
 _FIELDS_LIMIT = 32
@@ -193,18 +191,3 @@ def slices(given: Any, size: int) -> Iterator[tuple[int, Any]]:
     while part := list(itertools.islice(left, size)):
         yield first, part
         first += len(part)
-
-
-def batch(found: Found) -> pa.RecordBatch:
-    """Documents as columns; a key as JSON."""
-    import msgspec
-
-    keys = [msgspec.json.encode(decode(key)).decode() for key in found.keys]
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array(keys, pa.string()),
-            pa.array(found.seqs, pa.int64()),
-            pa.array(found.docs, pa.large_binary()).cast(pa.large_string()),
-        ],
-        names=["key", "seq", "document"],
-    )

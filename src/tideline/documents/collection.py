@@ -16,15 +16,18 @@ means by that number. Safe from any thread.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
 from tideline.documents import checks, rows
 from tideline.documents.advise import Workload, advise
 from tideline.documents.changes import Changes
+from tideline.documents.export import json_keys, scanned_batch
 from tideline.documents.finding import Finder
 from tideline.documents.indexing import Build
 from tideline.documents.types import Found, Rows
@@ -64,6 +67,7 @@ class Collection:
         engine.workload = lambda: self._observed().facts()
         self._finder = Finder(engine, self._workload)
         self._build: Build | None = None
+        self._landing = threading.Lock()  # one batch from elsewhere at a time: landing.py
         self._closed = "the database was closed"  # what is said once it is
 
     # ---- writing ------------------------------------------------------------------------------
@@ -278,9 +282,12 @@ class Collection:
         return self._finder.explain(condition, order, most)
 
     def scan(
-        self, where: Document | None = None, *, low: Any = None, high: Any = None
-    ) -> Iterator[pa.RecordBatch]:
+        self, where: Document | None = None, *, low: Any = None, high: Any = None,
+        limit: Any = None,
+    ) -> Iterator[pa.RecordBatch]:  # fmt: skip
         """The documents with a key from `low` to `high`, as batches: key, seq, document.
+
+        With `limit`, only keys before it.
 
         In the order of keys; all of one moment. `key` is JSON, `document` too.
 
@@ -295,12 +302,33 @@ class Collection:
         condition = parse(where)
         first = None if low is None else rows.key_bytes(low, "low")
         last = None if high is None else rows.key_bytes(high, "high") + b"\0"
-        for found in self._engine.scan(first, last, filter=self._finder.span(condition)):
-            batch = checks.batch(found)
+        if limit is not None:
+            end = rows.key_bytes(limit, "limit")
+            last = end if last is None else min(last, end)
+        view = self._engine.view()
+        for made in view.scan_columns(first, last, filter=self._finder.span(condition)):
+            batch = scanned_batch(made.keys, made.seqs, made.docs)
             if condition:
                 batch = batch.filter(pa.array(matching(condition, batch.column("document"))))
             if batch.num_rows:
                 yield batch
+
+    def cuts(self, parts: int) -> list[str]:
+        """Keys, as JSON, that cut the documents into about so many parts of one size.
+
+        They come from what is on disk; a small collection, which has nothing there, has none.
+        """
+        found = sorted(self._engine.view().now[0].readers, key=lambda one: one.rows)
+        if not found or parts < 2:
+            return []
+        keys = found[-1].keys
+        numbers = np.unique(np.arange(1, parts) * keys.count // parts)
+        return [str(key) for key in json_keys(keys.take(numbers)).to_pylist()]
+
+    @property
+    def identity(self) -> str:
+        """What tells this collection from every other, of the same name too."""
+        return f"{self._engine.seed & (1 << 64) - 1:016x}"
 
     # ---- changes ------------------------------------------------------------------------------
 
@@ -447,9 +475,11 @@ class Collection:
         engine = self._engine
         return tuple(name for name, kind in engine.kinds.items() if kind.extract is None)
 
-    def _write(self, given: Rows, arrays: Iterable[str]) -> None:
+    def _write(
+        self, given: Rows, arrays: Iterable[str], once: tuple[str, int] | None = None
+    ) -> None:
         self._finder.before_write(arrays)
-        self._engine.write(given)
+        self._engine.write(given, once)
 
     def _delete(self, keys: list[bytes]) -> None:
         self._write(rows.deletions(keys, self._fields(), self.filter), ())

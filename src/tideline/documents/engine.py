@@ -11,8 +11,9 @@ counts exactly when the newest version of its key has that seq. So indexes need 
 record that was replaced cannot appear, whatever has been merged so far.
 
 Facts, kept in the manifest: `seed`, `indexes` (field -> kind), `building` (fields whose index is
-not complete yet), `policy`, `filter` (a field or None), `bloom_bits`, `next_seq`, `workload` (what
-was done so far, for `advise`; the owner of the engine counts it), and those of the feed (feed.py).
+not complete yet), `policy`, `filter` (a field or None), `bloom_bits`, `next_seq`, `writers`
+(whose batches have landed: lsm/writers.py), `workload` (what was done so far, for `advise`; the
+owner of the engine counts it), and those of the feed (feed.py).
 
 Threads: readers take no lock. They take what was published last (`Recent.now`) and read that, with
 buffers of their own (reader.py), while others write, seal, merge and build. `lock` guards what
@@ -45,7 +46,7 @@ from tideline.documents.feed import Feed
 from tideline.documents.generation import Generation
 from tideline.documents.index import Index
 from tideline.documents.parts import Extract, completed, in_parts
-from tideline.documents.payload import payload_parts, read_payload
+from tideline.documents.payload import payload_parts, read_once, read_payload
 from tideline.documents.policies import POLICIES, policy_of
 from tideline.documents.reader import Readers
 from tideline.documents.recent import Recent
@@ -63,11 +64,14 @@ from tideline.lsm.component import Product
 from tideline.lsm.dataset import Dataset, Seal, Snapshot
 from tideline.lsm.inventory import Listed
 from tideline.lsm.tree import MergeContext, Tree, Work
+from tideline.lsm.writers import Writers
 from tideline.shelter import run_apart
 
 __all__ = ["POLICIES", "Engine"]
 
 Words = NDArray[np.int64]
+
+Once = tuple[str, int] | None
 
 _LEAST_BYTES, _MOST_BYTES = 256 << 10, 64 << 20
 _RECENT_BYTES = 4 << 20
@@ -94,8 +98,10 @@ class Engine:
         self.store = self.dataset.store
         self.facts = self.store.facts
         self.shelter = self.dataset.shelter
-        self.unfinished: tuple[Rows, int, int] | None = None
-        """What is being written: rows, the seq of the first, the frames of the log before."""
+        self.unfinished: tuple[Rows, int, int, Once] | None = None
+        """What is being written: rows, the seq of the first, the frames of the log before, and
+        the writer's batch that ends with it."""
+        self.writers = Writers(self.facts.get("writers", []))
         self.seed = int(self.facts["seed"])
         self.filter: str | None = self.facts.get("filter")
         # Both are replaced, never changed: who reads them needs no lock.
@@ -219,10 +225,16 @@ class Engine:
             records = self.active.records
             self._recent.publish((sources, records.rows, self.next_seq, records.table))
 
+    def forget_recent(self) -> None:
+        """What was read lately may be something else now."""
+        self._recent.forget_all()
+
     # ---- writing -----------------------------------------------------------------------------
 
-    def write(self, rows: Rows) -> int:
+    def write(self, rows: Rows, once: Once = None) -> int:
         """Store rows in order; returns the seq of the first.
+
+        `once` is a writer's batch that has landed with the last of them (lsm/writers.py).
 
         Up to 32 MiB or 65,536 rows are one frame: all of it lands or nothing does. More is
         several frames, and an error leaves those before it.
@@ -234,31 +246,34 @@ class Engine:
             if self.unfinished is not None:
                 self.settle()
             first = self.next_seq
+            left = rows.count
             for part in in_parts(rows):
-                position = self._write_part(part)
+                left -= part.count
+                position = self._write_part(part, None if left else once)
         if position is not None:
             self.store.log.sync(position)
             if self.store.sync and self.feed.bells:
                 self.feed.ring()  # followers see what is on disk
         return first
 
-    def _write_part(self, rows: Rows) -> Any:
+    def _write_part(self, rows: Rows, once: Once) -> Any:
         if not self.feed.wants_old or not self.feed.still_wants_old():
-            return self._write_frame(rows)
-        position = None
+            return self._write_frame(rows, None, once)
+        position, left = None, rows.count
         for part, old in self.feed.with_old(rows):
-            position = self._write_frame(part, old)
+            left -= part.count
+            position = self._write_frame(part, old, None if left else once)
         return position
 
-    def _write_frame(self, rows: Rows, old: Sequence[bytes | None] | None = None) -> Any:
+    def _write_frame(self, rows: Rows, old: Sequence[bytes | None] | None, once: Once) -> Any:
         self.require_open()
         if self.active.is_full:
             self.sheltered(self.freeze)
         rows = self._completed(rows)
         seq = self.next_seq
         log = self.store.log
-        self.unfinished = rows, seq, log.frames
-        position = log.append_parts(payload_parts(rows, seq, old))
+        self.unfinished = rows, seq, log.frames, once
+        position = log.append_parts(payload_parts(rows, seq, old, once))
         with self.lock:
             self.finish_write()
         return position
@@ -278,8 +293,10 @@ class Engine:
         unfinished = self.unfinished
         if unfinished is None or unfinished[2] == self.store.log.frames:
             return
-        rows, seq, _ = unfinished
+        rows, seq, _, once = unfinished
         self.active.add(rows, seq)
+        if once is not None:
+            self.writers.note(*once)
         limit = seq + rows.count
         recent, records = self._recent, self.active.records
         recent.publish((recent.now[0], records.rows, limit, records.table), rows.keys)
@@ -289,7 +306,7 @@ class Engine:
 
     def sheltered(self, work: Callable[[], None]) -> None:
         """Run something of many steps that nothing can cut (`writing` is held)."""
-        self.unfinished = _NO_ROWS, self.next_seq, self.store.log.frames
+        self.unfinished = _NO_ROWS, self.next_seq, self.store.log.frames, None
         self.shelter.run(work)
         self.unfinished = None
 
@@ -403,6 +420,7 @@ class Engine:
         first = min(g.first_log for g in [self.active, *self.frozen])
         facts = {**self.facts, "indexes": dict(self.indexes), "building": list(self.building)}
         kept = self.feed.kept_log(first)
+        facts["writers"] = self.writers.to_json()
         facts |= {"next_seq": self.next_seq, "workload": self.workload(), **self.feed.facts(kept)}
         return Snapshot(facts, first, kept)
 
@@ -471,6 +489,9 @@ class Engine:
         self.building_jobs.begin_again(sealed + 1)
         for segment, payload in self.store.log.replay():
             rows, seq = read_payload(payload)
+            once = read_once(payload)
+            if once is not None:
+                self.writers.note(*once)
             if seq <= sealed:
                 continue  # killed after the component counted and before the log went
             if self.active.is_full:

@@ -15,7 +15,7 @@ recovery needs. Somebody who is further behind is told so.
 Old versions are in the frames while somebody follows with before=True, or always with the fact
 `journal_before`; `old_from` is the seq from which on all frames have them.
 
-Facts: `journal_us`, `journal_before`, `old_from`, `log_ends`.
+Facts: `journal_us`, `journal_before`, `old_from`, `log_ends`, `loaded`.
 
 Threads: `followers` and `bells` are changed in single steps, and read as copies. What says so needs
 the engine's lock, or `writing`. A follower that nobody holds any more goes by itself, at any
@@ -71,6 +71,8 @@ class Feed:
         self.wants_old = self.journal_before
         """Whether frames have old versions; changed under `writing` when it becomes true."""
         self.old_from: int | None = facts.get("old_from") if self.journal_before else None
+        self.loaded = int(facts.get("loaded", 0))
+        """The last seq of the last bulk load, which is in no log (loading.py)."""
         self.bells: set[Bell] = set()
         self._followers: dict[int, weakref.ref[Follower]] = {}
         self._searching = threading.Lock()  # for the notes
@@ -231,6 +233,7 @@ class Feed:
         """What the manifest has to say, when segments before `kept` go (the lock is held)."""
         self._retention.let_go(kept)
         return {
+            "loaded": self.loaded,
             "journal_us": self.journal_us,
             "journal_before": self.journal_before,
             "old_from": self.old_from if self.journal_before else None,
@@ -254,13 +257,16 @@ class Feed:
             starts = self.log.starts
             try:
                 found = (self._first(*ends) for ends in pairwise([*starts, limit]))
-                return next((seq - 1 for seq in found if seq is not None), newest)
+                kept = next((seq - 1 for seq in found if seq is not None), newest)
+                return max(kept, self.loaded)
             except Unavailable:
                 if starts == self.log.starts:
                     raise  # else they went meanwhile: look again
 
     def _find(self, after: int) -> Position:
         """Where the frame that has the change after `after` begins, or an earlier one does."""
+        if after < self.loaded:
+            raise self.lost(after)
         limit, earliest = self.limit(), self.log.start
         log = self.log
         try:
@@ -305,6 +311,11 @@ class Feed:
 
     def lost(self, after: int) -> TidelineError:
         """What somebody is told who wants changes that are gone."""
+        if after < self.loaded:
+            return Unavailable(
+                "a bulk load came after this seq, which is in no log: read the collection, then "
+                "follow after the earliest", after=after, earliest=self.earliest(),
+            )  # fmt: skip
         return Unavailable(
             "the changes after this seq are not kept any more; journal_s keeps more of them",
             after=after, earliest=self.earliest(),

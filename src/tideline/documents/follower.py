@@ -157,6 +157,8 @@ class Follower:
             if self._frames is None or cursor is None or cursor.position != position:
                 limit = self._feed.limit()
                 if position >= limit:
+                    if after < self._feed.loaded:
+                        raise self._stuck(self._feed.lost(after))
                     return None, position
                 log = self._feed.log
                 if position < log.start:
@@ -182,6 +184,8 @@ class Follower:
     def _decoded(self, payload: memoryview, after: int) -> Part | None:
         rows, seq = read_payload(payload)
         if seq > after + 1:
+            if after < self._feed.loaded:
+                raise self._stuck(self._feed.lost(after))
             raise Corruption("the log lacks changes", file="log", after=after, found=seq)
         if seq + rows.count <= after + 1:
             return None

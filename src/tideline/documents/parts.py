@@ -18,7 +18,7 @@ from tideline.index.kind import Entries
 from tideline.index.records import PART_BYTES, PART_ROWS
 from tideline.index.texts import Texts
 
-__all__ = ["DOC_LIMIT", "Extract", "between", "completed", "in_parts"]
+__all__ = ["DOC_LIMIT", "Extract", "between", "completed", "in_parts", "taken"]
 
 Extract = Callable[[Texts, Sequence[str]], list[Entries]]
 DOC_LIMIT = 16 << 20
@@ -79,6 +79,21 @@ def between(rows: Rows, first: int, limit: int) -> Rows:
         rows.ops[first:limit], rows.keys.slice(first, limit), rows.docs.slice(first, limit),
         entries, rows.filter_values,
     )  # fmt: skip
+
+
+def taken(rows: Rows, kept: NDArray[np.int64]) -> Rows:
+    """Some of the rows, by their numbers, which rise."""
+    if len(kept) == rows.count:
+        return rows
+    numbers = np.full(rows.count, -1, np.int64)
+    numbers[kept] = np.arange(len(kept))
+    entries = {}
+    for name, each in rows.entries.items():
+        stay = np.flatnonzero(numbers[each.row] >= 0)
+        entries[name] = Entries(numbers[each.row[stay]], each.values.take(stay))
+    return Rows(
+        rows.ops[kept], rows.keys.take(kept), rows.docs.take(kept), entries, rows.filter_values
+    )
 
 
 def _without(gone: NDArray[np.bool_], entries: Entries) -> Entries:

@@ -4,13 +4,16 @@
              | ops, a byte a row, zeros up to a multiple of 8
              | sizes of the keys, int32 each | sizes of the docs, int32 each
              | keys | docs
-             | [old versions]
-    kind    := 1 without old versions | 2 with them
+             | [old versions] | [once]
+    kind    := 1 without old versions | 2 with them; 4 more with once
     old versions := zeros up to a multiple of 8 | sizes, int32 each, -1 for none | texts
+    once    := a writer, UTF-8 | the number of its batch, int64 | bytes of the writer, int64
 
 The old version of a row is the document that it replaces or deletes. Old versions are written
 only while somebody wants them (feed.py); recovery passes over them. Index entries are not in the
 payload: recovery extracts them again. All numbers are little-endian.
+
+With the last rows of a writer's batch, `once` says that it has landed (lsm/writers.py).
 
 Invariant: `read_payload` of what `payload_parts` gave is the same rows, and anything else whose
 sizes do not add up is `Corruption`. Pure functions; safe from any thread.
@@ -28,18 +31,25 @@ from tideline.documents.types import Rows
 from tideline.errors import Corruption
 from tideline.index.texts import Texts
 
-__all__ = ["HEAD_BYTES", "first_seq", "payload_parts", "read_old", "read_payload"]
+__all__ = ["HEAD_BYTES", "first_seq", "payload_parts", "read_old", "read_once", "read_payload"]
 
 _HEAD = struct.Struct("<5q")
 HEAD_BYTES = _HEAD.size
-_PLAIN, _WITH_OLD = 1, 2
+_PLAIN, _WITH_OLD, _ONCE = 1, 2, 4
+_KINDS = (_PLAIN, _WITH_OLD, _PLAIN | _ONCE, _WITH_OLD | _ONCE)
+_ONCE_TAIL = struct.Struct("<2q")
 _ONE = struct.Struct("<qii")
 
 
 def payload_parts(
-    rows: Rows, seq: int, old: Sequence[bytes | None] | None = None
+    rows: Rows,
+    seq: int,
+    old: Sequence[bytes | None] | None = None,
+    once: tuple[str, int] | None = None,
 ) -> list[bytes | memoryview]:
     """The payload in parts, without a copy of the documents; `old` are the old versions.
+
+    `once` is the writer's batch that ends with these rows.
 
     >>> ops, key = np.array([1], np.uint8), Texts.of([b"k"])
     >>> parts = payload_parts(Rows(ops, key, Texts.of([b"{}"]), {}), 7)
@@ -48,7 +58,8 @@ def payload_parts(
     """
     count = rows.count
     key_bytes, doc_bytes = rows.keys.size_bytes, rows.docs.size_bytes
-    head = _HEAD.pack(_PLAIN if old is None else _WITH_OLD, count, seq, key_bytes, doc_bytes)
+    kind = (_PLAIN if old is None else _WITH_OLD) | (0 if once is None else _ONCE)
+    head = _HEAD.pack(kind, count, seq, key_bytes, doc_bytes)
     if count == 1:  # the short way for single writes
         sizes_of_one = _ONE.pack(int(rows.ops[0]), key_bytes, doc_bytes)
         parts: list[bytes | memoryview] = [head + sizes_of_one, _view(rows.keys), _view(rows.docs)]
@@ -65,21 +76,34 @@ def payload_parts(
         had = [-1 if text is None else len(text) for text in old]
         parts.append(bytes(-sum(map(len, parts)) % 8) + np.array(had, np.int32).tobytes())
         parts.append(b"".join(text for text in old if text is not None))
+    if once is not None:
+        writer = once[0].encode()
+        parts.append(writer + _ONCE_TAIL.pack(once[1], len(writer)))
     return parts
 
 
 def first_seq(head: bytes) -> int:
     """The seq of the first row, from the first bytes of a payload."""
     kind, count, seq, _, _ = _HEAD.unpack_from(head.ljust(HEAD_BYTES, b"\0"))
-    if kind not in (_PLAIN, _WITH_OLD) or count < 1:
+    if kind not in _KINDS or count < 1:
         raise Corruption("log frame is no write of documents", file="log")
     return int(seq)
 
 
 def read_payload(payload: memoryview) -> tuple[Rows, int]:
     """The rows, without entries, and the seq of the first."""
-    rows, seq, _ = _read(payload)
+    rows, seq, _ = _rows(_split(payload)[0])
     return rows, seq
+
+
+def read_once(payload: memoryview) -> tuple[str, int] | None:
+    """The writer's batch that ends with this payload, if one does.
+
+    >>> one = Rows(np.array([1], np.uint8), Texts.of([b"k"]), Texts.of([b"{}"]), {})
+    >>> read_once(memoryview(b"".join(payload_parts(one, 7, once=("loader", 3)))))
+    ('loader', 3)
+    """
+    return _split(payload)[1]
 
 
 def read_old(payload: memoryview) -> tuple[NDArray[np.bool_], Texts] | None:
@@ -92,7 +116,8 @@ def read_old(payload: memoryview) -> tuple[NDArray[np.bool_], Texts] | None:
     >>> had.tolist(), old.to_list()
     ([True, False], [b'{"n":1}', b''])
     """
-    rows, _, limit = _read(payload)
+    payload, _ = _split(payload)
+    rows, _, limit = _rows(payload)
     if limit == len(payload):
         return None
     try:
@@ -104,7 +129,22 @@ def read_old(payload: memoryview) -> tuple[NDArray[np.bool_], Texts] | None:
         raise Corruption("log frame is no write of documents", file="log") from None
 
 
-def _read(payload: memoryview) -> tuple[Rows, int, int]:
+def _split(payload: memoryview) -> tuple[memoryview, tuple[str, int] | None]:
+    """The payload without `once`, and `once`."""
+    try:
+        (kind,) = struct.unpack_from("<q", payload)
+        if kind not in (_PLAIN | _ONCE, _WITH_OLD | _ONCE):
+            return payload, None
+        end = len(payload) - _ONCE_TAIL.size
+        number, size = _ONCE_TAIL.unpack_from(payload, end)
+        if not 0 < size <= end - _HEAD.size:
+            raise ValueError
+        return payload[: end - size], (str(payload[end - size : end], "utf-8"), number)
+    except (ValueError, struct.error):
+        raise Corruption("log frame is no write of documents", file="log") from None
+
+
+def _rows(payload: memoryview) -> tuple[Rows, int, int]:
     """The rows, the seq of the first, and where they end."""
     try:
         kind, count, seq, key_bytes, doc_bytes = _HEAD.unpack_from(payload)
@@ -112,8 +152,8 @@ def _read(payload: memoryview) -> tuple[Rows, int, int]:
         sizes_at = start + count + -count % 8
         keys_at = sizes_at + 8 * count
         limit = keys_at + key_bytes + doc_bytes
-        whole = limit == len(payload) if kind == _PLAIN else limit < len(payload)
-        if kind not in (_PLAIN, _WITH_OLD) or count < 1 or not whole:
+        whole = limit == len(payload) if kind & _PLAIN else limit < len(payload)
+        if kind not in _KINDS or count < 1 or not whole:
             raise ValueError
         ops = np.frombuffer(payload, np.uint8, count, start)
         sizes = np.frombuffer(payload, np.int32, 2 * count, sizes_at)

@@ -76,6 +76,11 @@ class Recent:
             self.now = None
             self._clear()
 
+    def forget_all(self) -> None:
+        """Forget every record; what is being read now is not kept, once `now` changes."""
+        with self._lock:
+            self._clear()
+
     def _clear(self) -> None:
         self.texts, self._bytes = {}, 0
 

@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tideline.addresses import address_of
-from tideline.documents.types import Found
 from tideline.index.records import sorted_rows
-from tideline.index.sorted import gather
+from tideline.index.sorted import Gathered, gather
 from tideline.kernels.documents import layout as at
 from tideline.kernels.documents import merge
 
@@ -56,10 +55,8 @@ class Scan:
             cursors[number] = [address, start, limit, 0]
         return cursors
 
-    def batches(
-        self, low: bytes | None, high: bytes | None, batch: int
-    ) -> Iterator[tuple[Found, int]]:
-        """The records and the bytes of their documents, some at a time."""
+    def batches(self, low: bytes | None, high: bytes | None, batch: int) -> Iterator[Gathered]:
+        """The records, some at a time."""
         cursors = self._cursors(low, high)
         addresses = np.array([address_of(facts) for facts in self._facts], np.int64)
         sources, rows = np.empty((2, max(batch, 1)), np.int64)
@@ -72,9 +69,7 @@ class Scan:
                 keep = ~self._skipped[from_]
                 from_, which = from_[keep], which[keep]
             if len(which):
-                made = gather(addresses, from_, which)
-                found = Found(made.seqs, made.docs.to_list(), made.keys.to_list())
-                yield found, made.docs.size_bytes
+                yield gather(addresses, from_, which)
 
     def count(self) -> int:
         """How many records there are."""

@@ -37,7 +37,7 @@ from tideline.documents.types import Found
 from tideline.errors import NotFound, Unavailable
 from tideline.index.kind import Estimate, IndexKind
 from tideline.index.records import Records, Table
-from tideline.index.sorted import BLOCK_BYTES, SortedReader
+from tideline.index.sorted import BLOCK_BYTES, Gathered, SortedReader
 from tideline.index.texts import Texts
 from tideline.kernels.documents import layout as at
 
@@ -221,12 +221,20 @@ class View:
         filter: tuple[bytes, bytes] | None = None, batch: int = 10_000,
     ) -> Iterator[Found]:  # fmt: skip
         """All records with a key in [low, high), in key order."""
+        for made in self.scan_columns(low, high, filter=filter, batch=batch):
+            yield Found(made.seqs, made.docs.to_list(), made.keys.to_list())
+
+    def scan_columns(
+        self, low: bytes | None = None, high: bytes | None = None, *,
+        filter: tuple[bytes, bytes] | None = None, batch: int = 10_000,
+    ) -> Iterator[Gathered]:  # fmt: skip
+        """The same as columns."""
         scan = Scan(self.now, self._skipped(filter))
-        for found, size_bytes in scan.batches(low, high, batch):
+        for made in scan.batches(low, high, batch):
             reader = self._readers.take()
-            reader.count_blocks(-(-size_bytes // BLOCK_BYTES))
+            reader.count_blocks(-(-made.docs.size_bytes // BLOCK_BYTES))
             self._readers.give(reader)
-            yield found
+            yield made
 
     def count(self) -> int:
         """How many records there are: reads every key."""

@@ -143,7 +143,7 @@ class EntryKind(IndexKind):
             raise InvalidRequest("no such kind of index", kind=name)
         self.name = name
         self.composite = name == "composite"
-        self.eager = name == "eager"
+        self.eager = self.needs_older = name == "eager"
         self._seed = seed if seed is not None else int.from_bytes(os.urandom(7), "little")
 
     def memory(self, capacity: int = 1 << 20, older: Any = None) -> EntryMemory:

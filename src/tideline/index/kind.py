@@ -126,6 +126,8 @@ class IndexKind:
     Such a kind has no memory and no components of its own."""
     newest_first = False
     """Whether candidates come newest first, so that a search for the newest few stops early."""
+    needs_older = False
+    """Whether its components repeat what older ones have: they must be known to make one."""
     extract: Callable[[Texts, Sequence[str]], list[Entries]] | None = None
     """The entries of several fields of documents, which are good JSON; an empty text is none.
 

@@ -214,7 +214,7 @@ class SortedKind:
             made = gather(table, np.zeros(len(rows), np.int64), rows, streamed=True)
             made.values = values
         span = MinMax(int(memory.facts[at.X_SEQ_LOW]), int(memory.facts[at.X_SEQ_HIGH]))
-        return [self._build(made, {"seq": span, **context})]
+        return [self.build(made, {"seq": span, **context})]
 
     def merge(self, readers: Sequence[SortedReader], context: MergeContext) -> list[Product]:
         """The newest version of every key, cut into pieces by key where the context says so.
@@ -254,10 +254,11 @@ class SortedKind:
             span = filters["seq"]
             if limit < count:  # the last piece says how far the writes go that are in components
                 span = MinMax(int(made.seqs.min()), int(made.seqs.max()))
-            products.append(self._build(made, {**filters, "seq": span}))
+            products.append(self.build(made, {**filters, "seq": span}))
         return products
 
-    def _build(self, made: Gathered, given: Mapping[str, MinMax]) -> Product:
+    def build(self, made: Gathered, given: Mapping[str, MinMax]) -> Product:
+        """A component of records in the order of their keys, with the filters given."""
         count = made.keys.count
         sizes = made.docs.offsets[:-1] - made.docs.offsets[0]
         firsts = np.flatnonzero(np.diff(sizes // BLOCK_BYTES, prepend=-1))

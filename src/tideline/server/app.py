@@ -16,7 +16,7 @@ from typing import Any
 from starlette.routing import Mount, Route, Router, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 
-from tideline.server import channels, manage, sse, staged, tables
+from tideline.server import channels, collections, manage, sse, staged, tables
 from tideline.server.front import Path as PathApp
 from tideline.server.guard import Guard, Page, nowhere
 from tideline.server.hub import Hub
@@ -32,7 +32,15 @@ _WEB = Path(__file__).resolve().parents[1] / "web"
 
 def all_ops() -> list[Op]:
     """Every method of every path, but the page and the WebSockets."""
-    return [*channels.OPS, *tables.OPS, *staged.OPS, *sse.OPS, *manage.OPS, _DESCRIPTION]
+    return [
+        *channels.OPS,
+        *tables.OPS,
+        *staged.OPS,
+        *collections.OPS,
+        *sse.OPS,
+        *manage.OPS,
+        _DESCRIPTION,
+    ]
 
 
 async def _description(call: Call) -> Any:

@@ -130,12 +130,12 @@ class Path:
             shown = token_of(scope, query if op.gives == STREAM else {})
             caller = hub.access.caller(shown, address_of(scope))
             scope["tideline.caller"] = caller.name
-            name = names.get("channel")
+            name = names.get("channel", names.get("collection"))
             if name is not None or op.path != "/v1/channels":
                 caller.need(op.scope, name)
             hub.limits.spend(caller)
-            if name is not None and op.method != "PUT":
-                channel = hub.channel(name)
+            if "channel" in names and op.method != "PUT":
+                channel = hub.channel(names["channel"])
         if op.gives == STREAM:
             query.pop("token", None)
         call = Call(hub, op, scope, caller, channel, names)

@@ -27,7 +27,7 @@ from tideline.server.ops import ARROW, Call, Op
 from tideline.server.refusals import Refused
 from tideline.server.tables import answer, read_operations, stream_of
 
-__all__ = ["OPS", "forget_staged"]
+__all__ = ["OPS", "forget_staged", "put_aside", "spool_of"]
 
 Order = Literal["time", "arrival"]
 Job = Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9_-]{1,100}$")]
@@ -74,7 +74,12 @@ def forget_staged(hub: Any) -> None:
 
 def _spool(call: Call) -> Spool:
     """The caller's own, for this channel."""
-    whose = f"{call.caller.key}\0{call.channel.identity}"
+    return spool_of(call, call.channel.identity)
+
+
+def spool_of(call: Call, identity: str) -> Spool:
+    """The caller's own, for a channel or a collection."""
+    whose = f"{call.caller.key}\0{identity}"
     folder = _root(call.hub) / hashlib.sha256(whose.encode()).hexdigest()[:32]
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return Spool(folder)
@@ -94,19 +99,21 @@ async def stage(call: Call) -> dict[str, str]:
     table = await read_operations(call)
     if "at" not in table.column_names or not pa.types.is_timestamp(table["at"].type):
         raise InvalidRequest("rows are staged with their time: the column at must be timestamps")
+    spool, order = _spool(call), call.query.order
+    return {"token": await call.hub.in_thread(put_aside, call, spool, table, order)}
 
-    def run() -> str:
-        # Written out: what is staged takes as much again when it is applied, and no more.
-        plain = _without_dictionaries(table)
-        used = sum(_size(path) for path in _root(call.hub).glob("*/*"))
-        if used + plain.nbytes > call.hub.settings.staged_bytes:
-            raise Refused(429, "TooMany", "too many rows are staged: commit or discard some")
-        try:
-            return _spool(call).stage(call.query.job, plain.to_batches(), call.query.order)
-        except pa.ArrowException as error:  # columns that have no order
-            raise InvalidRequest(f"rows cannot be put in order: {error}") from None
 
-    return {"token": await call.hub.in_thread(run)}
+def put_aside(call: Call, spool: Spool, table: pa.Table, order: str) -> str:
+    """Stage the rows of a request; their token."""
+    # Written out: what is staged takes as much again when it is applied, and no more.
+    plain = _without_dictionaries(table)
+    used = sum(_size(path) for path in _root(call.hub).glob("*/*"))
+    if used + plain.nbytes > call.hub.settings.staged_bytes:
+        raise Refused(429, "TooMany", "too many rows are staged: commit or discard some")
+    try:
+        return spool.stage(call.query.job, plain.to_batches(), order)
+    except pa.ArrowException as error:  # columns that have no order
+        raise InvalidRequest(f"rows cannot be put in order: {error}") from None
 
 
 def _without_dictionaries(table: pa.Table) -> pa.Table:
@@ -146,8 +153,14 @@ async def commit_staged(call: Call) -> Landed:
 
 
 async def fetch_staged(call: Call) -> Any:
+    return await fetch_from(call, _spool(call))
+
+
+async def fetch_from(call: Call, spool: Spool) -> Any:
+    """Rows that were put aside, as an answer."""
+
     def run() -> pa.Buffer:
-        return stream_of(pa.Table.from_batches(_spool(call).runs([call.names["token"]])))
+        return stream_of(pa.Table.from_batches(spool.runs([call.names["token"]])))
 
     try:
         return answer(await call.hub.in_thread(run), {})

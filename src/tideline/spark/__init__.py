@@ -2,6 +2,7 @@
 
     session()    a Spark session set up for Tideline, with the format `tideline` registered
     share(db)    let Spark's workers use a database that this process has open
+    bulk_load    a frame into a collection, as finished files
     Pipeline     any source of Spark's, cleaned and placed, into a channel
     match        subscriptions and events that outgrow one machine
     aggregate    counts of events on a grid; `heatmap` draws them
@@ -25,6 +26,7 @@ from tideline.spark.session import session
 
 if _typing.TYPE_CHECKING:
     from tideline.spark.aggregation import aggregate
+    from tideline.spark.bulk import bulk_load
     from tideline.spark.gate import Gate, share
     from tideline.spark.matching import match
     from tideline.spark.picture import heatmap
@@ -32,13 +34,14 @@ if _typing.TYPE_CHECKING:
     from tideline.spark.workload import tweets
 
 __all__ = [
-    "Gate", "Pipeline", "aggregate", "heatmap", "match", "session", "share", "tweets",
+    "Gate", "Pipeline", "aggregate", "bulk_load", "heatmap", "match", "session", "share", "tweets",
 ]  # fmt: skip
 
 _LATE = {
     "Gate": "gate",
     "Pipeline": "pipeline",
     "aggregate": "aggregation",
+    "bulk_load": "bulk",
     "heatmap": "picture",
     "match": "matching",
     "share": "gate",

@@ -31,13 +31,14 @@ from tideline.channel.landing import Landed, Once
 if TYPE_CHECKING:
     from tideline.spark.options import Target
 
-__all__ = ["KINDS", "ORDERS", "Client", "Facts", "Landed", "Once", "Pushed", "connect"]
+__all__ = ["KINDS", "ORDERS", "Arriving", "Client", "Facts", "Landed", "Once", "connect"]
 
 KINDS = ("events", "subscriptions", "answers")
 ORDERS = ("time", "arrival")
 
-Pushed = tuple[str, str, Any]
-"""A column, a comparison and a value: a test that rows must meet (pushed.py)."""
+
+Arriving = dict[str, str | None] | None
+"""What rows for a collection are: `op` and `version` (documents/landing.py)."""
 
 
 class Facts(msgspec.Struct, frozen=True):
@@ -62,7 +63,7 @@ class Client(Protocol):
 
     def scan(
         self, channel: str, kind: str, *, place: str | None = None, since: int | None = None,
-        until: int | None = None, where: str | None = None, pushed: Sequence[Pushed] = (),
+        until: int | None = None, where: str | None = None,
     ) -> Iterator[pa.RecordBatch]:  # fmt: skip
         """What is valid now: events or subscriptions."""
         ...
@@ -70,14 +71,27 @@ class Client(Protocol):
     def collection(
         self, name: str, key: str | None = None, indexes: dict[str, str] | None = None
     ) -> dict[str, Any]:
-        """What a collection is: its key and indexes. With `key` it is made if there is none."""
+        """What a collection is: key, indexes, identity, position, earliest.
+
+        With `key` it is made if there is none.
+        """
         ...
 
     def documents(
         self, name: str, *, where: str | None = None, low: str | None = None,
-        high: str | None = None, pushed: Sequence[Pushed] = (),
+        high: str | None = None, limit: str | None = None,
     ) -> Iterator[pa.RecordBatch]:  # fmt: skip
-        """The documents of a collection: key, seq, document."""
+        """The documents with a key from `low` on, up to `high` or before `limit`."""
+        ...
+
+    def cuts(self, name: str, parts: int) -> list[str]:
+        """Keys that cut a collection into about so many parts of one size."""
+        ...
+
+    def changes(
+        self, name: str, after: int, upto: int, before: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        """What was written to a collection with a seq in (after, upto]."""
         ...
 
     def position(self, channel: str) -> str:
@@ -107,18 +121,30 @@ class Client(Protocol):
         """Put rows aside for a later `commit`; a token for them. `job` names who cleans up."""
         ...
 
-    def check(self, channel: str, tokens: Sequence[str], *, keep: str | None = None) -> Landed:
+    def check(
+        self, channel: str, tokens: Sequence[str], *, keep: str | None = None,
+        arriving: Arriving = None,
+    ) -> Landed:  # fmt: skip
         """What is wrong with staged rows, without applying them.
 
-        With `keep`, the name of a job, the bad rows are staged with the column `reason`.
+        With `keep`, the name of a job, the bad rows are staged with the column `reason`. With
+        `arriving` they are for the collection of this name.
         """
         ...
 
     def commit(
         self, channel: str, tokens: Sequence[str], *, once: Once | None = None,
-        order: str = "time", keep: str | None = None,
+        order: str = "time", keep: str | None = None, arriving: Arriving = None,
     ) -> Landed:  # fmt: skip
         """Apply staged rows as one sequence."""
+        ...
+
+    def loading(self, name: str) -> tuple[dict[str, Any], str]:
+        """How components of a collection are made, and the folder for them (loading.py)."""
+        ...
+
+    def adopt(self, name: str, recipe: dict[str, Any], pieces: list[dict[str, Any]]) -> list[int]:
+        """Make finished components part of a collection; the first and the last seq."""
         ...
 
     def fetch(self, token: str) -> Iterator[pa.RecordBatch]:
@@ -142,7 +168,7 @@ def connect(where: str | os.PathLike[str] | Target) -> Client:
     if found.is_url:
         from tideline.spark.http import HttpClient
 
-        return HttpClient(found.path, found.token, found.channel)
+        return HttpClient(found.path, found.token, found.channel, found.documents)
     from tideline.spark.remote import GateClient
 
     return GateClient(found.path)

@@ -1,81 +1,228 @@
 """Collections as Spark tables: `format("tideline").option("collection", "tweets")`.
 
-    read      key, seq, document          of one moment, one task; where, low, high, tests pushed
-    write     a column `document` with JSON, or a column a field: rows staged by tasks, then put
-              in the order of partitions; with op "delete" the key's column alone
+    read      key, seq, op, document      a task a range of keys; each reads at one moment
+    follow    key, seq, op, document      what was written, from a seq on, each change once
+    write     a column `document` with JSON, or a column a field: rows staged by tasks, then landed
+              in the order of partitions (documents/landing.py)
     stream    the same for every micro-batch
 
-A put of the same documents again leaves the same documents, so a micro-batch that is run again
-needs no memory of what has landed. But it writes again: its documents are then the newest, and
-what somebody else has put under the same keys in between is replaced.
-
-Of two rows of a batch with one key the later stays, in the order of partitions and rows. Which
-that is, is for the frame to say: `repartition` by the key and `sortWithinPartitions`.
+Read, op is r. Followed, it is u for a put and d for a delete, and c for the first put of a key
+where old versions are kept (option `before`). Written, a column `op` says what a row does: c, u
+and r put, d deletes; with the option op "put" it is a field like any other, with "delete" all rows
+delete. The option `version` names a field: an older or equal version never replaces a newer one.
 """
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql import datasource as D
 from pyspark.sql import types as T
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 
 from tideline.errors import InvalidRequest
-from tideline.spark.client import connect
+from tideline.spark.client import Client, connect
 from tideline.spark.columns import check_columns, fit
-from tideline.spark.options import choice, condition, json_object, rejected, target
-from tideline.spark.reader import PushingReader
-from tideline.spark.writer import Staged, Writing
+from tideline.spark.options import choice, condition, json_object, number, rejected, target
+from tideline.spark.writer import Batch, Stream, Writing
 
-__all__ = ["SCHEMA", "DocumentReader", "DocumentStreamWriter", "DocumentWriter"]
+__all__ = [
+    "DocumentFollower", "DocumentReader", "DocumentStreamWriter", "DocumentWriter",
+    "documents_schema",
+]  # fmt: skip
 
-SCHEMA = T.StructType([
-    T.StructField("key", T.StringType()), T.StructField("seq", T.LongType()),
-    T.StructField("document", T.StringType()),
-])  # fmt: skip
-OPS = ("put", "delete")
+_TEXT, _LONG = T.StringType(), T.LongType()
+OPS = ("put", "delete", "change")
+PARTITIONS = 8  # of a read, unless told otherwise
+_SPAN = 250_000  # changes that one task reads
 
 _PLAIN = (
     T.StringType, T.BooleanType, T.IntegralType, T.FloatType, T.DoubleType, T.NullType,
 )  # fmt: skip
 
 
+def documents_schema(options: Mapping[str, str]) -> T.StructType:
+    """The columns of reads and streams: of a stream with the option `before`, that too."""
+    names = ["key", "seq", "op", "document", *(["before"] if _before(options) else [])]
+    return T.StructType([
+        T.StructField(name, _LONG if name == "seq" else _TEXT) for name in names
+    ])  # fmt: skip
+
+
 # ---- reading ----------------------------------------------------------------------------------
 
 
-class DocumentReader(PushingReader):
+class Keys(D.InputPartition):
+    """What one task reads: keys from `low` on, up to `high` or before `limit`."""
+
+    def __init__(self, low: str | None, high: str | None, limit: str | None) -> None:
+        self.low, self.high, self.limit = low, high, limit
+
+
+class DocumentReader(D.DataSourceReader):
     """Reads a collection once."""
 
     def __init__(self, options: Mapping[str, str], schema: T.StructType) -> None:
         self._target = target(options, "read documents")
         condition(options)
-        self._narrow = {name: options.get(name) for name in ("where", "low", "high")}
-        super().__init__(schema)
-        self._schema = check_columns(schema, SCHEMA, "documents")
+        self._where, self._low, self._high = (options.get(n) for n in ("where", "low", "high"))
+        self._parts = number(options, "partitions", 1) or PARTITIONS
+        self._schema = check_columns(schema, documents_schema({}), "documents")
+
+    def partitions(self) -> Sequence[Keys]:
+        client = connect(self._target)
+        try:
+            cuts = client.cuts(self._target.channel, self._parts)
+        finally:
+            client.close()
+        inner = [cut for cut in cuts if _inside(cut, self._low, self._high)]
+        lows, limits = [self._low, *inner], [*inner, None]
+        last = len(inner)
+        return [
+            Keys(low, self._high if at == last else None, limit)
+            for at, (low, limit) in enumerate(zip(lows, limits, strict=True))
+        ]
 
     def read(self, partition: D.InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Keys)
+        client = connect(self._target)
+        try:
+            name, keys = self._target.channel, partition
+            for batch in client.documents(
+                name, where=self._where, low=keys.low, high=keys.high, limit=keys.limit
+            ):
+                op = pa.repeat(pa.scalar("r"), batch.num_rows)
+                yield fit(batch.append_column("op", op), self._schema)
+        finally:
+            client.close()
+
+
+def _inside(cut: str, low: str | None, high: str | None) -> bool:
+    """Whether a key lies between two others."""
+    from tideline.documents.export import key_of
+    from tideline.documents.rows import key_bytes
+
+    at = key_bytes(key_of(cut))
+    return (low is None or key_bytes(key_of(low), "low") < at) and (
+        high is None or at <= key_bytes(key_of(high), "high")
+    )
+
+
+# ---- following --------------------------------------------------------------------------------
+
+
+def _before(options: Mapping[str, str]) -> bool:
+    return choice(options, "before", ("true", "false"), "false") == "true"
+
+
+class Seqs(D.InputPartition):
+    """What one task reads: changes with a seq in (after, upto]."""
+
+    def __init__(self, after: int, upto: int) -> None:
+        self.after, self.upto = after, upto
+
+
+class DocumentFollower(D.DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Follows the changes of a collection.
+
+    offset := {"seq": ..., "collection": ...}    a micro-batch is what lies between two
+    """
+
+    def __init__(self, options: Mapping[str, str], schema: T.StructType) -> None:
+        self._target = target(options, "follow documents")
+        self._before = _before(options)
+        start = options.get("startingPosition", "earliest")
+        if start not in ("earliest", "latest") and not start.isdigit():
+            raise InvalidRequest(
+                "the option startingPosition must be earliest, latest or the seq of a change",
+                given=start,
+            )
+        self._start = start
+        self._most = number(options, "maxRowsPerBatch", 1)
+        self._limit: int | None = None  # where a run that reads what there is now ends
+        self._client: Client | None = None
+        self._schema = check_columns(schema, documents_schema(options), "changes")
+        self._facts()  # refused now, if it will be
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_client": None}
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        facts = self._facts()
+        seq = {"latest": facts["position"], "earliest": facts["earliest"]}.get(self._start)
+        return self._offset(int(self._start) if seq is None else seq)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        return ReadAllAvailable() if self._most is None else ReadMaxRows(self._most)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        self._check(start)
+        end = self._facts()["position"] if self._limit is None else self._limit
+        if isinstance(limit, ReadMaxRows):
+            end = min(end, start["seq"] + limit.max_rows)
+        return self._offset(end)
+
+    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
+        return self._offset(self._facts()["position"])
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._limit = self._facts()["position"]
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[Seqs]:
+        self._check(start)
+        first, last = start["seq"], end["seq"]
+        return [Seqs(at, min(at + _SPAN, last)) for at in range(first, last, _SPAN)]
+
+    def read(self, partition: D.InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Seqs)
         client = connect(self._target)
         try:
             name = self._target.channel
-            for batch in client.documents(name, **self._narrow, pushed=self._pushed):
+            for batch in client.changes(name, partition.after, partition.upto, self._before):
                 yield fit(batch, self._schema)
         finally:
             client.close()
+
+    def stop(self) -> None:
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def _offset(self, seq: int) -> dict[str, Any]:
+        return {"seq": seq, "collection": self._facts()["identity"]}
+
+    def _check(self, offset: dict[str, Any]) -> None:
+        if offset.get("collection") != self._facts()["identity"]:
+            raise InvalidRequest(
+                "the checkpoint is of another collection: this one was dropped and made again, or "
+                "is in another store. Begin with a new checkpointLocation",
+                collection=self._target.channel, path=self._target.path,
+            )  # fmt: skip
+
+    def _facts(self) -> dict[str, Any]:
+        if self._client is None:
+            self._client = connect(self._target)
+        return self._client.collection(self._target.channel)
 
 
 # ---- writing ----------------------------------------------------------------------------------
 
 
 class _Documents(Writing):
-    """What both writers do."""
+    """Rows are changes of documents."""
 
-    def __init__(self, options: Mapping[str, str], schema: T.StructType, doing: str) -> None:
+    def _open(self, options: Mapping[str, str], schema: T.StructType, doing: str) -> None:
         self._target = target(options, doing)
-        self._op = choice(options, "op", OPS, "put")
-        self._order = self._op  # what a commit is told: documents land as they come
+        op = choice(options, "op", OPS, "change" if "op" in schema.names else "put")
+        version = options.get("version")
+        self._arriving = {"op": op, "version": version}
         self._rejected = rejected(options)
         key, indexes = options.get("key"), json_object(options, "indexes")
         if indexes is not None and key is None:
@@ -85,75 +232,53 @@ class _Documents(Writing):
             facts = client.collection(self._target.channel, key, indexes)
         finally:
             client.close()
-        _check_written(schema, self._op, facts["key"])
-
-    def _stage(self, job: str, batches: Iterator[pa.RecordBatch]) -> Staged:
-        client = connect(self._target)
-        context = TaskContext.get()
-        token = client.stage(job, batches, "arrival")
-        return Staged(job, context.partitionId() if context else 0, token)
+        _check_written(schema, op, facts["key"], version)
 
 
-class DocumentWriter(_Documents, D.DataSourceArrowWriter):
-    """`frame.write`."""
+class DocumentWriter(_Documents, Batch):
+    """A batch into a collection."""
 
     def __init__(self, options: Mapping[str, str], schema: T.StructType, overwrite: bool) -> None:
-        if overwrite:
-            raise InvalidRequest(
-                "documents are put one by one, a collection is never replaced: use mode('append')"
-            )
-        super().__init__(options, schema, "write documents")
-        self._job = f"b-{secrets.token_hex(8)}"
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
-        return self._stage(self._job, iterator)
-
-    def commit(self, messages: list[D.WriterCommitMessage | None]) -> None:
-        self._commit(self._job, messages, None)  # type: ignore[arg-type]
-
-    def abort(self, messages: list[D.WriterCommitMessage | None]) -> None:
-        self._abandon(self._job, over=True)
+        self._begin(options, overwrite)
+        self._open(options, schema, "write documents")
 
 
-class DocumentStreamWriter(_Documents, D.DataSourceStreamArrowWriter):
-    """`frame.writeStream`."""
+class DocumentStreamWriter(_Documents, Stream):
+    """A stream into a collection."""
 
     def __init__(self, options: Mapping[str, str], schema: T.StructType) -> None:
-        super().__init__(options, schema, "stream documents")
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
-        query = TaskContext.get().getLocalProperty("sql.streaming.queryId")  # type: ignore[union-attr]
-        return self._stage(f"q-{query}", iterator)
-
-    def commit(self, messages: list[D.WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        for job in {each.job for each in messages if isinstance(each, Staged)}:
-            self._commit(job, messages, None)  # type: ignore[arg-type]
-
-    def abort(self, messages: list[D.WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        for job in {each.job for each in messages if isinstance(each, Staged)}:
-            self._abandon(job, over=False)
+        self._open(options, schema, "stream documents")
 
 
-def _check_written(schema: T.StructType, op: str, key: str) -> None:
-    names = schema.names
-    if op == "delete":
-        if names != [key]:
-            raise InvalidRequest("to delete, give the column of the key alone",
-                                 key=key, columns=names)  # fmt: skip
-    elif names == ["document"]:
-        if not isinstance(schema["document"].dataType, T.StringType):
+def _check_written(schema: T.StructType, op: str, key: str, version: str | None) -> None:
+    types = {field.name: field.dataType for field in schema}
+    letters = types.pop("op", None) if op == "change" else T.StringType()
+    if not isinstance(letters, T.StringType):
+        raise InvalidRequest(
+            "the column op must be text, one of c, u, r (put) and d (delete)",
+            type="missing" if letters is None else letters.simpleString(),
+        )
+    if list(types) == ["document"]:
+        if not isinstance(types["document"], T.StringType):
             raise InvalidRequest(
                 "the column document must hold JSON text: write F.to_json, or a column a field",
-                type=schema["document"].dataType.simpleString(),
+                type=types["document"].simpleString(),
             )
         return
-    elif key not in names:
+    if key not in types:
         raise InvalidRequest(
             "the column of the key is missing: give a column a field, or one column document with "
-            "JSON", key=key, columns=names,
+            "JSON", key=key, columns=list(types),
         )  # fmt: skip
-    for field in schema:
-        _check_type(field.name, field.dataType)
+    if version is not None and version.split(".")[0] not in types:
+        raise InvalidRequest(
+            "the column of the version is missing", version=version, columns=list(types)
+        )
+    if op == "delete" and not set(types) <= {key, version}:
+        raise InvalidRequest("to delete, give the column of the key alone, or with the version",
+                             key=key, columns=list(types))  # fmt: skip
+    for name, kind in types.items():
+        _check_type(name, kind)
 
 
 def _check_type(name: str, kind: T.DataType) -> None:

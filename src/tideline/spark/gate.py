@@ -51,13 +51,13 @@ from tideline.spark.remote import FILE, Address
 if TYPE_CHECKING:
     from tideline.database import Database
 
-__all__ = ["Gate", "share"]
+__all__ = ["Gate", "share", "shared_path"]
 
 _CALLS = frozenset([
-    "apply", "check", "collection", "commit", "create", "describe", "earliest", "position",
-    "reach",
+    "adopt", "apply", "check", "collection", "commit", "create", "cuts", "describe",
+    "earliest", "loading", "position", "reach",
 ])  # fmt: skip
-_STREAMS = frozenset(["documents", "journal", "scan"])
+_STREAMS = frozenset(["changes", "documents", "journal", "scan"])
 _LONGEST_SOCKET = 100  # bytes of a path that every system takes for a socket
 _STEP_S = 10.0  # what a step of a call may take when the gate is closed, before it is cut off
 _WAIT_S = 60.0
@@ -86,6 +86,15 @@ def share(db: Database) -> Gate:
             gate = Gate(db)
             _gates[db] = gate
         return gate
+
+
+def shared_path(collection: Any) -> Path | None:
+    """The folder of the shared database that has this collection; None when there is none."""
+    with _lock:
+        for db, gate in _gates.items():
+            if not gate.closed and db._collections.get(collection.name) is collection:
+                return db.path
+    return None
 
 
 class Gate:

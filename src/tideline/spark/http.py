@@ -1,6 +1,6 @@
 """A `Client` on a server: what Spark's readers and writers do, over HTTP.
 
-    describe, scan, journal    one request each; tests on columns are held against the rows here
+    describe, scan, journal    one request each
     stage                      rows go to the server in pieces; a token names all of them
     check, commit              the server does it, beside its store: server/staged.py
 
@@ -13,14 +13,15 @@ Needs the extra `client`.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from tideline.channel.landing import Landed, Landing, Once
-from tideline.errors import InvalidRequest, Unavailable
-from tideline.spark.client import Facts, Pushed
+from tideline.errors import Conflict, InvalidRequest, NotFound, Unavailable
+from tideline.spark.client import Arriving, Facts
 from tideline.spark.reading import Reading
 
 if TYPE_CHECKING:
@@ -34,10 +35,12 @@ _LAND_S = 1800.0  # a batch of any size is one request
 
 
 class HttpClient(Reading):
-    """A store behind a server; rows are staged for one of its channels. One thread at a time."""
+    """A store behind a server; rows are staged for one channel or collection. For one thread."""
 
-    def __init__(self, url: str, token: str | None = None, channel: str = "") -> None:
-        self._staged = channel
+    def __init__(
+        self, url: str, token: str | None = None, channel: str = "", documents: bool = False
+    ) -> None:
+        self._staged, self._documents = channel, documents
         self._remote = _remote(url, token, 60.0)
         self._patient = _remote(url, token, _LAND_S)
         self._channels: dict[str, RemoteChannel] = {}
@@ -58,13 +61,32 @@ class HttpClient(Reading):
     def collection(
         self, name: str, key: str | None = None, indexes: dict[str, str] | None = None
     ) -> dict[str, Any]:
-        raise InvalidRequest("a server has no collections: give the folder", collection=name)
+        http, path = self._remote._http, ("v1", "collections", name)
+        if key is not None:
+            with contextlib.suppress(NotFound):  # whoever may not make one may use it
+                found: dict[str, Any] = http.json("GET", *path)
+                if found["key"] != key:
+                    raise Conflict("the collection has another key", stored=found["key"], given=key)
+                return found
+            return dict(http.json("PUT", *path, body={"key": key, "indexes": indexes}))
+        return dict(http.json("GET", *path))
 
     def documents(
         self, name: str, *, where: str | None = None, low: str | None = None,
-        high: str | None = None, pushed: Sequence[Pushed] = (),
+        high: str | None = None, limit: str | None = None,
     ) -> Iterator[pa.RecordBatch]:  # fmt: skip
-        raise InvalidRequest("a server has no collections: give the folder", collection=name)
+        query = {"where": where, "low": low, "high": high, "limit": limit}
+        return self._batches("collections", name, "documents", query=query)
+
+    def cuts(self, name: str, parts: int) -> list[str]:
+        path = ("v1", "collections", name, "cuts")
+        return list(self._remote._http.json("GET", *path, query={"parts": parts}))
+
+    def changes(
+        self, name: str, after: int, upto: int, before: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        query = {"after": after, "upto": upto, "before": "true" if before else "false"}
+        return self._batches("collections", name, "changes", query=query)
 
     # ---- writing ------------------------------------------------------------------------
 
@@ -75,29 +97,38 @@ class HttpClient(Reading):
         return Landing(self._channel(channel), None).apply(tables, once)
 
     def stage(self, job: str, batches: Iterable[pa.RecordBatch], order: str = "time") -> str:
+        query = {"job": job} if self._documents else {"job": job, "order": order}
         tokens = [
-            self._call("POST", query={"job": job, "order": order}, arrow=piece)["token"]
-            for piece in _pieces(batches)
+            self._call("POST", query=query, arrow=piece)["token"] for piece in _pieces(batches)
         ]
         return ",".join(tokens)
 
-    def check(self, channel: str, tokens: Sequence[str], *, keep: str | None = None) -> Landed:
-        body = {"tokens": _each(tokens), "keep": keep}
+    def check(
+        self, channel: str, tokens: Sequence[str], *, keep: str | None = None,
+        arriving: Arriving = None,
+    ) -> Landed:  # fmt: skip
+        body = {"tokens": _each(tokens), "keep": keep, **(arriving or {})}
         return Landed(**self._call("POST", "check", channel=channel, body=body))
 
     def commit(
         self, channel: str, tokens: Sequence[str], *, once: Once | None = None,
-        order: str = "time", keep: str | None = None,
+        order: str = "time", keep: str | None = None, arriving: Arriving = None,
     ) -> Landed:  # fmt: skip
-        body = {"tokens": _each(tokens), "once": once, "order": order, "keep": keep}
+        body = {"tokens": _each(tokens), "once": once, "keep": keep}
+        body |= {"order": order} if arriving is None else arriving
         again = once is not None
         return Landed(**self._call("POST", "commit", channel=channel, body=body, again=again))
 
-    def fetch(self, token: str) -> Iterator[pa.RecordBatch]:
-        from tideline.client.tables import read_table
+    def loading(self, name: str) -> tuple[dict[str, Any], str]:
+        raise InvalidRequest(
+            "a bulk load writes files beside the store: give its folder, not the url of a server"
+        )
 
-        path = ("v1", "channels", self._staged, "staged", token)
-        yield from read_table(self._remote._http.request("GET", *path)).to_batches()
+    def adopt(self, name: str, recipe: dict[str, Any], pieces: list[dict[str, Any]]) -> list[int]:
+        raise InvalidRequest("a bulk load needs the folder of the store", collection=name)
+
+    def fetch(self, token: str) -> Iterator[pa.RecordBatch]:
+        return self._batches(*self._base(self._staged), token)
 
     def discard(self, job: str, over: bool = False) -> None:
         self._call("DELETE", query={"job": job, "over": "true" if over else None})
@@ -110,10 +141,19 @@ class HttpClient(Reading):
 
     def _call(self, method: str, *path: str, channel: str = "", **options: Any) -> dict[str, Any]:
         asked = self._patient if path else self._remote
-        base = ("v1", "channels", channel or self._staged, "staged")
-        found = asked._http.json(method, *base, *path, **options)
+        base = self._base(channel or self._staged)
+        found = asked._http.json(method, "v1", *base, *path, **options)
         assert isinstance(found, dict)
         return found
+
+    def _base(self, name: str) -> tuple[str, str, str]:
+        return ("collections" if self._documents else "channels", name, "staged")
+
+    def _batches(self, *path: str, **options: Any) -> Iterator[pa.RecordBatch]:
+        from tideline.client.tables import read_table
+
+        data = self._patient._http.request("GET", "v1", *path, **options)
+        yield from read_table(data).to_batches()
 
     def _channel(self, name: str) -> RemoteChannel:
         found = self._channels.get(name)

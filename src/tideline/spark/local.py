@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
 
-from tideline.channel.landing import Landing
-from tideline.channel.spool import SLICE, Spool
-from tideline.errors import Closed, Conflict, NotFound
+from tideline.channel.landing import DocumentLanding, Landing
+from tideline.channel.spool import Spool
+from tideline.errors import Closed, Conflict, InvalidRequest, NotFound
 from tideline.space import space_from_spec
-from tideline.spark.client import Facts, Landed, Once, Pushed
-from tideline.spark.pushed import holding
+from tideline.spark.client import Arriving, Facts, Landed, Once
 from tideline.spark.reading import Reading
 
 if TYPE_CHECKING:
@@ -58,24 +58,33 @@ class Local(Reading):
         found = self._collection(name)
         if key not in (None, found.key):
             raise Conflict("the collection has another key", stored=found.key, given=key)
-        return {"key": found.key, "indexes": found.indexes}
+        return {
+            "key": found.key, "indexes": found.indexes, "identity": found.identity,
+            "position": found.position(), "earliest": found.earliest(),
+        }  # fmt: skip
 
     def documents(
         self, name: str, *, where: str | None = None, low: str | None = None,
-        high: str | None = None, pushed: Sequence[Pushed] = (),
+        high: str | None = None, limit: str | None = None,
     ) -> Iterator[pa.RecordBatch]:  # fmt: skip
-        from tideline.spark.putting import keys_of  # loads the kernels of documents
+        from tideline.documents.export import key_of  # loads what only collections need
 
         found = self._collection(name)
-        first, last = keys_of(pushed)
-        for batch in found.scan(
-            None if where is None else msgspec.json.decode(where),
-            low=_key(low) if first is None else first,
-            high=_key(high) if last is None else last,
-        ):
+        condition = None if where is None else msgspec.json.decode(where)
+        bounds = {"low": key_of(low), "high": key_of(high), "limit": key_of(limit)}
+        for batch in found.scan(condition, **bounds):
             self._go_on()
-            kept = holding(pa.Table.from_batches([batch]), pushed)
-            yield from kept.to_batches(max_chunksize=SLICE)
+            yield batch
+
+    def cuts(self, name: str, parts: int) -> list[str]:
+        return self._collection(name).cuts(parts)
+
+    def changes(
+        self, name: str, after: int, upto: int, before: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        from tideline.documents.export import changes_table
+
+        yield from changes_table(self._collection(name), after, upto, before=before).to_batches()
 
     # ---- writing ------------------------------------------------------------------------
 
@@ -83,23 +92,42 @@ class Local(Reading):
         self, channel: str, tables: Iterable[pa.Table | pa.RecordBatch],
         once: Once | None = None,
     ) -> Landed:  # fmt: skip
-        landed: Landed = self._landing(channel).apply(tables, once)
-        return landed
+        return self._landing(channel).apply(tables, once)
 
     def stage(self, job: str, batches: Iterable[pa.RecordBatch], order: str = "time") -> str:
         return self._spool.stage(job, batches, order)
 
-    def check(self, channel: str, tokens: Sequence[str], *, keep: str | None = None) -> Landed:
-        landed: Landed = self._landing(channel).check(tokens, keep)
-        return landed
+    def check(
+        self, channel: str, tokens: Sequence[str], *, keep: str | None = None,
+        arriving: Arriving = None,
+    ) -> Landed:  # fmt: skip
+        if arriving is not None:
+            return self._arriving(channel, arriving).check(tokens, keep)
+        return self._landing(channel).check(tokens, keep)
 
     def commit(
         self, channel: str, tokens: Sequence[str], *, once: Once | None = None,
-        order: str = "time", keep: str | None = None,
+        order: str = "time", keep: str | None = None, arriving: Arriving = None,
     ) -> Landed:  # fmt: skip
-        landing = self._landing(channel)
-        landed: Landed = landing.commit(tokens, once=once, order=order, keep=keep)
-        return landed
+        if arriving is not None:
+            return self._arriving(channel, arriving).commit(tokens, once=once, keep=keep)
+        return self._landing(channel).commit(tokens, once=once, order=order, keep=keep)
+
+    def loading(self, name: str) -> tuple[dict[str, Any], str]:
+        from tideline.documents.loading import recipe_of
+
+        recipe: dict[str, Any] = msgspec.to_builtins(recipe_of(self._collection(name)))
+        return recipe, str(self._spool.folder)
+
+    def adopt(self, name: str, recipe: dict[str, Any], pieces: list[dict[str, Any]]) -> list[int]:
+        from tideline.documents.loading import Piece, Recipe, adopt
+
+        given = msgspec.convert(pieces, list[Piece])
+        root = self._spool.folder.resolve()
+        for piece in given:
+            if root not in Path(piece.folder).resolve().parents:
+                raise InvalidRequest("a piece is not in the spool", folder=piece.folder)
+        return list(adopt(self._collection(name), msgspec.convert(recipe, Recipe), given))
 
     def fetch(self, token: str) -> Iterator[pa.RecordBatch]:
         yield from self._spool.runs([token])
@@ -122,11 +150,17 @@ class Local(Reading):
         if self.stopping.is_set():
             raise Closed("the database is being closed", path=str(self._db.path))
 
-    def _landing(self, name: str) -> Any:
-        if name in self._db.collections():  # no channel has the name of a collection
-            from tideline.spark.putting import DocumentLanding
+    def _arriving(self, name: str, how: dict[str, str | None]) -> DocumentLanding:
+        from tideline.documents.landing import Arriving as Batch
 
-            return DocumentLanding(self._collection(name), self._spool, self._go_on)
+        found = self._collection(name)
+        op, version = how["op"] or "put", how["version"]
+        Batch(found, op, version)  # refuses what it cannot be
+        return DocumentLanding(
+            lambda once: Batch(found, op, version, once), found._landing, self._spool, self._go_on
+        )
+
+    def _landing(self, name: str) -> Landing:
         return Landing(self._channel(name), self._spool, self._go_on)
 
     def _collection(self, name: str) -> Collection:
@@ -134,13 +168,3 @@ class Local(Reading):
         if name not in names:
             raise NotFound("no such collection", name=name, collections=names)
         return self._db.collection(name)
-
-
-def _key(text: str | None) -> Any:
-    """A key from an option: JSON, or text."""
-    if text is None:
-        return None
-    try:
-        return msgspec.json.decode(text)
-    except msgspec.DecodeError:
-        return text

@@ -34,19 +34,30 @@ __all__ = [
 ]
 
 _NAMES = {
-    "read": ["channel", "kind", "place", "since", "until", "where"],
+    "read": ["channel", "kind", "place", "since", "until", "where", "partitions"],
     "follow": ["channel", "kind", "startingPosition", "maxRowsPerBatch"],
     "write": ["channel", "op", "space", "rejected", "order", "writer", "number"],
     "stream": ["channel", "op", "space", "rejected", "order"],
-    "read documents": ["collection", "where", "low", "high"],
-    "write documents": ["collection", "op", "key", "indexes", "rejected"],
-    "stream documents": ["collection", "op", "key", "indexes", "rejected"],
+    "read documents": ["collection", "where", "low", "high", "partitions"],
+    "follow documents": ["collection", "startingPosition", "maxRowsPerBatch", "before"],
+    "write documents": [
+        "collection",
+        "op",
+        "version",
+        "key",
+        "indexes",
+        "rejected",
+        "writer",
+        "number",
+    ],
+    "stream documents": ["collection", "op", "version", "key", "indexes", "rejected"],
 }
 _PLACES = ["url", "token"]  # of everything: a server instead of a folder
 _SPARKS = {"path", "checkpointlocation", "queryname"}  # Spark hands these on
 _ELSEWHERE = {
     "read": "a batch read", "follow": "a streaming read", "write": "a batch write",
     "stream": "a streaming write", "read documents": "a batch read of a collection",
+    "follow documents": "a streaming read of a collection",
     "write documents": "a batch write to a collection",
     "stream documents": "a streaming write to a collection",
 }  # fmt: skip
@@ -60,6 +71,8 @@ class Target:
     """The folder, or the address of a server."""
     channel: str
     token: str | None = field(default=None, repr=False)
+    documents: bool = False
+    """Whether it is a collection."""
 
     @property
     def is_url(self) -> bool:
@@ -96,12 +109,8 @@ def target(options: Mapping[str, str], doing: str) -> Target:
         )
     if not channel:
         raise InvalidRequest(f"the option {what} is missing", path=path or url)
-    if url and what == "collection":
-        raise InvalidRequest(
-            "a server has no collections: give the folder, in the process that has it open", url=url
-        )
     if url:
-        found = Target(url, channel, options.get("token"))
+        found = Target(url, channel, options.get("token"), what == "collection")
         if not found.is_url:
             raise InvalidRequest("the option url must be http://HOST:PORT or https://...", url=url)
         return found
@@ -112,7 +121,7 @@ def target(options: Mapping[str, str], doing: str) -> Target:
         )
     if "token" in options:
         raise InvalidRequest("the option token goes with url")
-    return Target(os.path.abspath(path), channel)
+    return Target(os.path.abspath(path), channel, documents=what == "collection")
 
 
 def choice(options: Mapping[str, str], name: str, allowed: tuple[str, ...], default: str) -> str:

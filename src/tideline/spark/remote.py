@@ -26,7 +26,7 @@ import pyarrow as pa
 from tideline.channel.spool import Spool
 from tideline.errors import NotFound, Unavailable
 from tideline.spark import wire
-from tideline.spark.client import Facts, Landed, Once, Pushed
+from tideline.spark.client import Arriving, Facts, Landed, Once
 
 __all__ = ["FILE", "Address", "GateClient"]
 
@@ -60,11 +60,11 @@ class GateClient:
 
     def scan(
         self, channel: str, kind: str, *, place: str | None = None, since: int | None = None,
-        until: int | None = None, where: str | None = None, pushed: Sequence[Pushed] = (),
+        until: int | None = None, where: str | None = None,
     ) -> Iterator[pa.RecordBatch]:  # fmt: skip
         return self._stream(
             "scan", channel=channel, kind=kind, place=place, since=since, until=until,
-            where=where, pushed=list(pushed),
+            where=where,
         )  # fmt: skip
 
     def collection(
@@ -76,11 +76,17 @@ class GateClient:
 
     def documents(
         self, name: str, *, where: str | None = None, low: str | None = None,
-        high: str | None = None, pushed: Sequence[Pushed] = (),
+        high: str | None = None, limit: str | None = None,
     ) -> Iterator[pa.RecordBatch]:  # fmt: skip
-        return self._stream(
-            "documents", name=name, where=where, low=low, high=high, pushed=list(pushed)
-        )
+        return self._stream("documents", name=name, where=where, low=low, high=high, limit=limit)
+
+    def cuts(self, name: str, parts: int) -> list[str]:
+        return list(self._call("cuts", {"name": name, "parts": parts}))
+
+    def changes(
+        self, name: str, after: int, upto: int, before: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        return self._stream("changes", name=name, after=after, upto=upto, before=before)
 
     def position(self, channel: str) -> str:
         return str(self._call("position", {"channel": channel}))
@@ -112,16 +118,27 @@ class GateClient:
     def stage(self, job: str, batches: Iterable[pa.RecordBatch], order: str = "time") -> str:
         return Spool(self._address().spool).stage(job, batches, order)
 
-    def check(self, channel: str, tokens: Sequence[str], *, keep: str | None = None) -> Landed:
-        args = {"channel": channel, "tokens": list(tokens), "keep": keep}
+    def check(
+        self, channel: str, tokens: Sequence[str], *, keep: str | None = None,
+        arriving: Arriving = None,
+    ) -> Landed:  # fmt: skip
+        args = {"channel": channel, "tokens": list(tokens), "keep": keep, "arriving": arriving}
         return msgspec.convert(self._call("check", args), Landed)
 
     def commit(
         self, channel: str, tokens: Sequence[str], *, once: Once | None = None,
-        order: str = "time", keep: str | None = None,
+        order: str = "time", keep: str | None = None, arriving: Arriving = None,
     ) -> Landed:  # fmt: skip
-        args = {"channel": channel, "tokens": list(tokens), "order": order, "keep": keep}
-        return msgspec.convert(self._call("commit", {**args, "once": once}), Landed)
+        args: dict[str, Any] = {"channel": channel, "tokens": list(tokens), "order": order}
+        args |= {"keep": keep, "once": once, "arriving": arriving}
+        return msgspec.convert(self._call("commit", args), Landed)
+
+    def loading(self, name: str) -> tuple[dict[str, Any], str]:
+        recipe, folder = self._call("loading", {"name": name})
+        return recipe, folder
+
+    def adopt(self, name: str, recipe: dict[str, Any], pieces: list[dict[str, Any]]) -> list[int]:
+        return list(self._call("adopt", {"name": name, "recipe": recipe, "pieces": pieces}))
 
     def fetch(self, token: str) -> Iterator[pa.RecordBatch]:
         yield from Spool(self._address().spool).runs([token])

@@ -20,10 +20,11 @@ from tideline.errors import InvalidRequest
 from tideline.spark.client import KINDS, connect
 from tideline.spark.columns import schema_of
 from tideline.spark.documents import (
-    SCHEMA,
+    DocumentFollower,
     DocumentReader,
     DocumentStreamWriter,
     DocumentWriter,
+    documents_schema,
 )
 from tideline.spark.options import choice
 from tideline.spark.reader import Reader, narrowed
@@ -49,7 +50,7 @@ class TidelineSource(DataSource):
 
     def schema(self) -> T.StructType:
         if self._documents:
-            return SCHEMA
+            return documents_schema(self.options)
         from tideline.spark.options import target
 
         streams = {"startingposition", "maxrowsperbatch"} & {name.lower() for name in self.options}
@@ -68,9 +69,9 @@ class TidelineSource(DataSource):
             return DocumentReader(self.options, schema)
         return Reader(self.options, schema)
 
-    def streamReader(self, schema: T.StructType) -> Follower:  # noqa: N802
+    def streamReader(self, schema: T.StructType) -> Follower | DocumentFollower:  # noqa: N802
         if self._documents:
-            raise InvalidRequest("a collection keeps no journal: read it whole, with spark.read")
+            return DocumentFollower(self.options, schema)
         return Follower(self.options, schema)
 
     def writer(self, schema: T.StructType, overwrite: bool) -> BatchWriter | DocumentWriter:

@@ -32,11 +32,11 @@ from pyspark.sql import datasource as D
 from pyspark.sql import types as T
 
 from tideline.errors import InvalidRequest, TidelineError
-from tideline.spark.client import ORDERS, Client, Once, connect
+from tideline.spark.client import ORDERS, Arriving, Client, Once, connect
 from tideline.spark.columns import OPS, check_written, prepared
-from tideline.spark.options import choice, json_object, number, rejected, target
+from tideline.spark.options import Target, choice, json_object, number, rejected, target
 
-__all__ = ["BatchWriter", "Staged", "StreamWriter", "Writing"]
+__all__ = ["Batch", "BatchWriter", "Staged", "Stream", "StreamWriter", "Writing"]
 
 
 @dataclass
@@ -49,28 +49,22 @@ class Staged(D.WriterCommitMessage):
 
 
 class Writing:
-    """What all writers do."""
+    """What all writers do; a subclass says what rows are and where they go."""
 
-    def __init__(self, options: Mapping[str, str], schema: T.StructType, doing: str) -> None:
-        self._target = target(options, doing)
-        self._op = choice(options, "op", OPS, "apply" if "op" in schema.names else "publish")
-        self._order = choice(options, "order", ORDERS, "time")
-        self._rejected = rejected(options)
-        space = json_object(options, "space")
-        check_written(schema, self._op)
-        client = connect(self._target)
-        try:
-            if space is not None:
-                client.create(self._target.channel, space)
-            client.describe(self._target.channel)
-        finally:
-            client.close()
+    _target: Target
+    _rejected: str
+    _order = "arrival"
+    _arriving: Arriving = None
+    """What rows for a collection are."""
+
+    def _rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """A batch as it is staged."""
+        return batch
 
     def _stage(self, job: str, batches: Iterator[pa.RecordBatch]) -> Staged:
         client = connect(self._target)
         context = TaskContext.get()
-        rows = (prepared(batch, self._op) for batch in batches)
-        token = client.stage(job, rows, self._order)
+        token = client.stage(job, (self._rows(batch) for batch in batches), self._order)
         return Staged(job, context.partitionId() if context else 0, token)
 
     def _commit(self, job: str, messages: Sequence[Staged | None], once: Once | None) -> None:
@@ -86,19 +80,19 @@ class Writing:
     def _land(self, client: Client, job: str, tokens: list[str], once: Once | None) -> None:
         channel, order = self._target.channel, self._order
         if self._rejected == "drop":
-            client.commit(channel, tokens, once=once, order=order)
+            client.commit(channel, tokens, once=once, order=order, arriving=self._arriving)
             return
         if self._rejected != "fail":
             self._land_and_keep(client, job, tokens, once)
             return
-        found = client.check(channel, tokens)
+        found = client.check(channel, tokens, arriving=self._arriving)
         if found.rejected:
             raise InvalidRequest(
                 f"{found.rejected} of {found.rows} rows are rejected and nothing was written; "
                 f"first reasons: {'; '.join(found.reasons)}. Set the option rejected to 'drop', "
                 "or to a path for them", channel=channel,
             )  # fmt: skip
-        landed = client.commit(channel, tokens, once=once, order=order)
+        landed = client.commit(channel, tokens, once=once, order=order, arriving=self._arriving)
         if landed.rejected:
             raise InvalidRequest(
                 f"{landed.rejected} of {landed.rows} rows were rejected, the others have landed; "
@@ -116,9 +110,10 @@ class Writing:
         """
         channel = self._target.channel
         name = f"{job}-{secrets.token_hex(4)}" if once is None else f"{once[0]}-{once[1]}"
-        kept = client.commit(channel, tokens, once=once, order=self._order, keep=job)
+        told: Any = {"keep": job, "arriving": self._arriving}
+        kept = client.commit(channel, tokens, once=once, order=self._order, **told)
         if kept.repeated:
-            checked = client.check(channel, tokens, keep=job)
+            checked = client.check(channel, tokens, **told)
             kept = checked if checked.rejected > kept.rejected else kept
         if kept.token is not None:
             self._keep(client, quote(name, safe=""), kept.token)
@@ -154,13 +149,12 @@ class Writing:
         client.close()
 
 
-class BatchWriter(Writing, D.DataSourceArrowWriter):
+class Batch(Writing, D.DataSourceArrowWriter):
     """`frame.write`."""
 
-    def __init__(self, options: Mapping[str, str], schema: T.StructType, overwrite: bool) -> None:
+    def _begin(self, options: Mapping[str, str], overwrite: bool) -> None:
         if overwrite:
-            raise InvalidRequest("rows are added, never replaced: use mode('append')")
-        super().__init__(options, schema, "write")
+            raise InvalidRequest("rows are added, nothing is replaced whole: use mode('append')")
         name, count = options.get("writer"), number(options, "number", 0)
         if (name is None) != (count is None):
             raise InvalidRequest("give the options writer and number together, or neither")
@@ -177,11 +171,8 @@ class BatchWriter(Writing, D.DataSourceArrowWriter):
         self._abandon(self._job, over=True)
 
 
-class StreamWriter(Writing, D.DataSourceStreamArrowWriter):
+class Stream(Writing, D.DataSourceStreamArrowWriter):
     """`frame.writeStream`."""
-
-    def __init__(self, options: Mapping[str, str], schema: T.StructType) -> None:
-        super().__init__(options, schema, "stream")
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         query = TaskContext.get().getLocalProperty("sql.streaming.queryId")  # type: ignore[union-attr]
@@ -195,3 +186,40 @@ class StreamWriter(Writing, D.DataSourceStreamArrowWriter):
     def abort(self, messages: list[D.WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         for job in {each.job for each in messages if isinstance(each, Staged)}:
             self._abandon(job, over=False)  # the query may go on; its next batch cleans up
+
+
+class ChannelWriting(Writing):
+    """Rows are operations of a channel."""
+
+    def _open(self, options: Mapping[str, str], schema: T.StructType, doing: str) -> None:
+        self._target = target(options, doing)
+        self._op = choice(options, "op", OPS, "apply" if "op" in schema.names else "publish")
+        self._order = choice(options, "order", ORDERS, "time")
+        self._rejected = rejected(options)
+        space = json_object(options, "space")
+        check_written(schema, self._op)
+        client = connect(self._target)
+        try:
+            if space is not None:
+                client.create(self._target.channel, space)
+            client.describe(self._target.channel)
+        finally:
+            client.close()
+
+    def _rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return prepared(batch, self._op)
+
+
+class BatchWriter(ChannelWriting, Batch):
+    """A batch into a channel."""
+
+    def __init__(self, options: Mapping[str, str], schema: T.StructType, overwrite: bool) -> None:
+        self._begin(options, overwrite)
+        self._open(options, schema, "write")
+
+
+class StreamWriter(ChannelWriting, Stream):
+    """A stream into a channel."""
+
+    def __init__(self, options: Mapping[str, str], schema: T.StructType) -> None:
+        self._open(options, schema, "stream")

@@ -1,0 +1,200 @@
+"""Bulk load: Spark makes the components of a collection, the store adopts them.
+
+    rows -> JSON and key -> repartitionByRange(key) -> sortWithinPartitions(key, version)
+         -> mapInArrow: files of components with their indexes, beside the store
+         -> one call of the driver: all of them count, or none (documents/loading.py)
+
+The tasks write files, so they must see the store's folder: on its machine, or on shared storage.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tideline.errors import InvalidRequest, TidelineError
+from tideline.spark.client import connect
+from tideline.spark.options import Target
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from tideline.documents import Collection
+
+__all__ = ["Loaded", "bulk_load"]
+
+_PIECE_BYTES = 64 << 20  # of documents in one component
+
+
+class Loaded(NamedTuple):
+    """What was loaded: how many documents, and the seqs they have."""
+
+    rows: int
+    first: int
+    last: int
+
+
+def bulk_load(
+    frame: DataFrame, target: Collection | str | os.PathLike[str], collection: str | None = None,
+    *, version: str | None = None, partitions: int | None = None,
+) -> Loaded:  # fmt: skip
+    """Load a frame into a collection, as finished components: all of it, or nothing.
+
+    `target` is a collection of a database that this process shares, or a store's folder with the
+    name of the `collection`. The frame has a column `document` with JSON, or a column a field. What
+    is loaded is newer than everything that is there, and replaces documents with its keys.
+
+    Two rows with one key are an error, unless `version` names a field: then the one with the
+    greatest stays. `partitions` is how many tasks make components.
+
+    >>> from tideline.spark import bulk_load, share
+    >>> import tempfile, tideline
+    >>> db = tideline.open(tempfile.mkdtemp())
+    >>> cars = db.collection("cars", key="id", indexes={"road": "lazy"})
+    >>> gate = share(db)
+    >>> rows = spark.createDataFrame([(1, "A1"), (2, "B2")], "id long, road string")
+    >>> bulk_load(rows, cars)
+    Loaded(rows=2, first=1, last=2)
+    >>> cars.lookup("road", "B2")
+    [{'id': 2, 'road': 'B2'}]
+    >>> db.close()
+    """
+    found = _target(target, collection)
+    client = connect(found)
+    folder: Path | None = None
+    try:
+        recipe, spool = client.loading(found.channel)
+        folder = Path(spool) / f"load-{secrets.token_hex(8)}"
+        folder.mkdir()
+        keyed = frame.mapInArrow(
+            _keyed(recipe["key"], version), "key binary, version binary, document string"
+        )
+        ranged = (
+            keyed.repartitionByRange("key")
+            if partitions is None
+            else keyed.repartitionByRange(partitions, "key")
+        )
+        made = (
+            ranged.sortWithinPartitions("key", "version")
+            .mapInArrow(_built(recipe, str(folder), version is not None), "piece string")
+            .collect()
+        )
+        pieces = [msgspec.json.decode(row.piece) for row in made]
+        first, last = client.adopt(found.channel, recipe, pieces)
+        return Loaded(last + 1 - first, first, last)
+    finally:
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(TidelineError):
+            client.close()
+
+
+def _target(given: Any, name: str | None) -> Target:
+    if isinstance(given, (str, os.PathLike)):
+        if name is None:
+            raise InvalidRequest("a folder needs the name of a collection", target=str(given))
+        text = os.fspath(given)
+        url = text.startswith(("http://", "https://"))
+        return Target(text if url else os.path.abspath(text), name, documents=True)
+    from tideline.spark.gate import shared_path
+
+    path = shared_path(given)
+    if path is None:
+        raise InvalidRequest("this is no collection of a shared database: call share(db) first")
+    return Target(str(path), given.name, documents=True)
+
+
+def _keyed(key: str, version: str | None) -> Callable[[Any], Iterator[pa.RecordBatch]]:
+    """Rows as JSON, with the bytes that their keys and versions sort by."""
+
+    def keyed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from tideline.documents import rows
+        from tideline.documents.landing import versions_of
+
+        for batch in batches:
+            prepared = rows.prepare(batch, key, (), None)
+            for row, reason in prepared.rejected.items():
+                raise InvalidRequest(f"a row cannot be loaded: {reason}", row=row)
+            made = prepared.rows
+            found: Any = [None] * made.count
+            if version is not None:
+                found = versions_of(made.docs, version)
+                if None in found:
+                    raise InvalidRequest(
+                        "a row cannot be loaded: its version is no number and no text",
+                        version=version, row=found.index(None),
+                    )  # fmt: skip
+            yield pa.RecordBatch.from_arrays(
+                [
+                    made.keys.to_arrow(pa.large_binary()).cast(pa.binary()),
+                    pa.array(found, pa.binary()),
+                    made.docs.to_arrow(pa.large_string()).cast(pa.string()),
+                ],
+                names=["key", "version", "document"],
+            )
+
+    return keyed
+
+
+def _built(
+    recipe: dict[str, Any], folder: str, versioned: bool
+) -> Callable[[Any], Iterator[pa.RecordBatch]]:
+    """Sorted rows as components: a row for each piece."""
+
+    def built(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from tideline.documents.loading import Recipe, build_piece
+
+        how = msgspec.convert(recipe, Recipe)
+        for documents in _pieces(batches, versioned):
+            piece = build_piece(how, Path(folder), documents)
+            yield pa.RecordBatch.from_pydict({"piece": [msgspec.json.encode(piece).decode()]})
+
+    return built
+
+
+def _pieces(batches: Iterator[pa.RecordBatch], versioned: bool) -> Iterator[pa.Array]:
+    """Documents in the order of their keys, each key once, so many at a time."""
+    held: list[pa.Array] = []
+    size = 0
+    left: pa.RecordBatch | None = None  # the last row: the next may have its key
+    for batch in batches:
+        if left is not None:
+            batch = pa.concat_batches([left, batch])
+        if batch.num_rows < 2:
+            left = batch if batch.num_rows else left
+            continue
+        keys = batch.column("key")
+        last = batch.num_rows - 1
+        same = pc.equal(keys.slice(0, last), keys.slice(1))
+        if pc.any(same).as_py() and not versioned:
+            key = keys[pc.index(same, True).as_py()].as_py()
+            raise InvalidRequest(
+                "two rows have one key: drop one, or name the field that says which is newer with "
+                "version=", key=_readable(key),
+            )  # fmt: skip
+        documents = batch.column("document").slice(0, last).filter(pc.invert(same))
+        left = batch.slice(last)
+        held.append(documents)
+        size += documents.nbytes
+        if size >= _PIECE_BYTES:
+            yield pa.concat_arrays(held)
+            held, size = [], 0
+    if left is not None:
+        held.append(left.column("document"))
+    if held:
+        yield pa.concat_arrays(held)
+
+
+def _readable(key: bytes) -> Any:
+    from tideline.where.keys import decode
+
+    return decode(key)
