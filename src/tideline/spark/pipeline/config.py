@@ -66,7 +66,7 @@ class Config:
 
     @property
     def parsed_as(self) -> str:
-        """`json`, `csv` or `columns`."""
+        """`json`, `csv`, `avro`, `protobuf` or `columns`."""
         return self.parse.format or _TEXTS.get(self.source.format, "columns")
 
     def resolve(self, path: str) -> str:
@@ -88,6 +88,17 @@ class Config:
     def dead_folder(self) -> str:
         given = self.dead_letters.folder
         return self.resolve(given).rstrip("/") if given else f"{self.checkpoint}/dead"
+
+    @property
+    def target(self) -> str:
+        """The name of the channel or collection."""
+        return self.store.collection or self.store.channel or ""
+
+    @property
+    def op_column(self) -> str | None:
+        """The column that says what a row does."""
+        told = self.operation.op_column
+        return "__op" if told is None and self.parse.envelope else told
 
     def place_of(self, *path: str | int) -> str:
         """Where a key stands, for a message: `pipeline.toml:12`, or the key without a file."""
@@ -158,7 +169,6 @@ def make_config(
     Traceback (most recent call last):
     tideline.errors.InvalidRequest: sauce: there is no section [sauce]: did you mean [source]?
     source: the section [source] is missing
-    place: the section [place] is missing
     store: the section [store] is missing
     run: the section [run] is missing
     """
@@ -183,7 +193,7 @@ def make_config(
     problems.check()
     config = Config(
         name=str(name), source=read["source"], parse=read["parse"] or keys.Parse(),
-        schema=schema, clean=read["clean"], rules=read["rule"], place=read["place"],
+        schema=schema, clean=read["clean"], rules=read["rule"], place=read["place"] or keys.Place(),
         deduplicate=read["deduplicate"], condition=read["condition"], store=read["store"],
         operation=read["operation"] or keys.Operation(), archive=read["archive"],
         dead_letters=read["dead_letters"] or keys.DeadLetters(), run=read["run"],

@@ -84,6 +84,8 @@ class Ledger:
         """Write down what became of a batch. An open one is written again when it is closed."""
         facts = {**asdict(batch), "before": dict(before)}
         self.folder.write(f"batches/{batch.number}{_OPEN if open else _CLOSED}", json.dumps(facts))
+        if not open:
+            self.folder.remove(f"batches/{batch.number}{_OPEN}")
 
     def load(self, number: int, *, open: bool) -> tuple[Batch, dict[str, int]]:
         """A batch, and the totals before it."""

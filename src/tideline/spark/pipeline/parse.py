@@ -29,6 +29,7 @@ ORIGINAL = f"{OWN}original"
 WAS = f"{OWN}was_"
 """Before the name of a column that a stage replaces: the column as it came."""
 _BROKEN, _PARSED, _PLAIN = f"{OWN}broken", f"{OWN}parsed", f"{OWN}plain"
+_TEXT, _CHANGE = f"{OWN}text", f"{OWN}change"
 
 
 def parse(config: Config, frame: DataFrame, fields: list[str]) -> tuple[DataFrame, Column | None]:
@@ -40,7 +41,9 @@ def parse(config: Config, frame: DataFrame, fields: list[str]) -> tuple[DataFram
         return _typed(config, frame)
     from pyspark.sql import functions as F
 
-    text = F.col(ORIGINAL)
+    if config.parse.envelope:
+        frame = _opened(frame)
+    text = F.col(_TEXT if config.parse.envelope else ORIGINAL)
     others = [F.col(quoted(name)) for name in frame.columns if name not in config.schema]
     typed = _parsed(config, text, config.schema, fields)
     frame = frame.select(*others, typed.alias(_PARSED))
@@ -50,8 +53,33 @@ def parse(config: Config, frame: DataFrame, fields: list[str]) -> tuple[DataFram
     frame = frame.select("*", F.when(bad, plain).alias(_PLAIN))
     row = _row(config, F.col(_PARSED))
     columns = [row.getField(name).alias(name) for name in config.schema]
-    problem = _problem(config, text, fields).alias(PROBLEM)
-    return frame.select(*others, *columns, problem), F.col(PROBLEM)
+    problem = _problem(config, text, fields)
+    if config.parse.envelope:
+        change = F.col("__op").isin("c", "u", "d", "r") & F.col(_TEXT).isNotNull()
+        wrong = F.when(~F.coalesce(change, F.lit(False)), F.lit("this is no change of Debezium's"))
+        problem = F.when(F.col(ORIGINAL).isNotNull(), F.coalesce(wrong, problem))
+    return frame.select(*others, *columns, problem.alias(PROBLEM)), F.col(PROBLEM)
+
+
+def _opened(frame: DataFrame) -> DataFrame:
+    """The row of a change, as text, and what Debezium says about it.
+
+        {"payload": {"op": "u", "before": {...}, "after": {...}, "ts_ms": 5}}, or the inner one
+
+    A delete has no `after`: its row is `before`.
+    """
+    from pyspark.sql import functions as F
+
+    kind = "payload string, op string, before string, after string, ts_ms bigint"
+    outer = F.from_json(F.col(ORIGINAL), kind)
+    payload = outer.getField("payload")
+    change = F.when(payload.isNotNull(), F.from_json(payload, kind)).otherwise(outer)
+    frame = frame.withColumn(_CHANGE, change)
+    inner = F.col(_CHANGE)
+    return frame.withColumns({
+        _TEXT: F.coalesce(inner.getField("after"), inner.getField("before")),
+        "__op": inner.getField("op"), "__ts_ms": inner.getField("ts_ms"),
+    }).drop(_CHANGE)  # fmt: skip
 
 
 def _parsed(config: Config, text: Column, schema: dict[str, str], fields: list[str]) -> Column:

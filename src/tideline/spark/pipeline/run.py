@@ -15,6 +15,7 @@ next run.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import threading
 import time
@@ -32,7 +33,7 @@ from tideline.spark.pipeline.ledger import Ledger
 from tideline.spark.pipeline.sink import Sink
 from tideline.spark.pipeline.source import Once, Stream, identity, is_endless, open_source
 from tideline.spark.pipeline.stages import Stages, deduplicated
-from tideline.spark.pipeline.surroundings import settings
+from tideline.spark.pipeline.surroundings import settings, untold
 from tideline.spark.pipeline.target import Target, check_landed
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ class Runner:
         self._failure: BaseException | None = None
         self._query: Any = None
         self._working = threading.Event()
+        self._parked = threading.Event()  # a batch waits for the query to be stopped
         self._limit: int | None = None  # rows of the source, where that is known
         self._reading = 0.0  # when reading began
 
@@ -98,7 +100,7 @@ class Runner:
         given = identity(config)
         if source is not None:
             given = {"format": "frame", "stream": source.isStreaming}
-        whose = {"name": config.name, "source": given, "channel": self.target.name}
+        whose = {"name": config.name, "source": given, "target": self.target.name}
         started_us = self._ledger.recognise(whose, now_us)
         self._restore(check=True)
         self.watch.phase("looking at the source")
@@ -212,7 +214,7 @@ class Runner:
             if number > 0 and self._query is not None:
                 self._close(self._query, number - 1)
             if self._halting():
-                self._working.clear()
+                self._parked.set()
                 while self._query is None or self._query.isActive:
                     time.sleep(0.01)
                 raise _Stopped("the pipeline is stopping")
@@ -269,11 +271,15 @@ class Runner:
 
     def _halt(self, query: Any) -> None:
         """Stop a query between two batches."""
-        while query.isActive and (self._working.is_set() or self._open is not None):
+        while query.isActive and not self._parked.is_set():
+            idle = not query.status["isTriggerActive"] and not self._working.is_set()
+            if idle and self._open is None:
+                break
             self.watch.tick()
             self._close(query)
             time.sleep(_LOOK_S / 2)
-        query.stop()
+        with contextlib.nullcontext() if self._connect else untold(self.spark):
+            query.stop()
 
 
 class _Stopped(Closed):

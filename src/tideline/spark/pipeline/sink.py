@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tideline.spark.pipeline.counts import Batch
 from tideline.spark.pipeline.files import Folder
@@ -116,16 +116,20 @@ class Sink:
             )  # fmt: skip
         path = f"{self.dead}/batch={number}"
         dead.write.mode("overwrite").parquet(path)
-        letters: Any = frame.sparkSession.read.parquet(path)
-        found = letters.select("stage", "reason").limit(1000).distinct().limit(_REASONS).collect()
-        return refused, tuple(f"{row.stage}: {row.reason}" for row in found)
+        # Of reasons that differ in numbers only one is shown.
+        kind = F.regexp_replace("reason", "[-0-9.]+|'[^']*'", "#").alias("kind")
+        letters = frame.sparkSession.read.parquet(path).groupBy("stage", kind)
+        found = letters.agg(F.count("*").alias("n"), F.min("reason").alias("reason"))
+        first = found.orderBy(F.desc("n"), "stage", "reason").limit(_REASONS).collect()
+        return refused, tuple(f"{row['stage']}: {row['reason']}" for row in first)
 
     def _keep(self, rows: DataFrame, columns: list[str], number: int) -> None:
         """The archive: this batch's files in the folders of its days and areas."""
         from pyspark.sql import functions as F
 
         assert self.archive is not None
-        by = {"day": F.date_format("at", "yyyy-MM-dd")}
+        at = F.col("at") if "at" in columns else F.current_timestamp()
+        by = {"day": F.date_format(at, "yyyy-MM-dd")}
         if "_area" in rows.columns:
             by["area"] = F.col("_area")
         rows = rows.select(*columns, *(value.alias(name) for name, value in by.items()),

@@ -88,10 +88,13 @@ class Stages:
         frame, problem = parse.parse(self.config, frame, self._fields)
         self._reasons.found("parse", problem)
         frame = self._clean(self._reasons.kept(frame))
-        columns = {
-            **self._place(frame), **self._key(frame), **self._operation(frame),
-            **self._area(frame), "_met": self._met(frame),
-        }  # fmt: skip
+        columns = {**self._key(frame), "_met": self._met(frame)}
+        if self.config.store.collection is None:
+            columns |= {
+                **self._place(frame), **self._operation(frame), **self._area(frame),
+            }  # fmt: skip
+        else:
+            columns |= self._document(frame)
         self._check_texts(columns)
         far = self._far(columns)
         self._reasons.found("store", F.when(far & columns["_met"], F.lit(self._why_far)))
@@ -264,6 +267,22 @@ class Stages:
             found["unseen"] = F.lit(True)
         return found
 
+    def _document(self, frame: DataFrame) -> dict[str, Column]:
+        """A document, and what is done with it."""
+        from pyspark.sql import functions as F
+
+        store, op = self.config.store, self.config.op_column
+        assert store.key_ is not None
+        self._reasons.needed("operation", F.col(quoted(store.key_)), f"{store.key_} is missing")
+        if store.version is not None:
+            version = F.col(quoted(store.version))
+            self._reasons.needed("operation", version, f"{store.version} is missing")
+        found = {"document": self._body(frame)}
+        if op is not None:
+            found["op"] = F.col(quoted(op)).cast("string")
+            self._reasons.needed("operation", found["op"], f"{op} is missing")
+        return found
+
     def _body(self, frame: DataFrame) -> Column:
         from pyspark.sql import functions as F
 
@@ -271,11 +290,16 @@ class Stages:
         if operation.body_json is not None:
             return F.col(quoted(operation.body_json)).cast("string")
         if isinstance(operation.body, list):
-            names = operation.body
+            also = (self.config.store.key_, self.config.store.version)
+            names = [*(n for n in also if n and n not in operation.body), *operation.body]
         else:
             own = {*self.config.schema, *self.config.clean}  # not Kafka's offset and the like
             every = self.config.parsed_as == "columns"
             names = [n for n in frame.columns if n in own or (every and not is_own(n))]
+            op, version = self.config.op_column, self.config.store.version
+            if self.config.store.collection is not None:  # op is said beside the document
+                names = [n for n in names if n != op]
+                names += [version] if version is not None and version not in names else []
         with self._reasons.at("operation", "body"):
             body = F.to_json(F.struct(*(F.col(quoted(name)) for name in names)))
             self._reasons.look(frame, body)
@@ -303,11 +327,13 @@ class Stages:
         from tideline.where.column import _holds, split, top_fields
 
         condition = condition_of(self.config)
+        # After a delete Debezium sends a message without a value: there is nothing to do.
+        told = F.col(parse.ORIGINAL).isNotNull() if self.config.parse.envelope else F.lit(True)
         if condition is None:
-            return F.lit(True)
+            return told
         with self._reasons.at("condition", "where"):
             parts = split(condition, frame.schema)
-        met = F.lit(True) if parts.pushed is None else parts.pushed
+        met = told if parts.pushed is None else told & parts.pushed
         if parts.checked:
             wanted = top_fields(parts.checked.tree)
             columns = [F.col(quoted(name)) for name in frame.columns if name in wanted]
@@ -326,6 +352,8 @@ class Stages:
             return F.lit(False)
         latest = F.unix_micros(F.current_timestamp()) + F.lit(self._ahead.latest)
         times = [columns[name] for name in ("at", "_time") if name in columns]
+        if not times:
+            return F.lit(False)
         far = [F.coalesce(F.unix_micros(time) > latest, F.lit(False)) for time in times]
         return functools.reduce(operator.or_, far)
 

@@ -8,11 +8,15 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from tideline.spark.pipeline.files import is_connect
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["settings", "stop_on_signals"]
+__all__ = ["settings", "stop_on_signals", "untold"]
 
+_LOGGER = "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution"
+_PARTS, _MANY = "spark.sql.shuffle.partitions", "200"  # as Spark has it when nobody said
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
@@ -30,6 +34,9 @@ def settings(spark: SparkSession, given: Mapping[str, Any] | None = None) -> Ite
         # Java never compiles a method of more than 8000 bytes: rather several smaller ones.
         "spark.sql.codegen.hugeMethodLimit": "8000",
     }
+    if not is_connect(spark) and spark.conf.get(_PARTS) == _MANY:
+        # A small store of keys for each of 200 would cost more than the rows do.
+        wanted[_PARTS] = str(max(2, spark.sparkContext.defaultParallelism))
     wanted |= {name: str(value) for name, value in (given or {}).items() if ".sql." in name}
     wanted = {name: value for name, value in wanted.items() if spark.conf.isModifiable(name)}
     before = {name: spark.conf.get(name, None) for name in wanted}
@@ -41,6 +48,19 @@ def settings(spark: SparkSession, given: Mapping[str, Any] | None = None) -> Ite
         with contextlib.suppress(Exception):  # Spark may be gone
             for name, old in before.items():
                 spark.conf.unset(name) if old is None else spark.conf.set(name, old)
+
+
+@contextlib.contextmanager
+def untold(spark: SparkSession) -> Iterator[None]:
+    """While a query is stopped: that its next batch was not begun is no error to be logged."""
+    java: Any = spark._jvm
+    log4j = java.org.apache.logging.log4j
+    before = log4j.LogManager.getLogger(_LOGGER).getLevel()
+    log4j.core.config.Configurator.setLevel(_LOGGER, log4j.Level.OFF)
+    try:
+        yield
+    finally:
+        log4j.core.config.Configurator.setLevel(_LOGGER, before)
 
 
 @contextlib.contextmanager

@@ -29,7 +29,7 @@ _TABLES_BITS = 20  # a batch is many tables to the store: see channel/landing.py
 
 @dataclass(frozen=True)
 class Target:
-    """A channel to write to."""
+    """A channel or a collection to write to."""
 
     name: str
     options: dict[str, str] = field(repr=False)
@@ -57,13 +57,16 @@ def open_target(config: Config, db: Database | None, stack: ExitStack) -> Target
                 config.resolve(store.folder), memory_mb=store.memory_mb, durability=store.durability
             )
         )
+    stack.enter_context(share(db))
+    if store.collection is not None:
+        return _collection(config, {"path": str(db.path)})
+    assert store.channel is not None
     space = space_of(config)
     if store.channel not in db.channels():  # look before a channel of the wrong kind is made
         _check(config, space or Flat())
     channel = db.channel(
         store.channel, space=space, journal_s=store.journal_s, max_ahead_s=store.max_ahead_s
     )
-    stack.enter_context(share(db))
     return _target(config, channel, {"path": str(db.path)})
 
 
@@ -74,12 +77,27 @@ def _served(config: Config, stack: ExitStack) -> Target:
     store = config.store
     assert store.url is not None
     token = store.token or os.environ.get("TIDELINE_TOKEN")
+    options = {"url": store.url, **({"token": token} if token else {})}
+    if store.collection is not None:
+        return _collection(config, options)
+    assert store.channel is not None
     remote = stack.enter_context(connect(store.url, token=token))
     channel = remote.channel(
         store.channel, space=space_of(config), journal_s=store.journal_s,
         max_ahead_s=store.max_ahead_s,
     )  # fmt: skip
-    return _target(config, channel, {"url": store.url, **({"token": token} if token else {})})
+    return _target(config, channel, options)
+
+
+def _collection(config: Config, options: dict[str, str]) -> Target:
+    """A collection, which the first batch makes."""
+    store = config.store
+    assert store.collection is not None
+    assert store.key_ is not None
+    options = {**options, "collection": store.collection, "key": store.key_}
+    if store.version is not None:
+        options["version"] = store.version
+    return Target(store.collection, options)
 
 
 def _target(config: Config, channel: Any, options: dict[str, str]) -> Target:
@@ -107,7 +125,7 @@ def check_landed(target: Target, config: Config, ledger: Ledger, last: int, stor
     """
     if target.landed is None:
         return
-    if target.landed(config.name, ledger.begun() + 1 << _TABLES_BITS) != 0:
+    if target.landed(config.name, max(ledger.begun(), last) + 1 << _TABLES_BITS) != 0:
         if ledger.fresh:
             ledger.forget()
             message = (
