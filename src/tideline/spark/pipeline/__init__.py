@@ -7,6 +7,7 @@
     sink.py     where the rows of a batch go            target.py
     ledger.py   the counts of the batches               counts.py, files.py
     run.py      all of it together                      surroundings.py, faults.py
+    sdp.py      as a project of Spark's declarative pipelines
     progress.py what the terminal shows
 
 docs/guide/pipeline.md is the guide, docs/internals/spark-pipeline.md says why it is so.
@@ -95,6 +96,18 @@ class Pipeline:
         from tideline.spark.pipeline.run import Watch, look
 
         return look(self._session(spark, Watch()), self.config)
+
+    def export(self, folder: str | os.PathLike[str], *, to: str = "sdp") -> list[str]:
+        """Write it as a project of Spark's declarative pipelines; returns the files, spec first."""
+        from tideline.errors import InvalidRequest
+        from tideline.spark.session import check_pyspark
+
+        check_pyspark()
+        from tideline.spark.pipeline.sdp import export
+
+        if to != "sdp":
+            raise InvalidRequest("a pipeline can be exported to sdp only", to=to)
+        return export(self.config, folder)
 
     def stop(self) -> None:
         """Ask a run (in another thread) to end after the batch it is at."""

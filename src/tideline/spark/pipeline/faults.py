@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING
 
 from tideline import errors
 from tideline.errors import (
-    Closed, Conflict, InvalidRequest, NotFound, TidelineError, Unavailable,
+    Closed,
+    Conflict,
+    InvalidRequest,
+    NotFound,
+    TidelineError,
+    Unavailable,
 )  # fmt: skip
 
 if TYPE_CHECKING:
@@ -85,6 +90,9 @@ def understood(error: BaseException, config: Config) -> TidelineError | None:
     if ours:
         return _from_store(*ours[-1])
     source = config.place_of("source", "format")
+    for name in ("avro", "protobuf"):
+        if f"{name.upper()}_NOT_LOADED" in what:
+            return _not_loaded(name, config.place_of("parse", "format"))
     if "_DATA_SOURCE_NOT_ENABLED" in what or "DATA_SOURCE_NOT_FOUND" in what:
         return _no_format(config, source)
     if what == "PATH_NOT_FOUND" or "Path does not exist" in text:
@@ -125,8 +133,8 @@ def _from_store(kind: str, said: str) -> TidelineError:
     if found is None or not issubclass(found, (Closed, Conflict, InvalidRequest)):
         found = Unavailable
     error: TidelineError = found(
-        f"the store could not take the batch: {said.strip()}. Start the pipeline again when it can: "
-        "nothing is lost"
+        f"the store could not take the batch: {said.strip()}. Start the pipeline again when "
+        "it can: nothing is lost"
     )
     return error
 
@@ -135,16 +143,19 @@ def _no_format(config: Config, place: str) -> TidelineError:
     from tideline.spark.pipeline.config import FILES, did_you_mean
 
     name = config.source.format
-    module = _MODULES.get(name)
-    if module is None:
+    if name not in _MODULES:
         close = did_you_mean(name, ["generator", "kafka", "rate", *FILES])
         return InvalidRequest(
             f"{place}: Spark knows no format {name!r}{close}; a connector is added by "
             "packages = [...] in [spark]"
         )
+    return _not_loaded(name, place)
+
+
+def _not_loaded(name: str, place: str) -> TidelineError:
     import pyspark
 
-    package = f"org.apache.spark:{module}:{pyspark.__version__}"
+    package = f"org.apache.spark:{_MODULES[name]}:{pyspark.__version__}"
     return Unavailable(
         f"{place}: Spark's connector for {name} is not loaded; add to the config: "
         f'[spark] packages = ["{package}"]'

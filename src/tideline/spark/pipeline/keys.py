@@ -101,8 +101,8 @@ class Parse:
                              "source has columns already; by default what the source's format "
                              "says", None)  # fmt: skip
     envelope: str | None = key("text", "`debezium`: each JSON text is a change as Debezium tells "
-                               "it, with its `payload` or without; the columns of [schema] are those "
-                               "of the row, `__op` and `__ts_ms` come too", None)  # fmt: skip
+                               "it, with its `payload` or without; the columns of [schema] are "
+                               "those of the row, `__op` and `__ts_ms` come too", None)  # fmt: skip
     column: str = key("column", "the column that holds the text", "value")
     options: Mapping[str, Any] = key("table", "handed to Spark's parser; `header = true` for CSV "
                                      "files that begin with the names of the columns; of Avro "

@@ -8,10 +8,11 @@
       dead/batch=12/     dead letters, unless told elsewhere
 
 How far the pipeline is, is Spark's to know. A batch's file is written by the batch itself, before
-Spark notes it as done. Where duplicates are dropped, Spark tells how many only afterwards: then the
-file is *open* until the batch's progress has come, and no row of the next batch is stored before it
-is closed. A kill in between leaves a batch that is done with a file that is open: `reopen` takes the
-note of it from Spark's checkpoint, Spark runs it again, the store skips it, and it is counted.
+Spark notes it as done. Where duplicates are dropped, Spark tells how many only afterwards: then
+the file is *open* until the batch's progress has come, and no row of the next batch is stored
+before it is closed. A kill in between leaves a batch that is done with a file that is open:
+`reopen` takes the note of it from Spark's checkpoint, Spark runs it again, the store skips it, and
+it is counted.
 
 `spark/` knows the batches; this knows what became of them. One process at a time.
 """

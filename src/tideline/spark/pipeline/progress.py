@@ -4,7 +4,7 @@
     Plain     a line a second at most, for a pipe, a log or TERM=dumb
     Lines     a line of JSON for each batch, for programs
 
-They are told of batches by Spark's thread or the caller's, and draw in the thread that called `run`.
+They are told of batches by Spark's thread or the caller's, and draw in the caller's.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from tideline.spark.pipeline.files import Folder
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["GOOD", "Sink"]
+__all__ = ["GOOD", "Sink", "dead_rows"]
 
 _REASONS = 5
 GOOD = "_problem IS NULL AND _met"
@@ -100,12 +100,7 @@ class Sink:
         """Write dead letters; how many the store refused, and the first reasons."""
         from pyspark.sql import functions as F
 
-        problem = F.col("_problem")
-        dead = frame.filter(problem.isNotNull()).select(
-            F.substring_index(problem, ": ", 1).alias("stage"),
-            F.expr("substring(_problem, instr(_problem, ': ') + 2)").alias("reason"),
-            F.col("_text").alias("text"), F.current_timestamp().alias("at"),
-        )  # fmt: skip
+        dead = dead_rows(frame)
         refused = 0
         if rejected is not None:
             refused = rejected.count()
@@ -136,3 +131,15 @@ class Sink:
                            F.lit(number).alias("batch"))  # fmt: skip
         writer = rows.repartition(*by).write.mode("overwrite").partitionBy(*by, "batch")
         writer.option("partitionOverwriteMode", "dynamic").parquet(self.archive)
+
+
+def dead_rows(frame: DataFrame) -> DataFrame:
+    """The bad rows of the frame of `Stages` as dead letters: stage, reason, text, at."""
+    from pyspark.sql import functions as F
+
+    problem = F.col("_problem")
+    return frame.filter(problem.isNotNull()).select(
+        F.substring_index(problem, ": ", 1).alias("stage"),
+        F.expr("substring(_problem, instr(_problem, ': ') + 2)").alias("reason"),
+        F.col("_text").alias("text"), F.current_timestamp().alias("at"),
+    )  # fmt: skip

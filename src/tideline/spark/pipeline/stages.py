@@ -30,7 +30,12 @@ from tideline.errors import InvalidRequest
 from tideline.space import Space
 from tideline.space.place import CELLS, KEY_LIMIT_BYTES, TOPICS
 from tideline.spark.pipeline import parse
-from tideline.spark.pipeline.check import check_columns, columns_of, condition_of, deduplicated_by
+from tideline.spark.pipeline.check import (
+    BINARY,
+    check_columns,
+    condition_of,
+    deduplicated_by,
+)  # fmt: skip
 from tideline.spark.pipeline.clean import cleaned
 from tideline.spark.pipeline.config import Config, Problems, did_you_mean
 from tideline.spark.pipeline.keys import OWN, is_own
@@ -42,6 +47,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 __all__ = ["Stages", "deduplicated"]
+
 
 class Stages:
     """The stages of one config, for one space. `stages(frame)` may be called many times."""
@@ -65,8 +71,7 @@ class Stages:
                 )
                 problems.add(("source",), message)
         problems.check()
-        known = columns_of(config)
-        if known is None or config.parsed_as == "columns":
+        if config.parsed_as == "columns":
             for column in config.schema:
                 if column not in names:
                     near = did_you_mean(column, names)
@@ -85,8 +90,14 @@ class Stages:
 
         self._reasons = Reasons(self.config, looking=not self._tried)
         frame, original = self._original(frame)
+        source = frame.columns
         frame, problem = parse.parse(self.config, frame, self._fields)
+        self._record = [name for name in frame.columns if name not in source]
         self._reasons.found("parse", problem)
+        if self.config.parsed_as in BINARY:
+            problems = Problems(self.config.file, self.config.lines)
+            check_columns(self.config, frame.columns, problems)
+            problems.check()
         frame = self._clean(self._reasons.kept(frame))
         columns = {**self._key(frame), "_met": self._met(frame)}
         if self.config.store.collection is None:
@@ -295,6 +306,8 @@ class Stages:
         else:
             own = {*self.config.schema, *self.config.clean}  # not Kafka's offset and the like
             every = self.config.parsed_as == "columns"
+            if self.config.parsed_as in BINARY:
+                own |= set(self._record)
             names = [n for n in frame.columns if n in own or (every and not is_own(n))]
             op, version = self.config.op_column, self.config.store.version
             if self.config.store.collection is not None:  # op is said beside the document
@@ -368,9 +381,10 @@ class Stages:
         from pyspark.sql import functions as F
 
         if self.config.parsed_as != "columns":
-            frame = frame.withColumn(
-                parse.ORIGINAL, F.col(quoted(self.config.parse.column)).cast("string")
-            )
+            text = F.col(quoted(self.config.parse.column))
+            is_bytes = self.config.parsed_as in BINARY
+            text = F.base64(text.cast("binary")) if is_bytes else text.cast("string")
+            frame = frame.withColumn(parse.ORIGINAL, text)
             return frame, F.col(parse.ORIGINAL)
         replaced = {*self.config.schema, *self.config.clean}
         replaced |= {clean.from_ for clean in self.config.clean.values() if clean.from_}
@@ -383,10 +397,11 @@ class Stages:
         return frame, F.to_json(F.struct(*columns))
 
 
-def deduplicated(frame: DataFrame, config: Config) -> DataFrame:
+def deduplicated(frame: DataFrame, config: Config, *, counted: bool = True) -> DataFrame:
     """The frame of `Stages` without duplicates and late rows, if the config asks for that.
 
-    Its rows are counted before, as `read`. A frame that does not grow has no late rows, and of each
+    With `counted`, its rows are counted before, as `read`. A frame that does not grow has no late
+    rows, and of each
     key one row.
     """
     from pyspark.sql import functions as F
@@ -398,6 +413,7 @@ def deduplicated(frame: DataFrame, config: Config) -> DataFrame:
     if not frame.isStreaming:
         return frame.dropDuplicates(keys).drop(*keys, "_time")
     delay = f"{max(1, round(wanted.within_s * 1000))} milliseconds"
-    counted = frame.observe("tideline", F.count(F.lit(1)).alias("read"))
-    once = counted.withWatermark("_time", delay).dropDuplicatesWithinWatermark(keys)
+    if counted:
+        frame = frame.observe("tideline", F.count(F.lit(1)).alias("read"))
+    once = frame.withWatermark("_time", delay).dropDuplicatesWithinWatermark(keys)
     return once.drop(*keys, "_time")
