@@ -72,6 +72,6 @@ def scan(folder: Path, kind: str = "events", channel: str = "c") -> list[dict[st
 
 def dead(folder: Path) -> list[dict[str, Any]]:
     """The dead letters, in the order of the batches."""
-    files = (folder / "checkpoint" / "dead").rglob("rows.parquet")
-    by_batch = sorted(files, key=lambda path: int(path.parent.name.partition("=")[2]))
+    files = (folder / "checkpoint" / "dead").rglob("*.parquet")
+    by_batch = sorted(files, key=lambda path: (int(path.parent.name.partition("=")[2]), path))
     return [row for path in by_batch for row in pq.ParquetFile(path).read().to_pylist()]

@@ -146,11 +146,11 @@ MISTAKES = [
     ("ttl_s = 3600", "ttl_s = -1", "ttl_s must be over 0"),
     ("ttl_s = 3600", "ttl_s = 1e300", "ttl_s must be a finite number of seconds"),
     ('id = "id"\nat = "at"', 'id = "di"\nat = "at"', "there is no column 'di'"),
-    ('format = "json"', 'format = "jason"', 'parse.format must be "json", "csv" or "columns"'),
+    ('format = "json"', 'format = "jason"', 'parse.format must be one of "json", "csv"'),
     ("rows = 100_000", "rowz = 100_000", "no option 'rowz': did you mean 'rows'?"),
     ("bad = 0.01", "bad = 1.5", "bad must be a share, 0 to 1"),
     ('folder = "../data/archive"', 'folder = "../data/incidents"', "are the same folder"),
-    ('checkpoint = "../data/checkpoint"', 'checkpoint = "s3://b/c"', "a folder of this machine"),
+    ('folder = "../data/incidents"', 'folder = "s3a://b/c"', "a folder of this machine"),
     ('checkpoint = "../data/checkpoint"', 'checkpoint = "x"\nevery_s = -1', "every_s must be 0"),
 ]  # fmt: skip
 
@@ -382,8 +382,10 @@ def test_relative_paths_are_meant_from_the_configs_folder(tmp_path: Path) -> Non
     file = tmp_path / "sub" / "p.toml"
     file.write_text(GOOD, encoding="utf-8")
     told = read_config(file)
-    assert told.checkpoint == tmp_path / "data" / "checkpoint"
-    assert told.dead_folder == tmp_path / "data" / "checkpoint" / "dead"
+    assert told.checkpoint == str(tmp_path / "data" / "checkpoint")
+    assert told.dead_folder == str(tmp_path / "data" / "checkpoint" / "dead")
+    far = read_config(file).resolve("s3a://bucket/checkpoint")
+    assert far == "s3a://bucket/checkpoint"
 
 
 def test_the_reference_in_the_guide_is_that_of_the_classes() -> None:

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
 import sys
 import textwrap
+import time
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -24,6 +27,7 @@ import pytest
 import tideline
 from tideline import Conflict, InvalidRequest, TidelineError
 from tideline.spark.pipeline import Pipeline
+from tideline.spark.pipeline.counts import FATES, add_up
 
 pytestmark = pytest.mark.spark
 
@@ -82,36 +86,108 @@ def dead(tmp_path: Path) -> list[dict[str, Any]]:
     return [each for file in files for each in pq.read_table(file).to_pylist()]
 
 
-def test_every_row_has_one_fate_and_the_counts_add_up(spark: Any, tmp_path: Path) -> None:
-    write(tmp_path / "in", "a", [row(n) for n in range(200, 230)])
-    write(
-        tmp_path / "in",
-        "b",
-        [
-            row(215),  # a duplicate of a row of the file before
-            row(230),
-            row(230),  # and of the same file
-            row(50),  # 179 s older than the newest so far: late
-            row(231, severity=9),
-            row(232, severity=None),
-            row(233, lon=200),
-            row(234, at="yesterday"),
-            '{"id": "e235", "at": ',
-            row(236),
-        ],
-    )
-    summary = Pipeline(config(tmp_path)).run(spark=spark)
-    assert summary.counts == {
-        "read": 40, "stored": 32, "duplicate": 2, "late": 1, "filtered": 0, "dead": 5,
-    }  # fmt: skip
-    wanted = sorted(f"e{n}" for n in [*range(200, 231), 236])
-    assert stored(tmp_path) == wanted
-    assert archived(tmp_path) == wanted
-    letters = dead(tmp_path)
-    assert len(letters) == 5
-    assert all(letter["reason"] for letter in letters)
-    assert any("yesterday" in letter["text"] for letter in letters)
-    assert any(letter["text"].startswith('{"id": "e235"') for letter in letters)
+class Model:
+    """What becomes of the rows of one batch after the other, in plain Python.
+
+    A watermark is the newest time of all batches so far, less the delay. A row is late when it is
+    not newer than the watermark that the batch before began with; a key is forgotten when the
+    watermark that its batch began with has passed its time and the delay.
+    """
+
+    def __init__(self, delay_s: float) -> None:
+        self.delay_s = delay_s
+        self.watermarks = [0.0, 0.0]
+        self.known: dict[str, float] = {}
+        self.stored: list[str] = []
+        self.counts: Counter[str] = Counter()
+
+    def batch(self, rows: list[Any]) -> None:
+        times = []
+        self.counts["read"] += len(rows)
+        for each in rows:
+            if isinstance(each, str) or each["severity"] not in range(1, 6) or each["lon"] > 0:
+                self.counts["dead"] += 1
+                continue
+            at = datetime.fromisoformat(each["at"]).timestamp()
+            if at > time.time() + 60:
+                self.counts["filtered" if each["severity"] < 2 else "dead"] += 1
+                continue
+            times.append(at)
+            if at <= self.watermarks[-2]:
+                self.counts["late"] += 1
+            elif each["id"] in self.known:
+                self.counts["duplicate"] += 1
+            else:
+                self.known[each["id"]] = at + self.delay_s
+                if each["severity"] < 2:
+                    self.counts["filtered"] += 1
+                else:
+                    self.stored.append(each["id"])
+                    self.counts["stored"] += 1
+        past = self.watermarks[-1]
+        self.known = {name: end for name, end in self.known.items() if end > past}
+        self.watermarks.append(max(past, max(times, default=0) - self.delay_s))
+
+
+def rows_of_a_file(draw: random.Random, n: int) -> list[Any]:
+    """Half of them said before, some late, some broken, some far ahead, in no order."""
+    made: list[Any] = []
+    for each in range(40 * n, 40 * n + 40):
+        name = each if draw.random() < 0.5 else draw.randrange(max(0, each - 200), each + 1)
+        one = row(name)
+        kind = draw.random()
+        if kind < 0.1:
+            one = draw.choice([
+                {**one, "severity": 9}, {**one, "severity": None}, {**one, "lon": 200},
+                "{broken", "", {**one, "id": "far", "at": "2999-01-01T00:00:00+00:00"},
+            ])  # fmt: skip
+        made.append(one)
+    draw.shuffle(made)
+    return made
+
+
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
+def test_every_row_has_one_fate_over_restarts_as_the_model_says(
+    spark: Any, tmp_path: Path, seed: int
+) -> None:
+    draw = random.Random(seed)
+    told = config(tmp_path, condition={"where": {"severity": {"$gte": 2}}})
+    model = Model(told["deduplicate"]["within_s"])
+    others = {  # what a session may be set to, another with every run
+        "spark.sql.session.timeZone": ["America/New_York", "UTC", "Asia/Tokyo"],
+        "spark.sql.ansi.enabled": ["true", "false", "true"],
+        "spark.sql.shuffle.partitions": ["2", "5", "3"],
+    }
+    before = {name: spark.conf.get(name) for name in others}
+    files = 0
+    for run in range(3):
+        for _ in range(3):
+            rows = rows_of_a_file(draw, files)
+            write(tmp_path / "in", f"{files}", rows)
+            model.batch(rows)
+            files += 1
+        try:
+            for name, values in others.items():
+                spark.conf.set(name, values[run])
+            pipeline = Pipeline(told)
+            summary = pipeline.run(spark=spark)
+            assert {name: spark.conf.get(name) for name in others} == {
+                name: values[run] for name, values in others.items()
+            }
+        finally:
+            for name, value in before.items():
+                spark.conf.set(name, value)
+        assert all(add_up(batch.counts) for batch in pipeline.progress)
+        assert summary.totals == {**dict.fromkeys(summary.totals, 0), **model.counts}
+    assert min(model.counts[name] for name in FATES) > 0
+    assert stored(tmp_path) == sorted(model.stored)
+    assert archived(tmp_path) == sorted(model.stored)
+    assert len(dead(tmp_path)) == model.counts["dead"]
+    far = [each for each in dead(tmp_path) if "2999" in each["text"]]
+    assert far
+    assert {each["reason"].split(" (")[0] for each in far} == {
+        "at is more than 60 s ahead of the clock"
+    }
 
 
 def test_a_second_run_goes_on_where_the_first_ended(spark: Any, tmp_path: Path) -> None:
@@ -127,50 +203,84 @@ def test_a_second_run_goes_on_where_the_first_ended(spark: Any, tmp_path: Path) 
 
 
 KILLED = """
-    import json, os, sys
+    import os, sys
     sys.path.insert(0, {tests!r})
     from pathlib import Path
     from test_pipeline_promises import config
-    from tideline.spark import session
-    from tideline.spark.pipeline import Pipeline, feed
-    applied = 0
     from tideline.channel import Channel
-    apply = Channel.apply
-    def apply_and_die(self, table, **options):
-        global applied
-        applied += 1
-        if applied == {batch} and {before}:
-            os.kill(os.getpid(), 9)
-        done = apply(self, table, **options)
-        if applied == {batch}:
-            os.kill(os.getpid(), 9)
-        return done
-    Channel.apply = apply_and_die
+    from tideline.spark import session
+    from tideline.spark.pipeline import Pipeline
+    from tideline.spark.pipeline.ledger import Ledger
+    calls = dict()
+    def die_at(owner, name, moment, when=lambda *a, **k: True):
+        done = getattr(owner, name)
+        def call(self, *args, **options):
+            if when(*args, **options):
+                calls[moment] = calls.get(moment, 0) + 1
+                if "before " + moment == {moment!r} and calls[moment] == {turn}:
+                    os.kill(os.getpid(), 9)
+            result = done(self, *args, **options)
+            if "after " + moment == {moment!r} and calls.get(moment) == {turn}:
+                os.kill(os.getpid(), 9)
+            return result
+        setattr(owner, name, call)
+    die_at(Channel, "apply", "apply")
+    die_at(Ledger, "note", "count", lambda batch, before, open: not open)
     spark = session(master="local[2]", memory="1g", tmp=Path({tmp!r}) / "spark",
                     config={{"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}})
     Pipeline(config(Path({tmp!r}))).run(spark=spark)
 """
+MOMENTS = [
+    pytest.param(("before apply", "after apply"), marks=pytest.mark.long),
+    ("after apply", "before count"),
+    pytest.param(("before count", "after count", "before apply"), marks=pytest.mark.long),
+]
 
 
-@pytest.mark.parametrize("before", [pytest.param(True, marks=pytest.mark.long), False])
-def test_a_killed_pipeline_loses_nothing_and_doubles_nothing(
-    spark: Any, tmp_path: Path, before: bool
+@pytest.mark.parametrize("moments", MOMENTS)
+def test_a_killed_driver_loses_nothing_doubles_nothing_and_counts_all(
+    spark: Any, tmp_path: Path, moments: tuple[str, ...]
 ) -> None:
-    for part in range(4):
-        write(tmp_path / "in", f"{part}", [row(n) for n in range(part * 25, part * 25 + 30)])
-    script = textwrap.dedent(KILLED).format(
-        tests=str(Path(__file__).parent), tmp=str(tmp_path), batch=2, before=before
-    )
-    paths = {"PYTHONPATH": str(Path(tideline.__file__).parents[1])}
-    died = subprocess.run([sys.executable, "-c", script], env=os.environ | paths, check=False)
-    assert died.returncode == -signal.SIGKILL
+    for part in range(6):
+        rows = [row(n) for n in range(part * 25, part * 25 + 30)]
+        write(tmp_path / "in", f"{part}", [*rows, "{broken"])
+    for moment in moments:
+        script = textwrap.dedent(KILLED).format(
+            tests=str(Path(__file__).parent), tmp=str(tmp_path), moment=moment, turn=2
+        )
+        paths = {"PYTHONPATH": str(Path(tideline.__file__).parents[1])}
+        died = subprocess.run([sys.executable, "-c", script], env=os.environ | paths, check=False)
+        assert died.returncode == -signal.SIGKILL
     summary = Pipeline(config(tmp_path)).run(spark=spark)
-    wanted = sorted(f"e{n}" for n in range(105))
+    wanted = sorted(f"e{n}" for n in range(155))
     assert stored(tmp_path) == wanted
     assert archived(tmp_path) == wanted
+    assert len(dead(tmp_path)) == 6
     assert summary.totals == {
-        "read": 120, "stored": 105, "duplicate": 15, "late": 0, "filtered": 0, "dead": 0,
+        "read": 186, "stored": 155, "duplicate": 25, "late": 0, "filtered": 0, "dead": 6,
+        "expired": 0,
     }  # fmt: skip
+
+
+def test_a_batch_that_spark_runs_again_changes_nothing(spark: Any, tmp_path: Path) -> None:
+    for part in range(3):
+        write(tmp_path / "in", f"{part}", [*(row(n) for n in range(part * 8, part * 8 + 10)), "{"])
+    before = Pipeline(config(tmp_path)).run(spark=spark)
+    (tmp_path / "checkpoint" / "spark" / "commits" / "2").unlink()
+    again = Pipeline(config(tmp_path)).run(spark=spark)
+    assert (again.counts["read"], again.totals) == (0, before.totals)
+    assert stored(tmp_path) == archived(tmp_path) == sorted(f"e{n}" for n in range(26))
+    assert len(dead(tmp_path)) == 3
+
+
+def test_what_ended_before_it_came_is_counted(spark: Any, tmp_path: Path) -> None:
+    write(tmp_path / "in", "a", [row(n) for n in range(4)])
+    told = config(tmp_path, deduplicate=None)
+    told = {name: section for name, section in told.items() if section is not None}
+    told["operation"]["ttl_s"] = 60
+    counts = Pipeline(told).run(spark=spark).counts
+    assert (counts["stored"], counts["expired"]) == (4, 4)
+    assert stored(tmp_path) == []
 
 
 def test_a_condition_leaves_rows_out(spark: Any, tmp_path: Path) -> None:
@@ -201,11 +311,11 @@ def test_a_store_that_goes_away_is_said_and_healed(spark: Any, tmp_path: Path) -
         write(tmp_path / "in", f"{part}", [row(n) for n in range(part * 10, part * 10 + 10)])
     db = tideline.open(tmp_path / "data")
 
-    def close_it(batch: Any, applied: Any) -> None:
+    def close_it(batch: Any) -> None:
         if batch.number == 0:
             db.close()
 
-    with pytest.raises(TidelineError, match="start the pipeline again"):
+    with pytest.raises(TidelineError):
         Pipeline(config(tmp_path)).run(db, spark=spark, on_batch=close_it)
     Pipeline(config(tmp_path)).run(spark=spark)
     assert stored(tmp_path) == sorted(f"e{n}" for n in range(30))

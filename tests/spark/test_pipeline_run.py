@@ -82,7 +82,7 @@ def test_stopping_waits_for_the_batch_and_a_restart_goes_on(spark: Any, tmp_path
     pipeline = Pipeline(endless(tmp_path))
     read: list[int] = []
 
-    def stop_after_rows(batch: Any, applied: Any) -> None:
+    def stop_after_rows(batch: Any) -> None:
         read.append(batch.read)
         if sum(read) > 0:
             pipeline.stop()
@@ -353,7 +353,7 @@ def test_a_pipeline_killed_at_random_loses_nothing_and_doubles_nothing(
     total = files * size
     assert summary["totals"] == {
         "read": total + total // 50, "stored": total - 2 * total // 50, "duplicate": total // 50,
-        "late": 0, "filtered": 0, "dead": 2 * total // 50,
+        "late": 0, "filtered": 0, "dead": 2 * total // 50, "expired": 0,
     }  # fmt: skip
     wanted = Counter(f"e{n}" for n in range(total) if n % 50 not in (9, 19))
     assert Counter(row["id"] for row in scan(tmp_path)) == wanted

@@ -2,6 +2,7 @@
 
 tideline pipeline run     tideline.spark.Pipeline.run
 tideline pipeline check   tideline.spark.Pipeline.explain
+tideline pipeline export  tideline.spark.Pipeline.export
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ def register(app: typer.Typer) -> None:
     )
     pipeline.command("run")(run)
     pipeline.command("check")(check)
+    pipeline.command("export")(export)
     app.add_typer(pipeline, name="pipeline")
 
 
@@ -40,7 +42,7 @@ def run(
         bool, typer.Option("--json", help="A line of JSON for each batch and for the summary.")
     ] = False,
 ) -> None:
-    """Run a pipeline: from its source into a channel, each row once.
+    """Run a pipeline: from its source into a channel or a collection, each row once.
 
     It goes on where the last run ended. Ctrl-C stops it after the current batch.
     Twin of tideline.spark.Pipeline.run.
@@ -90,6 +92,27 @@ def check(
         print(f"  Spark: the source's columns are {', '.join(names)}")
     elif pipeline.config.rules or any(it.sql for it in pipeline.config.clean.values()):
         print("  Spark: SQL expressions are looked at when it runs, or with --spark")
+
+
+def export(
+    file: File,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the project goes.")],
+    to: Annotated[
+        str, typer.Option("--to", help="What to make: sdp, Spark's declarative pipelines.")
+    ] = "sdp",
+) -> None:
+    """Write a pipeline as a project that spark-pipelines runs.
+
+    Twin of tideline.spark.Pipeline.export.
+    """
+    from tideline.spark.session import check_pyspark
+
+    check_pyspark()
+    with _each_on_its_line():
+        made = _pipeline(file).export(folder, to=to)
+    for name in made:
+        print(name)
+    print(f"run it: spark-pipelines run --spec {made[0]}")
 
 
 def _pipeline(file: Path) -> Pipeline:

@@ -24,6 +24,7 @@ import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -31,7 +32,7 @@ from pyspark.sql import datasource as D
 from pyspark.sql import types as T
 
 from tideline.errors import InvalidRequest, TidelineError
-from tideline.spark.client import ORDERS, Arriving, Client, Landed, Once, connect
+from tideline.spark.client import ORDERS, Arriving, Client, Once, connect
 from tideline.spark.columns import OPS, check_written, prepared
 from tideline.spark.options import Target, choice, json_object, number, rejected, target
 
@@ -81,34 +82,41 @@ class Writing:
         if self._rejected == "drop":
             client.commit(channel, tokens, once=once, order=order, arriving=self._arriving)
             return
-        keep = None if self._rejected == "fail" else job
-        found = client.check(channel, tokens, keep=keep, arriving=self._arriving)
-        if found.rejected and keep is None:
+        if self._rejected != "fail":
+            self._land_and_keep(client, job, tokens, once)
+            return
+        found = client.check(channel, tokens, arriving=self._arriving)
+        if found.rejected:
             raise InvalidRequest(
                 f"{found.rejected} of {found.rows} rows are rejected and nothing was written; "
                 f"first reasons: {'; '.join(found.reasons)}. Set the option rejected to 'drop', "
                 "or to a path for them", channel=channel,
             )  # fmt: skip
-        # Kept before the rest lands: a kill in between keeps them twice, in the same file.
-        name = f"{job}-{secrets.token_hex(4)}" if once is None else f"{once[0]}-{once[1]}"
-        if found.token is not None:
-            self._keep(client, name, found.token)
-        landed = client.commit(
-            channel, tokens, once=once, order=order, keep=keep, arriving=self._arriving
-        )
-        if landed.rejected > found.rejected:
-            self._late(client, name, landed, landed.rejected - found.rejected)
+        landed = client.commit(channel, tokens, once=once, order=order, arriving=self._arriving)
+        if landed.rejected:
+            raise InvalidRequest(
+                f"{landed.rejected} of {landed.rows} rows were rejected, the others have landed; "
+                f"first reasons: {'; '.join(landed.reasons)}. Set the option rejected to 'drop', "
+                "or to a path for them", channel=channel,
+            )  # fmt: skip
 
-    def _late(self, client: Client, name: str, landed: Landed, late: int) -> None:
-        """Rows were rejected that only the landing could tell of."""
-        if landed.token is not None:
-            self._keep(client, name, landed.token)
-            return
-        raise InvalidRequest(
-            f"{late} of {landed.rows} rows were rejected, the others have landed; first reasons: "
-            f"{'; '.join(landed.reasons)}. Set the option rejected to 'drop', or to a path for "
-            "them", channel=self._target.channel,
-        )  # fmt: skip
+    def _land_and_keep(
+        self, client: Client, job: str, tokens: list[str], once: Once | None
+    ) -> None:
+        """Write what lands, and put the rejected rows into their file.
+
+        Rows that had landed before, in a try that was killed, are not judged by the store again:
+        what is wrong with one by itself is then looked up.
+        """
+        channel = self._target.channel
+        name = f"{job}-{secrets.token_hex(4)}" if once is None else f"{once[0]}-{once[1]}"
+        told: Any = {"keep": job, "arriving": self._arriving}
+        kept = client.commit(channel, tokens, once=once, order=self._order, **told)
+        if kept.repeated:
+            checked = client.check(channel, tokens, **told)
+            kept = checked if checked.rejected > kept.rejected else kept
+        if kept.token is not None:
+            self._keep(client, quote(name, safe=""), kept.token)
 
     def _keep(self, client: Client, name: str, token: str) -> None:
         """Write rejected rows to a file of this write; the same write writes the same file."""

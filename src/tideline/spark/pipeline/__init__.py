@@ -4,10 +4,10 @@
     explain.py  what a config would do, in words         preflight.py
     source.py   where rows come from                    generator.py
     stages.py   what Spark does with a row              parse.py, clean.py, reasons.py, ../place.py
-    sift.py     what happens to each row                seen.py
-    state.py    the checkpoint                          faults.py
-    feed.py     a batch into the store                  feeder.py, counts.py
-    run.py      all of it together                      surroundings.py
+    sink.py     where the rows of a batch go            target.py
+    ledger.py   the counts of the batches               counts.py, files.py
+    run.py      all of it together                      surroundings.py, faults.py
+    sdp.py      as a project of Spark's declarative pipelines
     progress.py what the terminal shows
 
 docs/guide/pipeline.md is the guide, docs/internals/spark-pipeline.md says why it is so.
@@ -25,17 +25,13 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from tideline.errors import InvalidRequest
-from tideline.space import Flat
-from tideline.spark.pipeline.config import Config, Problems, make_config, read_config
+from tideline.spark.pipeline.config import Config, make_config, read_config
 from tideline.spark.pipeline.counts import Batch, Summary
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from tideline.channel import Channel
     from tideline.database import Database
-    from tideline.model import Applied
     from tideline.spark.pipeline.run import Watch
 
 __all__ = ["Batch", "Config", "Pipeline", "Summary"]
@@ -101,132 +97,75 @@ class Pipeline:
 
         return look(self._session(spark, Watch()), self.config)
 
+    def export(self, folder: str | os.PathLike[str], *, to: str = "sdp") -> list[str]:
+        """Write it as a project of Spark's declarative pipelines; returns the files, spec first."""
+        from tideline.errors import InvalidRequest
+        from tideline.spark.session import check_pyspark
+
+        check_pyspark()
+        from tideline.spark.pipeline.sdp import export
+
+        if to != "sdp":
+            raise InvalidRequest("a pipeline can be exported to sdp only", to=to)
+        return export(self.config, folder)
+
     def stop(self) -> None:
         """Ask a run (in another thread) to end after the batch it is at."""
         self._stop.set()
 
     def run(
         self, db: Database | None = None, *, spark: SparkSession | None = None,
-        source: DataFrame | None = None,
-        on_batch: Callable[[Batch, Applied], None] | None = None, watch: Watch | None = None,
+        source: DataFrame | None = None, on_batch: Callable[[Batch], None] | None = None,
+        watch: Watch | None = None,
     ) -> Summary:  # fmt: skip
         """Run until the source is at its end, or until stopped (Ctrl-C, `stop`).
 
         `db` is an open database to store in; without it the config's folder is opened. `source`
-        is a frame to read instead of the config's source. `on_batch(batch, applied)` is called
-        for each batch that is done, with what `Channel.apply` gave.
+        is a frame to read instead of the config's source. `on_batch(batch)` is called for each
+        batch that is done, with its counts.
         """
         from tideline.spark.session import ready
 
         if spark is None:
             ready()  # before anything else: what is not installed is said first
+        from tideline.clock import SystemClock
         from tideline.spark.pipeline.run import Runner, Watch
-        from tideline.spark.pipeline.source import identity
-        from tideline.spark.pipeline.state import State
         from tideline.spark.pipeline.surroundings import stop_on_signals
+        from tideline.spark.pipeline.target import open_target
 
         config = self.config
         watch = Watch() if watch is None else watch
         self._stop.clear()
         self.progress.clear()
-        summary = Summary(config.name, dead_letters=str(config.dead_folder))
+        summary = Summary(config.name, dead_letters=config.dead_folder)
         started = time.perf_counter()
 
-        def done(batch: Batch, applied: Applied) -> None:
+        def done(batch: Batch) -> None:
             self.progress.append(batch)
             if on_batch is not None:
-                on_batch(batch, applied)
+                on_batch(batch)
 
         with ExitStack() as stack:
             watch.phase("opening the store")
-            channel = self._channel(stack, db)
-            given = {"name": config.name, "source": identity(config), "channel": channel.name}
-            if source is not None:
-                given["source"] = {"format": "frame", "stream": source.isStreaming}
-            state = State(config.checkpoint, given, channel.clock.now())
-            stack.callback(state.close)
-            summary.totals.update(state.totals)
-            runner = Runner(config, channel, state, summary, watch, done, self._stop)
-            runner.catch_up()
+            target = open_target(config, db, stack)
             session = self._session(spark, watch)
+            runner = Runner(config, session, target, summary, watch, done, self._stop)
             with stop_on_signals(self._stop):
-                runner.run(session, source)
+                runner.run(source, SystemClock().now())
         summary.elapsed_s = time.perf_counter() - started
         return summary
-
-    def _channel(self, stack: ExitStack, db: Database | None) -> Channel:
-        """The channel to store in, made if it is not there."""
-        from tideline.database import open as open_database
-        from tideline.spark.pipeline.check import space_of
-
-        config, store = self.config, self.config.store
-        if db is None:
-            if store.url is not None:
-                return self._served(stack)
-            if store.folder is None:
-                raise config.wrong(
-                    ("store",), "[store] needs a folder or a url, or run an open database"
-                )
-            db = stack.enter_context(
-                open_database(
-                    config.resolve(store.folder), memory_mb=store.memory_mb,
-                    durability=store.durability,
-                )
-            )  # fmt: skip
-        space = space_of(config)
-        if store.channel not in db.channels():  # look before a channel of the wrong kind is made
-            self._check(space or Flat())
-        channel = db.channel(
-            store.channel, space=space, journal_s=store.journal_s, max_ahead_s=store.max_ahead_s
-        )
-        if channel.layout == "poll":
-            raise InvalidRequest("a channel with layout 'poll' takes no batches once", **{
-                "channel": channel.name})  # fmt: skip
-        self._check(channel.space)
-        return channel
-
-    def _check(self, space: Any) -> None:
-        from tideline.spark.pipeline.check import check_space
-
-        problems = Problems(self.config.file, self.config.lines)
-        check_space(self.config, space, problems)
-        problems.check()
-
-    def _served(self, stack: ExitStack) -> Channel:
-        """The channel of a server, as far as the pipeline needs it."""
-        import os
-
-        from tideline.client import connect
-        from tideline.spark.pipeline.check import space_of
-        from tideline.spark.pipeline.remote import ServedChannel
-
-        store = self.config.store
-        assert store.url is not None
-        token = store.token or os.environ.get("TIDELINE_TOKEN")
-        remote = stack.enter_context(connect(store.url, token=token))
-        found = remote.channel(
-            store.channel, space=space_of(self.config), journal_s=store.journal_s,
-            max_ahead_s=store.max_ahead_s,
-        )  # fmt: skip
-        if found.layout == "poll":
-            raise InvalidRequest("a channel with layout 'poll' takes no batches once", **{
-                "channel": found.name})  # fmt: skip
-        self._check(found.space)
-        channel: Any = ServedChannel(found)
-        return channel  # type: ignore[no-any-return]
 
     def _session(self, spark: SparkSession | None, watch: Watch) -> SparkSession:
         from tideline.spark.session import session
 
         if spark is not None:
-            return spark.newSession()
+            return spark
         watch.phase("starting Spark")
         given = self.config.spark
         settings = {name: str(value) for name, value in (given.config or {}).items()}
         if given.packages:
             settings["spark.jars.packages"] = ",".join(given.packages)
-        made = session(
+        return session(
             master=given.master, memory=given.memory, app=f"tideline {self.config.name}",
             config=settings,
         )  # fmt: skip
-        return made.newSession()

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tideline.spark.pipeline.config import Config, Problems
 
 __all__ = [
+    "BINARY",
     "check_columns",
     "check_config",
     "columns_of",
@@ -41,6 +42,9 @@ _KAFKA = {
     "timestamp": "timestamp", "timestampType": "int",
 }  # fmt: skip
 OPS = ("publish", "subscribe", "cancel")
+BINARY = {"avro": ("schema",), "protobuf": ("message", "descriptor")}
+"""The formats of bytes that Spark's packages parse, with the options that each needs."""
+FORMATS = ("json", "csv", *BINARY, "columns")
 _ASKING, _TELLING, _LASTING = ("subscribe",), ("publish",), ("publish", "subscribe")
 _ONLY = {
     "user": _ASKING, "unseen": _ASKING, "where": _ASKING, "since": _ASKING, "since_s": _ASKING,
@@ -53,8 +57,11 @@ def check_config(config: Config, problems: Problems) -> None:
     """Add everything that is wrong with a config whose keys are right."""
     _check_source(config, problems)
     _check_clean(config, problems)
-    _check_place(config, problems)
-    _check_operation(config, problems)
+    if config.store.collection is None:
+        _check_place(config, problems)
+        _check_operation(config, problems)
+    else:
+        _check_collection(config, problems)
     _check_folders(config, problems)
     deduplicate, run = config.deduplicate, config.run
     if deduplicate and not 0 < deduplicate.within_s <= 1e9:
@@ -68,7 +75,12 @@ def check_config(config: Config, problems: Problems) -> None:
     if config.store.url is not None and not config.store.url.startswith(("http://", "https://")):
         problems.add(("store", "url"), "url must be http://HOST:PORT or https://...")
     store = config.store
-    problems.when_refused(("store", "channel"), check_name, store.channel, "channel")
+    if (store.channel is None) == (store.collection is None):
+        problems.add(("store",), "[store] needs channel or collection, one of the two")
+    elif store.channel is not None:
+        problems.when_refused(("store", "channel"), check_name, store.channel, "channel")
+    else:
+        problems.when_refused(("store", "collection"), check_name, store.collection, "collection")
     problems.when_refused(("store", "memory_mb"), check_memory_mb, store.memory_mb)
     if store.journal_s is not None:
         problems.when_refused(("store", "journal_s"), check_journal_s, store.journal_s)
@@ -106,7 +118,7 @@ def deduplicated_by(config: Config) -> list[str]:
     A cancel has the id of its subscription, and is no second one of it.
     """
     by = list(config.deduplicate.by) if config.deduplicate else []
-    op = config.operation.op_column
+    op = config.op_column
     return by if op is None or op in by else [*by, op]
 
 
@@ -116,7 +128,9 @@ def deduplicated_by(config: Config) -> list[str]:
 def columns_of(config: Config) -> list[str] | None:
     """The columns after parsing, as far as they are known without Spark; else None."""
     kind = config.source.format
-    if config.parsed_as == "columns" and kind not in ("generator", "rate"):
+    if config.parsed_as in BINARY or (
+        config.parsed_as == "columns" and kind not in ("generator", "rate")
+    ):
         return None
     return list(types_of(config))
 
@@ -133,6 +147,8 @@ def types_of(config: Config) -> dict[str, str]:
         own = _KAFKA
     elif config.parsed_as != "columns":
         own = {config.parse.column: "string"}
+    if config.parse.envelope:
+        own = {**own, "__op": "string", "__ts_ms": "bigint"}
     return {**own, **config.schema}
 
 
@@ -161,9 +177,12 @@ def check_columns(config: Config, known: list[str], problems: Problems) -> None:
         need(("place", "point", n), column)
     need(("place", "column"), place.column)
     need(("place", "radius_m"), place.radius_m)
+    need(("store", "key"), config.store.key_)
+    need(("store", "version"), config.store.version)
     for name in ("op_column", "id", "at", "until", "ttl_s", "since", "since_s", "user",
                  "body_json", "where", "unseen"):  # fmt: skip
-        need(("operation", name), getattr(operation, name))
+        if name != "at" or config.store.collection is None:
+            need(("operation", name), getattr(operation, name))
     for n, column in enumerate(operation.body if isinstance(operation.body, list) else []):
         need(("operation", "body", n), column)
     if config.deduplicate:
@@ -199,8 +218,17 @@ def _check_source(config: Config, problems: Problems) -> None:
     _check_options(source.options, ("source", "options"), problems)
     _check_options(parse.options, ("parse", "options"), problems)
     _check_options(config.spark.config, ("spark", "config"), problems)
-    if parse.format not in (None, "json", "csv", "columns"):
-        problems.add(("parse", "format"), 'parse.format must be "json", "csv" or "columns"')
+    if parse.envelope not in (None, "debezium"):
+        problems.add(("parse", "envelope"), 'parse.envelope must be "debezium"')
+    elif parse.envelope is not None and config.parsed_as != "json":
+        problems.add(("parse", "envelope"), 'envelope goes with parse.format = "json"')
+    if parse.format not in (None, *FORMATS):
+        known = ", ".join(f'"{name}"' for name in FORMATS)
+        problems.add(("parse", "format"), f"parse.format must be one of {known}")
+    elif parse.format in BINARY:
+        for name in BINARY[parse.format]:
+            if name not in (parse.options or {}):
+                problems.add(("parse",), f"{parse.format} needs the option {name} in parse.options")
     elif config.parsed_as != "columns" and not config.schema:
         problems.add(
             ("parse", "format") if parse.format else ("source", "format"),
@@ -243,8 +271,33 @@ def _check_clean(config: Config, problems: Problems) -> None:
         types[column] = clean.cast or given
 
 
+def _check_collection(config: Config, problems: Problems) -> None:
+    """What goes with a collection, and what with a channel only."""
+    store, operation = config.store, config.operation
+    if store.key_ is None:
+        problems.add(("store",), "a collection needs key: the column with its documents' keys")
+    if config.place != keys.Place():
+        problems.add(("place",), "[place] goes with a channel: documents have fields")
+    for name in ("space", "journal_s", "max_ahead_s"):
+        if getattr(store, name) is not None:
+            problems.add(("store", name), f"{name} goes with channel")
+    if operation.op != "publish":
+        problems.add(("operation", "op"), "op goes with channel; a collection has op_column")
+    for name in (*_ONLY, "id"):
+        if name not in ("body", "body_json") and getattr(operation, name) not in (None, False):
+            problems.add(("operation", name), f"{name} goes with channel")
+    if config.deduplicate is not None and config.deduplicate.time is None:
+        problems.add(("deduplicate",), "with a collection, deduplicate needs time: a column")
+    if config.deduplicate is not None and store.version is None:
+        message = "with a collection, deduplicate needs store.version: Spark keeps no order of rows"
+        problems.add(("deduplicate",), message)
+
+
 def _check_place(config: Config, problems: Problems) -> None:
     place = config.place
+    if place == keys.Place() and ("place",) not in problems.lines:
+        problems.add(("place",), "the section [place] is missing")
+        return
     if (place.point is None) == (place.column is None):
         problems.add(("place",), "[place] needs point = [lon, lat] or column, one of the two")
         return
@@ -320,6 +373,8 @@ def _check_operation(config: Config, problems: Problems) -> None:
 
 def _check_folders(config: Config, problems: Problems) -> None:
     """What the pipeline writes must not be what it reads, nor lie in one folder."""
+    from tideline.spark.pipeline.config import is_uri
+
     written = {
         ("run", "checkpoint"): config.run.checkpoint,
         ("store", "folder"): config.store.folder,
@@ -330,12 +385,13 @@ def _check_folders(config: Config, problems: Problems) -> None:
     for path, given in written.items():
         if not given:
             continue
-        if "://" in given:
-            problems.add(path, f"{'.'.join(path)} must be a folder of this machine")
+        if is_uri(given):
+            if path == ("store", "folder"):
+                problems.add(path, "store.folder must be a folder of this machine")
             continue
         folder = config.resolve(given)
         for source in config.paths:
-            if "://" not in source and File(folder).is_relative_to(_fixed_part(source)):
+            if not is_uri(source) and File(folder).is_relative_to(_fixed_part(source)):
                 problems.add(path, f"{folder} lies in the folder that the source reads, {source}")
         if folder in seen:
             other = ".".join(map(str, seen[folder]))

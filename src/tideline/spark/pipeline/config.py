@@ -18,6 +18,7 @@ import datetime
 import difflib
 import math
 import os
+import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -29,10 +30,13 @@ from tideline.spark.pipeline import keys
 from tideline.spark.pipeline.locate import Path, lines, nearest
 from tideline.spark.pipeline.typenames import type_problem
 
-__all__ = ["FILES", "Config", "Problems", "did_you_mean", "make_config", "read_config"]
+__all__ = [
+    "FILES", "Config", "Problems", "did_you_mean", "is_uri", "make_config", "read_config",
+]  # fmt: skip
 
 FILES = ("json", "csv", "text", "parquet", "orc", "avro", "xml", "binaryFile")
 """The formats that read files, which Spark can also follow as new files come."""
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _OWN = f"names that begin with {keys.OWN} are the pipeline's own: give the column another one"
 _TEXTS = {"json": "json", "csv": "csv"}  # how a source's format is parsed, unless told
 
@@ -62,12 +66,12 @@ class Config:
 
     @property
     def parsed_as(self) -> str:
-        """`json`, `csv` or `columns`."""
+        """`json`, `csv`, `avro`, `protobuf` or `columns`."""
         return self.parse.format or _TEXTS.get(self.source.format, "columns")
 
     def resolve(self, path: str) -> str:
         """A path as it is used: relative ones are meant from the config's folder."""
-        return path if "://" in path else os.path.abspath(self.base / path)
+        return path if is_uri(path) else os.path.abspath(self.base / path)
 
     @property
     def paths(self) -> list[str]:
@@ -77,13 +81,24 @@ class Config:
         return [self.resolve(text) for text in texts]
 
     @property
-    def checkpoint(self) -> File:
-        return File(self.resolve(self.run.checkpoint))
+    def checkpoint(self) -> str:
+        return self.resolve(self.run.checkpoint).rstrip("/")
 
     @property
-    def dead_folder(self) -> File:
+    def dead_folder(self) -> str:
         given = self.dead_letters.folder
-        return File(self.resolve(given)) if given else self.checkpoint / "dead"
+        return self.resolve(given).rstrip("/") if given else f"{self.checkpoint}/dead"
+
+    @property
+    def target(self) -> str:
+        """The name of the channel or collection."""
+        return self.store.collection or self.store.channel or ""
+
+    @property
+    def op_column(self) -> str | None:
+        """The column that says what a row does."""
+        told = self.operation.op_column
+        return "__op" if told is None and self.parse.envelope else told
 
     def place_of(self, *path: str | int) -> str:
         """Where a key stands, for a message: `pipeline.toml:12`, or the key without a file."""
@@ -154,7 +169,6 @@ def make_config(
     Traceback (most recent call last):
     tideline.errors.InvalidRequest: sauce: there is no section [sauce]: did you mean [source]?
     source: the section [source] is missing
-    place: the section [place] is missing
     store: the section [store] is missing
     run: the section [run] is missing
     """
@@ -179,7 +193,7 @@ def make_config(
     problems.check()
     config = Config(
         name=str(name), source=read["source"], parse=read["parse"] or keys.Parse(),
-        schema=schema, clean=read["clean"], rules=read["rule"], place=read["place"],
+        schema=schema, clean=read["clean"], rules=read["rule"], place=read["place"] or keys.Place(),
         deduplicate=read["deduplicate"], condition=read["condition"], store=read["store"],
         operation=read["operation"] or keys.Operation(), archive=read["archive"],
         dead_letters=read["dead_letters"] or keys.DeadLetters(), run=read["run"],
@@ -189,6 +203,15 @@ def make_config(
     check_config(config, problems)
     problems.check()
     return config
+
+
+def is_uri(path: str) -> bool:
+    """Whether a path names its file system.
+
+    >>> is_uri("s3a://bucket/in"), is_uri("file:/tmp/in"), is_uri("in/2026:01")
+    (True, True, False)
+    """
+    return _SCHEME.match(path) is not None
 
 
 def did_you_mean(word: str, known: Iterable[str], form: str = "'{}'") -> str:

@@ -1,9 +1,10 @@
-"""What became of the rows of a batch: counts that add up, and where the time went.
+"""What became of the rows of a batch: counts that add up.
 
     read = stored + duplicate + late + filtered + dead
 
 `read` is what came from the source, counted before anything else; the others are counted where
-they happen. `filtered` are rows that do not meet the condition: 0 without one.
+they happen. `filtered` are rows that do not meet the condition: 0 without one. `expired` is how
+many of the stored ones had ended already when they came: nobody can find them any more.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-__all__ = ["FATES", "Batch", "Summary", "add_up"]
+__all__ = ["COUNTS", "FATES", "Batch", "Summary", "add_up"]
 
 FATES = ("stored", "duplicate", "late", "filtered", "dead")
+COUNTS = ("read", *FATES, "expired")
 
 
 @dataclass(frozen=True)
@@ -21,33 +23,28 @@ class Batch:
     """One batch that is done."""
 
     number: int
-    read: int
-    stored: int
-    duplicate: int
-    late: int
-    filtered: int
-    dead: int
-    answers: int
-    """Answers that the store gave to this batch."""
-    spark_s: float
-    """Spark's part: reading, parsing, cleaning, placing, and handing over as Arrow."""
-    sift_s: float
-    """Deduplicating and queueing."""
-    store_s: float
-    """The store's part: `Channel.apply`."""
-    write_s: float
-    """Dead letters, archive and the batch's line."""
-    latency_s: tuple[float, float, float] | None = None
-    """From an event's time to when it was stored: median, p99, most. None without rows."""
+    read: int = 0
+    stored: int = 0
+    duplicate: int = 0
+    late: int = 0
+    filtered: int = 0
+    dead: int = 0
+    expired: int = 0
+    seconds: float = 0.0
+    """From the first row read to the last file written."""
     newest_us: int | None = None
     """The newest time of the rows that were stored."""
-    again: bool = False
-    """Whether it was stored from the queue after a restart."""
+    reasons: tuple[str, ...] = ()
+    """The first reasons of its dead letters."""
 
     @property
     def counts(self) -> dict[str, int]:
         """The counts by name."""
-        return {"read": self.read, **{name: getattr(self, name) for name in FATES}}
+        return {name: getattr(self, name) for name in COUNTS}
+
+
+def _none() -> dict[str, int]:
+    return dict.fromkeys(COUNTS, 0)
 
 
 @dataclass
@@ -56,14 +53,13 @@ class Summary:
 
     name: str
     batches: int = 0
-    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("read", *FATES), 0))
-    totals: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("read", *FATES), 0))
-    answers: int = 0
+    counts: dict[str, int] = field(default_factory=_none)
+    totals: dict[str, int] = field(default_factory=_none)
+    reasons: list[str] = field(default_factory=list)
+    """The first reasons of dead letters of this run."""
     elapsed_s: float = 0.0
     reading_s: float = 0.0
     """From the start of reading to the last batch: without the start of Spark."""
-    spark_s: float = 0.0
-    store_s: float = 0.0
     dead_letters: str = ""
     stopped: bool = False
     """Whether it was asked to stop before the source was read to its end."""
@@ -71,12 +67,12 @@ class Summary:
     def add(self, batch: Batch) -> None:
         """Take in a batch."""
         self.batches += 1
-        self.answers += batch.answers
-        self.spark_s += batch.spark_s
-        self.store_s += batch.store_s
         for name, count in batch.counts.items():
             self.counts[name] += count
             self.totals[name] = self.totals.get(name, 0) + count
+        for reason in batch.reasons:
+            if reason not in self.reasons and len(self.reasons) < 5:
+                self.reasons.append(reason)
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON-able values."""

@@ -11,7 +11,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from tideline.errors import InvalidRequest, NotFound, TidelineError, Unavailable
+from tideline import errors
+from tideline.errors import (
+    Closed,
+    Conflict,
+    InvalidRequest,
+    NotFound,
+    TidelineError,
+    Unavailable,
+)  # fmt: skip
 
 if TYPE_CHECKING:
     from tideline.spark.pipeline.config import Config
@@ -28,6 +36,7 @@ _LOST = re.compile(
     r"Python worker (?:exited|died|failed to connect)|ExecutorLost|Lost executor|FetchFailed"
     r"|EOFException|MetadataFetchFailed|executor .{1,40} (?:lost|removed)"
 )
+_OURS = re.compile(r"tideline\.errors\.(\w+): (.+)")
 _MODULES = {
     "kafka": "spark-sql-kafka-0-10_2.13",
     "avro": "spark-avro_2.13",
@@ -74,15 +83,16 @@ def understood(error: BaseException, config: Config) -> TidelineError | None:
     """An error of Spark's as one of ours; None when it is not Spark's."""
     if isinstance(error, TidelineError):
         return error
-    if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
-        return Unavailable(
-            f"the checkpoint could not be written: {error}. Start again when it can: nothing is "
-            "lost", checkpoint=str(config.checkpoint),
-        )  # fmt: skip
     if not is_spark(error):
         return None
     what, text = condition(error), str(error)
+    ours = _OURS.findall(text)
+    if ours:
+        return _from_store(*ours[-1])
     source = config.place_of("source", "format")
+    for name in ("avro", "protobuf"):
+        if f"{name.upper()}_NOT_LOADED" in what:
+            return _not_loaded(name, config.place_of("parse", "format"))
     if "_DATA_SOURCE_NOT_ENABLED" in what or "DATA_SOURCE_NOT_FOUND" in what:
         return _no_format(config, source)
     if what == "PATH_NOT_FOUND" or "Path does not exist" in text:
@@ -117,20 +127,35 @@ def understood(error: BaseException, config: Config) -> TidelineError | None:
     return Unavailable("Spark could not read the source", said=_deepest(text))
 
 
+def _from_store(kind: str, said: str) -> TidelineError:
+    """What the store said to a task of Spark's."""
+    found = getattr(errors, kind, None)
+    if found is None or not issubclass(found, (Closed, Conflict, InvalidRequest)):
+        found = Unavailable
+    error: TidelineError = found(
+        f"the store could not take the batch: {said.strip()}. Start the pipeline again when "
+        "it can: nothing is lost"
+    )
+    return error
+
+
 def _no_format(config: Config, place: str) -> TidelineError:
     from tideline.spark.pipeline.config import FILES, did_you_mean
 
     name = config.source.format
-    module = _MODULES.get(name)
-    if module is None:
+    if name not in _MODULES:
         close = did_you_mean(name, ["generator", "kafka", "rate", *FILES])
         return InvalidRequest(
             f"{place}: Spark knows no format {name!r}{close}; a connector is added by "
             "packages = [...] in [spark]"
         )
+    return _not_loaded(name, place)
+
+
+def _not_loaded(name: str, place: str) -> TidelineError:
     import pyspark
 
-    package = f"org.apache.spark:{module}:{pyspark.__version__}"
+    package = f"org.apache.spark:{_MODULES[name]}:{pyspark.__version__}"
     return Unavailable(
         f"{place}: Spark's connector for {name} is not loaded; add to the config: "
         f'[spark] packages = ["{package}"]'

@@ -97,11 +97,16 @@ class Source:
 class Parse:
     """How a row's text becomes columns."""
 
-    format: str | None = key("text", "`json`, `csv`, or `columns` when the source has columns "
-                             "already; by default what the source's format says", None)  # fmt: skip
+    format: str | None = key("text", "`json`, `csv`, `avro`, `protobuf`, or `columns` when the "
+                             "source has columns already; by default what the source's format "
+                             "says", None)  # fmt: skip
+    envelope: str | None = key("text", "`debezium`: each JSON text is a change as Debezium tells "
+                               "it, with its `payload` or without; the columns of [schema] are "
+                               "those of the row, `__op` and `__ts_ms` come too", None)  # fmt: skip
     column: str = key("column", "the column that holds the text", "value")
     options: Mapping[str, Any] = key("table", "handed to Spark's parser; `header = true` for CSV "
-                                     "files that begin with the names of the columns",
+                                     "files that begin with the names of the columns; of Avro "
+                                     "`schema`, of Protobuf `message` and `descriptor`, a file",
                                      None)  # fmt: skip
 
 
@@ -130,7 +135,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a row's event is, or what its subscription watches."""
+    """Where a row's event is, or what its subscription watches. A channel needs it."""
 
     point: list[str] | None = key("point", "the columns of longitude and latitude", None)
     radius_m: float | str | None = key("number or column", "makes the point a circle", None)
@@ -163,14 +168,19 @@ class Condition:
 
 @dataclass(frozen=True)
 class Store:
-    """The channel that takes the rows."""
+    """The channel or the collection that takes the rows."""
 
     folder: str | None = key("text", "the folder of the database; not needed when `run` is given "
                              "an open one", None)  # fmt: skip
     url: str | None = key("text", "the address of a server, instead of a folder", None)
     token: str | None = key("text", "the server's token; better in the environment variable "
                             "`TIDELINE_TOKEN`", None)  # fmt: skip
-    channel: str = key("text", "the channel; it is made if it is not there")
+    channel: str | None = key("text", "the channel; it is made if it is not there", None)
+    collection: str | None = key("text", "the collection, instead of a channel; it is made if it "
+                                 "is not there", None)  # fmt: skip
+    key_: str | None = key("column", "the key of the collection's documents", None)
+    version: str | None = key("column", "the version of a document: an older one never replaces a "
+                              "newer one", None)  # fmt: skip
     space: Mapping[str, Any] | None = key("table", "the space of a new channel: `kind` (`flat`, "
                                           "`topics`, `grid`, `quadtree`), `bounds`, `depth`, "
                                           "`rows`, `cols`", None)  # fmt: skip
@@ -188,7 +198,8 @@ class Operation:
     """What is done with a row."""
 
     op: str = key("text", "`publish`, `subscribe` or `cancel`", "publish")
-    op_column: str | None = key("column", "the column that says so for each row", None)
+    op_column: str | None = key("column", "the column that says so for each row; for a collection "
+                                "`c`, `u` and `r` put, `d` deletes", None)  # fmt: skip
     id: str | None = key("column", "the id; without one the store makes one up", None)
     at: str = key("column", "the time of the operation", "at")
     until: str | None = key("column", "the end of an event or of a window", None)
@@ -197,7 +208,8 @@ class Operation:
     since_s: float | str | None = key("number or column", "the same, in seconds after `at`; "
                                       "negative looks back", None)  # fmt: skip
     user: str | None = key("column", "who subscribes", None)
-    body: str | list[str] = key("columns or text", "the columns that make up an event's body", "*")
+    body: str | list[str] = key("columns or text", "the columns that make up an event's body, or a "
+                                "document", "*")  # fmt: skip
     body_json: str | None = key("column", "the column that holds the body as JSON text", None)
     where: str | None = key("column", "the column with a subscription's condition as JSON text",
                             None)  # fmt: skip
@@ -245,7 +257,7 @@ SECTIONS: dict[str, tuple[type[Any], str]] = {
     "parse": (Parse, "optional"),
     "clean": (Clean, "named"),
     "rule": (Rule, "many"),
-    "place": (Place, "one"),
+    "place": (Place, "optional"),
     "deduplicate": (Deduplicate, "optional"),
     "condition": (Condition, "optional"),
     "store": (Store, "one"),

@@ -2,6 +2,7 @@
 
     json      one object a text; nothing before it, nothing after it
     csv       one record a text, with as many fields as the schema has
+    avro      one record in the bytes; protobuf the same
     columns   the source has columns; they are brought to the schema's types
 
 A text is parsed once, typed. Only where that fails is it parsed again as plain texts, to say
@@ -13,6 +14,7 @@ from __future__ import annotations
 import csv
 from typing import TYPE_CHECKING
 
+from tideline.spark.pipeline.check import BINARY
 from tideline.spark.pipeline.config import Config, did_you_mean
 from tideline.spark.pipeline.keys import OWN
 from tideline.spark.pipeline.reasons import PROBLEM, shown
@@ -29,6 +31,7 @@ ORIGINAL = f"{OWN}original"
 WAS = f"{OWN}was_"
 """Before the name of a column that a stage replaces: the column as it came."""
 _BROKEN, _PARSED, _PLAIN = f"{OWN}broken", f"{OWN}parsed", f"{OWN}plain"
+_TEXT, _CHANGE = f"{OWN}text", f"{OWN}change"
 
 
 def parse(config: Config, frame: DataFrame, fields: list[str]) -> tuple[DataFrame, Column | None]:
@@ -38,9 +41,13 @@ def parse(config: Config, frame: DataFrame, fields: list[str]) -> tuple[DataFram
     """
     if config.parsed_as == "columns":
         return _typed(config, frame)
+    if config.parsed_as in BINARY:
+        return _decoded(config, frame)
     from pyspark.sql import functions as F
 
-    text = F.col(ORIGINAL)
+    if config.parse.envelope:
+        frame = _opened(frame)
+    text = F.col(_TEXT if config.parse.envelope else ORIGINAL)
     others = [F.col(quoted(name)) for name in frame.columns if name not in config.schema]
     typed = _parsed(config, text, config.schema, fields)
     frame = frame.select(*others, typed.alias(_PARSED))
@@ -50,8 +57,33 @@ def parse(config: Config, frame: DataFrame, fields: list[str]) -> tuple[DataFram
     frame = frame.select("*", F.when(bad, plain).alias(_PLAIN))
     row = _row(config, F.col(_PARSED))
     columns = [row.getField(name).alias(name) for name in config.schema]
-    problem = _problem(config, text, fields).alias(PROBLEM)
-    return frame.select(*others, *columns, problem), F.col(PROBLEM)
+    problem = _problem(config, text, fields)
+    if config.parse.envelope:
+        change = F.col("__op").isin("c", "u", "d", "r") & F.col(_TEXT).isNotNull()
+        wrong = F.when(~F.coalesce(change, F.lit(False)), F.lit("this is no change of Debezium's"))
+        problem = F.when(F.col(ORIGINAL).isNotNull(), F.coalesce(wrong, problem))
+    return frame.select(*others, *columns, problem.alias(PROBLEM)), F.col(PROBLEM)
+
+
+def _opened(frame: DataFrame) -> DataFrame:
+    """The row of a change, as text, and what Debezium says about it.
+
+        {"payload": {"op": "u", "before": {...}, "after": {...}, "ts_ms": 5}}, or the inner one
+
+    A delete has no `after`: its row is `before`.
+    """
+    from pyspark.sql import functions as F
+
+    kind = "payload string, op string, before string, after string, ts_ms bigint"
+    outer = F.from_json(F.col(ORIGINAL), kind)
+    payload = outer.getField("payload")
+    change = F.when(payload.isNotNull(), F.from_json(payload, kind)).otherwise(outer)
+    frame = frame.withColumn(_CHANGE, change)
+    inner = F.col(_CHANGE)
+    return frame.withColumns({
+        _TEXT: F.coalesce(inner.getField("after"), inner.getField("before")),
+        "__op": inner.getField("op"), "__ts_ms": inner.getField("ts_ms"),
+    }).drop(_CHANGE)  # fmt: skip
 
 
 def _parsed(config: Config, text: Column, schema: dict[str, str], fields: list[str]) -> Column:
@@ -110,6 +142,44 @@ def _problem(config: Config, text: Column, fields: list[str]) -> Column:
         .when(~F.is_valid_utf8(text), F.lit("the text is not UTF-8"))
         .when(plain.isNotNull(), said)
     )
+
+
+def _decoded(config: Config, frame: DataFrame) -> tuple[DataFrame, Column]:
+    """The fields of an Avro or Protobuf record; what [schema] names is brought to its type."""
+    from pyspark.sql import functions as F
+
+    options = {name: _option(value) for name, value in (config.parse.options or {}).items()}
+    options.setdefault("mode", "PERMISSIVE")
+    data = F.col(quoted(config.parse.column))
+    if config.parsed_as == "avro":
+        from pyspark.sql.avro.functions import from_avro
+
+        record = from_avro(data, options.pop("schema"), options)
+    else:
+        from pyspark.sql.protobuf.functions import from_protobuf
+
+        message, file = options.pop("message"), config.resolve(options.pop("descriptor"))
+        record = from_protobuf(data, message, file, options)
+    kept = [F.col(quoted(name)) for name in frame.columns if name != config.parse.column]
+    frame = frame.select(*kept, record.alias(_PARSED))
+    whole = F.col(_PARSED)
+    reasons = [F.when(whole.isNull(), F.lit(f"the bytes are no {config.parsed_as} record"))]
+    columns = {}
+    for field in frame.schema[_PARSED].dataType:  # type: ignore[attr-defined]
+        value = whole.getField(field.name)
+        kind = config.schema.get(field.name)
+        columns[field.name] = value if kind is None else value.try_cast(kind)
+        if kind is not None:
+            wrong = value.isNotNull() & columns[field.name].isNull()
+            what = F.lit(f" is not of the type {kind}")
+            reasons.append(F.when(wrong, F.concat(F.lit(f"{field.name}: "), shown(value), what)))
+    for name in config.schema:
+        if name not in columns:
+            near = did_you_mean(name, columns)
+            raise config.wrong(("schema", name), f"the record has no field {name!r}{near}")
+    made = [value.alias(name) for name, value in columns.items()]
+    problem = F.coalesce(*reasons).alias(PROBLEM)
+    return frame.select(*kept, *made, problem), F.col(PROBLEM)
 
 
 def _typed(config: Config, frame: DataFrame) -> tuple[DataFrame, Column | None]:

@@ -20,7 +20,8 @@ from tideline.lsm.folder import check_no_strangers
 from tideline.lsm.manifest import Manifest
 from tideline.space import Flat, space_from_spec
 from tideline.spark.pipeline.check import check_space, space_of
-from tideline.spark.pipeline.config import FILES, Config, Problems
+from tideline.spark.pipeline.config import FILES, Config, Problems, is_uri
+from tideline.spark.pipeline.counts import COUNTS
 
 __all__ = ["preflight", "surroundings"]
 
@@ -63,7 +64,7 @@ def _files(config: Config) -> Iterable[str]:
     if config.source.format not in FILES:
         return
     for path in config.paths:
-        if "://" in path:
+        if is_uri(path):
             continue
         found = [Path(name) for name in glob.glob(path)]
         files = [f for p in found for f in (p.iterdir() if p.is_dir() else [p])]
@@ -104,14 +105,17 @@ def _channel(config: Config) -> Iterable[str]:
 
 
 def _progress(config: Config) -> Iterable[str]:
-    path = config.checkpoint / "batches.jsonl"
-    if not (config.checkpoint / "pipeline.json").exists():
+    if is_uri(config.checkpoint):
+        return
+    folder = Path(config.checkpoint)
+    if not (folder / "pipeline.json").exists():
         yield "checkpoint: new; the source is read from its beginning"
         return
-    lines = path.read_bytes().splitlines() if path.exists() else []
-    if not lines:
+    files = [path for path in (folder / "batches").glob("*.json") if path.stem.isdigit()]
+    if not files:
         yield "checkpoint: no batch is done yet"
         return
-    last = json.loads(lines[-1])
-    counts = ", ".join(f"{count:,} {name}" for name, count in last["totals"].items() if count)
-    yield f"checkpoint: {last['batch'] + 1:,} batches are done: {counts or 'no rows'}"
+    last = json.loads(max(files, key=lambda path: int(path.stem)).read_bytes())
+    totals = {name: last["before"].get(name, 0) + last[name] for name in COUNTS}
+    counts = ", ".join(f"{count:,} {name}" for name, count in totals.items() if count)
+    yield f"checkpoint: {last['number'] + 1:,} batches are done: {counts or 'no rows'}"

@@ -4,7 +4,7 @@
     Plain     a line a second at most, for a pipe, a log or TERM=dumb
     Lines     a line of JSON for each batch, for programs
 
-They are told of batches by the feeder's thread and draw in the thread that called `run`.
+They are told of batches by Spark's thread or the caller's, and draw in the caller's.
 """
 
 from __future__ import annotations
@@ -27,27 +27,26 @@ __all__ = ["Lines", "Lively", "Plain", "ago", "summary_text", "watch_for_termina
 _RECENT_S = 5.0  # rates are those of the last seconds
 
 
-class _Rates:
-    """Rows and answers a second, lately. One lock: two threads come here."""
+class _Rate:
+    """Rows a second, lately. One lock: two threads come here."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._recent: deque[tuple[float, int, int]] = deque()
+        self._recent: deque[tuple[float, int]] = deque()
         self._started = time.monotonic()
 
     def add(self, batch: Batch) -> None:
         with self._lock:
-            self._recent.append((time.monotonic(), batch.read, batch.answers))
+            self._recent.append((time.monotonic(), batch.read))
 
-    def now(self) -> tuple[float, float]:
-        """Rows a second, answers a second."""
+    def now(self) -> float:
+        """Rows a second."""
         with self._lock:
             now = time.monotonic()
             while len(self._recent) > 1 and self._recent[0][0] < now - _RECENT_S:
                 self._recent.popleft()
             span = max(min(now - self._started, _RECENT_S), 0.2)
-            current = [it for it in self._recent if it[0] >= now - _RECENT_S]
-            return sum(it[1] for it in current) / span, sum(it[2] for it in current) / span
+            return sum(rows for when, rows in self._recent if when >= now - _RECENT_S) / span
 
 
 class _Shown(Watch):
@@ -55,7 +54,7 @@ class _Shown(Watch):
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.rates = _Rates()
+        self.rate = _Rate()
         self.started = time.monotonic()
         self.last: Batch | None = None
         self.summary: Summary | None = None
@@ -65,7 +64,7 @@ class _Shown(Watch):
         self.phase_text = text
 
     def batch(self, batch: Batch, summary: Summary) -> None:
-        self.rates.add(batch)
+        self.rate.add(batch)
         self.last, self.summary = batch, summary
 
     def __enter__(self) -> Any:
@@ -95,11 +94,10 @@ class Plain(_Shown):
         now = time.monotonic()
         if now >= self._next:
             self._said, self._next = batch, now + self._every_s
-            rows_s, _ = self.rates.now()
             counts = ", ".join(f"{name} {summary.counts[name]:,}" for name in _fates(summary))
             self._say(
-                f"batch {batch.number} | {rows_s:,.0f} rows/s | {_time(batch)} | {counts}"
-                f" | answers {summary.answers:,} | newest row {lag(batch)}"
+                f"batch {batch.number} | {self.rate.now():,.0f} rows/s | {batch.seconds:.2f} s"
+                f" | {counts} | newest row {lag(batch)}"
             )
 
     def _say(self, text: str) -> None:
@@ -152,13 +150,11 @@ class Lively(_Shown):
         if batch is None or summary is None:
             self._live.update(Group(head), refresh=True)
             return
-        rows_s, answers_s = self.rates.now()
         table = Table.grid(padding=(0, 3))
         left = {
-            "rows/s": f"{rows_s:,.0f}",
-            "answers/s": f"{answers_s:,.0f}",
+            "rows/s": f"{self.rate.now():,.0f}",
             "batch": f"{batch.number:,} of {batch.read:,} rows",
-            "batch time": _time(batch),
+            "batch time": f"{batch.seconds:.2f} s",
             "newest row": lag(batch),
         }
         right = {name: f"{summary.counts[name]:,}" for name in ("read", *_fates(summary))}
@@ -189,7 +185,6 @@ def summary_text(summary: Summary) -> str:
     lines = [
         f"{summary.name}: {ended} after {summary.elapsed_s:.1f} s, {summary.batches:,} batches,"
         f" {rows_s:,.0f} rows/s while reading"
-        f" (Spark {summary.spark_s:.1f} s, store {summary.store_s:.1f} s)"
     ]
     names = ("read", *_fates(summary))
     table = [("", *names), ("this run", *(f"{summary.counts[name]:,}" for name in names))]
@@ -200,10 +195,14 @@ def summary_text(summary: Summary) -> str:
         cells = [row[0].ljust(widths[0])]
         cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
         lines.append("  " + "  ".join(cells).rstrip())
-    if summary.answers:
-        lines.append(f"  {summary.answers:,} answers")
+    if summary.counts["expired"]:
+        lines.append(
+            f"  {summary.counts['expired']:,} of the stored had ended before they came: no reader "
+            "finds them"
+        )
     if summary.totals.get("dead"):
         lines.append(f"  dead letters, with reason and text: {summary.dead_letters}")
+        lines += [f"    {reason}" for reason in summary.reasons]
     return "\n".join(lines)
 
 
@@ -226,11 +225,6 @@ def ago(seconds: float) -> str:
         if amount >= 2 * size or (name == "hours" and amount >= size):
             return f"{amount / size:.1f} {name} {side}"
     return f"{amount:.1f} s {side}"
-
-
-def _time(batch: Batch) -> str:
-    total = batch.spark_s + batch.sift_s + batch.store_s + batch.write_s
-    return f"{total:.2f} s (Spark {batch.spark_s:.2f}, store {batch.store_s:.2f})"
 
 
 def _fates(summary: Summary) -> list[str]:

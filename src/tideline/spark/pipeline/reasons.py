@@ -135,12 +135,16 @@ class Reasons:
 
         Without ANSI most functions give null by themselves, but `raise_error`, `element_at(a, 0)`
         or a wrong pattern of a time end the batch. Spark has what prevents that, for its own
-        `try_...` functions, but no function that puts it around any expression.
+        `try_...` functions, but no function that puts it around any expression: under Spark
+        Connect, which has no Java here, such an expression ends the batch.
         """
         from pyspark import SparkContext
         from pyspark.sql import functions as F
         from pyspark.sql.classic.column import Column
+        from pyspark.sql.utils import is_remote
 
+        if is_remote():
+            return F.expr(sql)
         java: Any = SparkContext._active_spark_context._jvm  # type: ignore[union-attr]
         columns = java.org.apache.spark.sql.classic.ExpressionUtils
         written: Any = F.expr(sql)

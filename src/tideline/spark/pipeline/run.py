@@ -1,49 +1,47 @@
-"""A pipeline that runs: opens the store and the checkpoint, starts Spark, reads until the end.
+"""A pipeline that runs: one Structured Streaming query, watched until its end.
 
-    Spark's thread:  rows -> stages -> Arrow -> sift -> queue     (`_take`, once a batch)
-    feeder's thread: queue -> store, dead letters, archive        (feeder.py, feed.py)
-    caller's thread: waits, shows progress, hears Ctrl-C          (`_follow`)
+    source -> stages -> dropDuplicatesWithinWatermark -> foreachBatch(sink)
 
-What must hold after a kill at any moment is in state.py. Here it only matters that a batch is
-queued before Spark hears that it is done with, and that a batch that is queued already is not
-taken from Spark again.
+    Spark's thread:   `_callback`, once a batch: sink.py writes, ledger.py notes the counts
+    caller's thread:  waits, shows progress, hears Ctrl-C
 
-Stopping waits for the batch that is being read: it is queued, and stays in Spark's callback
-until the query has been told to stop. So Spark cannot begin another one.
+What Spark drops, it tells in the progress of the batch, after the batch: the next batch closes the
+counts of the one before, ahead of its own first row. Under Spark Connect the sink runs on the
+server; the caller's thread closes the counts there.
+
+Stopping lets the batch come to its end: the next one waits, writes nothing, and is run again by the
+next run.
 """
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
-from tideline.errors import Closed, Conflict
+from tideline.errors import Closed, Unavailable
 from tideline.space import Flat
 from tideline.spark.pipeline.check import space_of
 from tideline.spark.pipeline.config import Config
 from tideline.spark.pipeline.counts import Batch, Summary
 from tideline.spark.pipeline.faults import is_lost_worker, understood
-from tideline.spark.pipeline.feeder import Feeder
-from tideline.spark.pipeline.seen import Seen
-from tideline.spark.pipeline.sift import sift
-from tideline.spark.pipeline.source import Once, Stream, is_endless, open_source
-from tideline.spark.pipeline.stages import Stages
-from tideline.spark.pipeline.state import State
-from tideline.spark.pipeline.surroundings import quiet, settings
+from tideline.spark.pipeline.files import is_connect
+from tideline.spark.pipeline.ledger import Ledger
+from tideline.spark.pipeline.sink import Sink
+from tideline.spark.pipeline.source import Once, Stream, identity, is_endless, open_source
+from tideline.spark.pipeline.stages import Stages, deduplicated
+from tideline.spark.pipeline.surroundings import settings, untold
+from tideline.spark.pipeline.target import Target, check_landed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from tideline.channel import Channel
-    from tideline.model import Applied
-
 __all__ = ["Runner", "Watch", "look"]
 
-_TRIES = 3  # a batch whose workers are lost is read so often
+_TRIES = 3  # a query that lost a worker is started so often
 _LOOK_S = 0.1
 
 
@@ -64,214 +62,266 @@ class Runner:
     """One run."""
 
     def __init__(
-        self, config: Config, channel: Channel, state: State, summary: Summary, watch: Watch,
-        on_batch: Callable[[Batch, Applied], None] | None, stop: threading.Event,
+        self, config: Config, spark: SparkSession, target: Target, summary: Summary, watch: Watch,
+        on_batch: Callable[[Batch], None], stop: threading.Event,
     ) -> None:  # fmt: skip
         self.config = config
-        self.channel = channel
-        self.state = state
+        self.spark = spark
+        self.target = target
         self.summary = summary
         self.watch = watch
         self._on_batch = on_batch
         self._stop = stop
-        self._feeder = Feeder(channel, state, config, self._tell)
-        self._seen: Seen | None = None
+        self._ledger = Ledger(spark, config.checkpoint)
+        self._connect = is_connect(spark)
+        self._lock = threading.RLock()  # around the counts
+        self._last = -1  # the last batch that is counted
+        self._open: Batch | None = None  # the one that waits for its progress
         self._failure: BaseException | None = None
         self._query: Any = None
         self._working = threading.Event()
-        self._left: int | None = None  # rows until the source's end, where that is known
-        self._ending = False
+        self._parked = threading.Event()  # a batch waits for the query to be stopped
+        self._limit: int | None = None  # rows of the source, where that is known
         self._reading = 0.0  # when reading began
 
-    def catch_up(self) -> None:
-        """Store what an earlier run had queued, and remember what it had seen."""
-        check_store(self.channel, self.config, self.state)
-        waiting = self.state.waiting()
-        if waiting:
-            self.watch.phase(f"storing {len(waiting)} batches that the last run had read")
-        wanted = self.config.deduplicate
-        if wanted is not None:
-            self._seen = Seen(round(wanted.within_s * 1e6), self.state.last.get("newest"))
-            for keys in self.state.known_keys():
-                self._seen.add(keys)
-        self._feeder.catch_up()
-
-    def run(self, spark: SparkSession, source: DataFrame | None) -> None:
+    def run(self, source: DataFrame | None, now_us: int) -> None:
         """Read the source until its end, or until told to stop."""
-        with quiet(spark), settings(spark, self.config.spark.config):
+        with settings(self.spark, self.config.spark.config):
             try:
-                self._read(spark, source)
+                self._run(source, now_us)
             except Exception as error:
-                self._feeder.finish()  # what the store says comes first: it may be the cause
                 said = understood(error, self.config)
                 if said is None:
                     raise
                 raise said from error
-            self._feeder.finish()
 
-    def _read(self, spark: SparkSession, source: DataFrame | None) -> None:
-        opened = self._open(spark, source)
-        stages = Stages(self.config, self.channel.space, opened.names, opened.fields)
+    def _run(self, source: DataFrame | None, now_us: int) -> None:
+        config = self.config
+        given = identity(config)
+        if source is not None:
+            given = {"format": "frame", "stream": source.isStreaming}
+        whose = {"name": config.name, "source": given, "target": self.target.name}
+        started_us = self._ledger.recognise(whose, now_us)
+        self._restore(check=True)
+        self.watch.phase("looking at the source")
+        if source is None:
+            opened = open_source(self.spark, config, started_us)
+        else:
+            opened = Stream(source) if source.isStreaming else Once(source)
+        stages = Stages(
+            config, self.target.space, opened.names, opened.fields, self.target.max_ahead_s
+        )
         frame = stages(opened.frame)
-        self._feeder.start()
+        sink = Sink(
+            config.name, config.checkpoint, config.dead_folder,
+            config.resolve(config.archive.folder) if config.archive else None,
+            self.target.options, dropping=config.deduplicate is not None,
+        )  # fmt: skip
         self._reading = time.perf_counter()
         if isinstance(opened, Stream):
             self.watch.phase("reading")
-            self._follow(frame, opened.limit)
-        elif self.state.queued < 0:
+            self._limit = opened.limit
+            self._follow(frame, sink)
+        elif self._last < 0:
             self.watch.phase("reading everything as one batch")
-            self._take(frame, 0)
+            self._once(frame, sink)
         else:
             self.watch.phase("nothing to do: the source is one batch, and it is stored")
 
-    def _open(self, spark: SparkSession, source: DataFrame | None) -> Stream | Once:
-        self.watch.phase("looking at the source")
-        if source is None:
-            return open_source(spark, self.config, self.state.started_us)
-        return Stream(source) if source.isStreaming else Once(source)
+    def _restore(self, *, check: bool = False) -> None:
+        """Where the checkpoint says that the pipeline is."""
+        self._last, totals = self._ledger.reopen()
+        self._open = None
+        if check:
+            stored = self._ledger.load(self._last, open=False)[0].stored if self._last >= 0 else 0
+            check_landed(self.target, self.config, self._ledger, self._last, stored)
+            self.summary.totals.update(totals)
 
-    # ---- batches ---------------------------------------------------------------------------------
+    # ---- one batch ---------------------------------------------------------------------------
 
-    def _take(self, frame: DataFrame, number: int) -> None:
-        """A batch of Spark's into the queue."""
-        if number <= self.state.queued:
-            return  # decided before a restart
-        if number > self.state.queued + 1:
-            raise Conflict(
-                "Spark's part of the checkpoint is ahead of the pipeline's: a part of the folder "
-                "was put back from an older copy", spark=number, pipeline=self.state.queued,
-            )  # fmt: skip
-        started = time.perf_counter()
-        table = self._collect(frame)
-        read = time.perf_counter()
-        now_us = self.channel.clock.now()
-        sifted = sift(table, self.config, self._seen, now_us, self.channel.max_ahead_s)
-        newest = None if self._seen is None else self._seen.newest
-        facts = {**sifted.counts, "newest": newest, "read_us": now_us, "spark_s": read - started}
-        facts["sift_s"] = 0.0
-        sync = self.config.store.durability == "disk"
-        self.state.queue(number, sifted.operations, sifted.dead, sifted.keys, facts, sync=sync)
-        if self._left is not None:
-            self._left -= sifted.counts["read"]
-        facts = {**facts, "sift_s": time.perf_counter() - read}
-        facts["offsets"] = self.state.offsets_mark(number)
-        if not self._feeder.put((number, sifted.operations, sifted.dead, facts)):
-            raise Closed("the store failed")  # said better by the feeder
+    def _once(self, frame: DataFrame, sink: Sink) -> None:
+        """A frame that does not grow."""
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as F
 
-    def _collect(self, frame: DataFrame) -> pa.Table:
-        """The rows of a batch; a lost worker is tried again: reading changes nothing."""
         for left in reversed(range(_TRIES)):
+            read = Observation()
+            counted = frame.observe(read, F.count(F.lit(1)).alias("read"))
             try:
-                return frame.toArrow()
+                batch = sink(deduplicated(counted, self.config), 0)
+                break
             except Exception as error:
                 if not left or not is_lost_worker(error):
                     raise
-        raise AssertionError
+        total = read.get["read"]
+        batch = dataclasses.replace(batch, read=total, duplicate=total - batch.read)
+        self._count(batch)
 
-    def _tell(self, batch: Batch, applied: Applied) -> None:
-        self.summary.add(batch)
-        if self._reading:
-            self.summary.reading_s = time.perf_counter() - self._reading
-        self.watch.batch(batch, self.summary)
-        if self._on_batch is not None:
-            self._on_batch(batch, applied)
+    # ---- a stream ------------------------------------------------------------------------------
 
-    # ---- a stream ----------------------------------------------------------------------------
-
-    def _follow(self, frame: DataFrame, limit: int | None) -> None:
+    def _follow(self, frame: DataFrame, sink: Sink) -> None:
         """Take batches as Spark cuts them, up to `limit` rows if that is known."""
-        self._left = None if limit is None else limit - self.state.read
-        if self._left is not None and self._left <= 0:
-            return
+        frame = deduplicated(frame, self.config)
+        for left in reversed(range(_TRIES)):
+            if self._is_over():
+                return
+            try:
+                self._query = self._start(frame, sink)
+                self._await(self._query)
+                return
+            except Exception as error:
+                if not left or not is_lost_worker(error):
+                    raise
+                self._restore()
+
+    def _start(self, frame: DataFrame, sink: Sink) -> Any:
         every_s = self.config.run.every_s
         if every_s is None and is_endless(self.config):
             every_s = 0.0
-        writer = frame.writeStream.foreachBatch(self._callback)
-        writer = writer.option("checkpointLocation", str(self.state.spark))
+        called: Any = _Noted(sink) if self._connect else _Called(self, sink)
+        writer = frame.writeStream.foreachBatch(called)
+        writer = writer.option("checkpointLocation", f"{self.config.checkpoint}/spark")
         writer = writer.queryName(self.config.name)
         if every_s is None:
             writer = writer.trigger(availableNow=True)
         else:
             writer = writer.trigger(processingTime=f"{round(every_s * 1000)} milliseconds")
-        self._query = query = writer.start()
+        self._failure = None
+        return writer.start()
+
+    def _await(self, query: Any) -> None:
         try:
             while not _ended(query):
                 self.watch.tick()
+                self._close(query)
                 if self._halting():
                     self.summary.stopped = self._stop.is_set()
                     self._halt(query)
         except BaseException:  # a second Ctrl-C: do not wait for the batch
             query.stop()
             raise
-        self._raise(query)
+        self._close(query)
+        if self._failure is not None and not isinstance(self._failure, _Stopped):
+            raise self._failure
+        error = None if self._halting() else query.exception()
+        if error is not None:
+            raise error
 
-    def _callback(self, frame: DataFrame, number: int) -> None:
-        """What Spark calls for each batch."""
+    def callback(self, frame: DataFrame, number: int, sink: Sink) -> None:
+        """What Spark calls for each batch, in this process."""
         self._working.set()
         try:
-            self._take(frame, number)
+            if number > 0 and self._query is not None:
+                self._close(self._query, number - 1)
+            if self._halting():
+                self._parked.set()
+                while self._query is None or self._query.isActive:
+                    time.sleep(0.01)
+                raise _Stopped("the pipeline is stopping")
+            batch = sink(frame, number)
+            with self._lock:
+                if sink.dropping:
+                    self._ledger.note(batch, self.summary.totals, open=True)
+                    self._open = batch
+                else:
+                    self._count(batch)
         except BaseException as error:
             self._failure = error
             raise
         finally:
             self._working.clear()
-        while self._halting() and (self._query is None or self._query.isActive):
-            time.sleep(0.01)  # no other batch may begin: see the top of the file
+
+    def _close(self, query: Any, wanted: int | None = None) -> None:
+        """Count the batches whose progress has come; `wanted` must be among them."""
+        with self._lock:
+            if self._connect:
+                for progress in query.recentProgress:
+                    if progress["batchId"] > self._last:
+                        batch, _ = self._ledger.load(progress["batchId"], open=True)
+                        self._count(_told(batch, progress, self.config.deduplicate is not None))
+                return
+            if self._open is None:
+                return
+            progress = query.lastProgress
+            if progress is not None and progress["batchId"] == self._open.number:
+                batch, self._open = self._open, None
+                self._count(_told(batch, progress, dropping=True))
+            elif wanted is not None:
+                raise Unavailable("Spark has not told what became of a batch", batch=wanted)
+
+    def _count(self, batch: Batch) -> None:
+        """A batch is done: note its counts, and tell them."""
+        with self._lock:
+            self._ledger.note(batch, self.summary.totals, open=False)
+            again = batch.number <= self._last
+            self._last = batch.number
+            if again or not batch.read:
+                return
+            self.summary.add(batch)
+            self.summary.reading_s = time.perf_counter() - self._reading
+            self.watch.batch(batch, self.summary)
+            self._on_batch(batch)
+
+    def _is_over(self) -> bool:
+        """Whether all the rows are read that there will be."""
+        return self._limit is not None and self.summary.totals["read"] >= self._limit
 
     def _halting(self) -> bool:
-        at_end = self._left is not None and self._left <= 0
-        return at_end or self._ending or self._stop.is_set() or self._feeder.error is not None
+        return self._is_over() or self._stop.is_set()
 
     def _halt(self, query: Any) -> None:
         """Stop a query between two batches."""
-        self._ending = True
-        while self._working.is_set() and query.isActive:
+        while query.isActive and not self._parked.is_set():
+            idle = not query.status["isTriggerActive"] and not self._working.is_set()
+            if idle and self._open is None:
+                break
             self.watch.tick()
-            time.sleep(_LOOK_S)
-        query.stop()
-
-    def _raise(self, query: Any) -> None:
-        """Why a query ended by itself, if it did not end well."""
-        if self._ending or self._feeder.error is not None:
-            return  # it was stopped; what the store says is said by `finish`
-        if self._failure is not None:
-            raise self._failure
-        error = query.exception()
-        if error is not None:
-            raise error
+            self._close(query)
+            time.sleep(_LOOK_S / 2)
+        with contextlib.nullcontext() if self._connect else untold(self.spark):
+            query.stop()
 
 
-def check_store(channel: Channel, config: Config, state: State) -> None:
-    """Whether the channel has had just the batches that the checkpoint says it has."""
-    landed = channel.landed
-    if landed(config.name, state.queued + 1) != 0:
-        if state.fresh:
-            state.forget()
-            message = (
-                "this channel has had batches of a pipeline of this name, but the checkpoint is "
-                "new: it was moved or removed. Point run.checkpoint to the old one, or give the "
-                "pipeline another name to read the source from its beginning"
-            )
-        else:
-            message = (
-                "the channel has had later batches of this pipeline than the checkpoint knows of: "
-                "the checkpoint was put back from an older copy"
-            )
-        raise Conflict(
-            message, name=config.name, channel=channel.name, checkpoint=str(state.folder)
-        )
-    if state.done >= 0 and landed(config.name, state.done) is not None:
-        raise Conflict(
-            "the channel does not know the batches that this checkpoint says it had: it is another "
-            "store, or was emptied or put back from an older copy. To read the source from its "
-            "beginning, give run.checkpoint a new folder",
-            name=config.name, channel=channel.name, batch=state.done, checkpoint=str(state.folder),
-        )  # fmt: skip
+class _Stopped(Closed):
+    """A batch was not begun, as the pipeline is stopping."""
+
+
+@dataclasses.dataclass
+class _Called:
+    """The sink in this process."""
+
+    runner: Runner
+    sink: Sink
+
+    def __call__(self, frame: DataFrame, number: int) -> None:
+        self.runner.callback(frame, number, self.sink)
+
+
+@dataclasses.dataclass
+class _Noted:
+    """The sink on a server of Spark Connect: its counts are left in the checkpoint."""
+
+    sink: Sink
+
+    def __call__(self, frame: DataFrame, number: int) -> None:
+        batch = self.sink(frame, number)
+        Ledger(frame.sparkSession, self.sink.checkpoint).note(batch, {}, open=True)
+
+
+def _told(batch: Batch, progress: Any, dropping: bool) -> Batch:
+    """A batch with what its progress tells of rows that were dropped."""
+    if not dropping:
+        return batch
+    read = int(progress["observedMetrics"]["tideline"]["read"])
+    late = sum(int(each["numRowsDroppedByWatermark"]) for each in progress["stateOperators"])
+    dropped = read - batch.read
+    late = min(late, dropped)
+    return dataclasses.replace(batch, read=read, late=late, duplicate=dropped - late)
 
 
 def look(spark: SparkSession, config: Config) -> list[str]:
     """Have Spark look at the source and at every expression, without reading any row."""
-    with quiet(spark), settings(spark, config.spark.config):
+    with settings(spark, config.spark.config):
         try:
             opened = open_source(spark, config, 0)
             stages = Stages(config, space_of(config) or Flat(), opened.names, opened.fields)
@@ -288,7 +338,7 @@ def _ended(query: Any) -> bool:
     """Wait a little for a query; whether it has ended, well or not."""
     try:
         return bool(query.awaitTermination(_LOOK_S))
-    except Exception:  # `_raise` says why
+    except Exception:  # `_await` says why
         if query.isActive:
             raise
         return True

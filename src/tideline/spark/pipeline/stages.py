@@ -3,13 +3,14 @@
     parse -> clean -> place -> key -> condition -> operation
 
 Every row of the source gives exactly one row, so nothing has to be counted: what is read is
-what arrives. A row that cannot be used carries `_problem`, its stage and the reason, and the
-driver makes a dead letter of it; a row that does not meet the condition carries `_met` false.
+what arrives. A row that cannot be used carries `_problem`, its stage and the reason, and becomes a
+dead letter; a row that does not meet the condition carries `_met` false.
 
     _problem     "clean: speed must be at most 200, not 900"; null for a good row
-    _text        the row as it came: of every row whose source is text, else of bad rows
-    _met         whether the condition holds, where there is one
-    _high, _low  the hashed key to deduplicate by; _time its time in microseconds
+    _text        a bad row as it came
+    _met         whether the condition holds
+    _expired     whether it has ended already
+    _high, _low  the hashed key to deduplicate by, _time its time; of a bad row a key of its own
     _area        where the archive puts it
     op, id, place, lon, ...    the columns of `Channel.apply`
 
@@ -19,13 +20,22 @@ JVM expressions only, but for the part of a condition that Spark cannot say exac
 
 from __future__ import annotations
 
+import functools
+import math
+import operator
 from typing import TYPE_CHECKING, Any
 
+from tideline.channel.ahead import Ahead
 from tideline.errors import InvalidRequest
 from tideline.space import Space
 from tideline.space.place import CELLS, KEY_LIMIT_BYTES, TOPICS
 from tideline.spark.pipeline import parse
-from tideline.spark.pipeline.check import check_columns, columns_of, condition_of, deduplicated_by
+from tideline.spark.pipeline.check import (
+    BINARY,
+    check_columns,
+    condition_of,
+    deduplicated_by,
+)  # fmt: skip
 from tideline.spark.pipeline.clean import cleaned
 from tideline.spark.pipeline.config import Config, Problems, did_you_mean
 from tideline.spark.pipeline.keys import OWN, is_own
@@ -36,24 +46,21 @@ from tideline.where.schema import quoted
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["OPERATION", "Stages"]
-
-OPERATION = (
-    "op", "id", "place", "lon", "lat", "radius_m", "user", "at", "since", "until", "body", "where",
-    "unseen",
-)  # fmt: skip
-"""The columns of an operation, in the order they are kept."""
+__all__ = ["Stages", "deduplicated"]
 
 
 class Stages:
     """The stages of one config, for one space. `stages(frame)` may be called many times."""
 
     def __init__(
-        self, config: Config, space: Space, names: list[str], fields: list[str] | None = None
-    ) -> None:
+        self, config: Config, space: Space, names: list[str], fields: list[str] | None = None,
+        max_ahead_s: float = math.inf,
+    ) -> None:  # fmt: skip
         """`names` are the columns the source really has, `fields` those of a CSV line."""
         self.config = config
         self.space = space
+        self._ahead = Ahead.of(max_ahead_s, 0)
+        self._why_far = "" if self._ahead is None else self._ahead.reason
         self._fields = list(config.schema) if fields is None else fields
         self._tried = False  # whether Spark has looked at every expression once
         problems = Problems(config.file, config.lines)
@@ -64,8 +71,7 @@ class Stages:
                 )
                 problems.add(("source",), message)
         problems.check()
-        known = columns_of(config)
-        if known is None or config.parsed_as == "columns":
+        if config.parsed_as == "columns":
             for column in config.schema:
                 if column not in names:
                     near = did_you_mean(column, names)
@@ -84,22 +90,38 @@ class Stages:
 
         self._reasons = Reasons(self.config, looking=not self._tried)
         frame, original = self._original(frame)
+        source = frame.columns
         frame, problem = parse.parse(self.config, frame, self._fields)
+        self._record = [name for name in frame.columns if name not in source]
         self._reasons.found("parse", problem)
+        if self.config.parsed_as in BINARY:
+            problems = Problems(self.config.file, self.config.lines)
+            check_columns(self.config, frame.columns, problems)
+            problems.check()
         frame = self._clean(self._reasons.kept(frame))
-        columns = {
-            **self._place(frame), **self._key(frame), **self._operation(frame),
-            **self._condition(frame), **self._area(frame),
-        }  # fmt: skip
+        columns = {**self._key(frame), "_met": self._met(frame)}
+        if self.config.store.collection is None:
+            columns |= {
+                **self._place(frame), **self._operation(frame), **self._area(frame),
+            }  # fmt: skip
+        else:
+            columns |= self._document(frame)
+        self._check_texts(columns)
+        far = self._far(columns)
+        self._reasons.found("store", F.when(far & columns["_met"], F.lit(self._why_far)))
         frame = self._reasons.kept(frame)
         bad = F.col(PROBLEM).isNotNull()
         text = F.when(bad, F.make_valid_utf8(original))
-        if self.config.parsed_as != "columns":
-            text = text.otherwise(original)  # the store may reject the row, and then it is needed
-        if "_met" in columns:
-            wanted = columns["_met"] & ~bad
-            for name in columns.keys() & {*OPERATION, "_area"}:
-                columns[name] = F.when(wanted, columns[name])
+        until = columns.get("until", F.lit(None).cast("timestamp"))
+        columns["_expired"] = F.coalesce(until <= F.current_timestamp(), F.lit(False))
+        if "_time" in columns:
+            # What is no duplicate of anything, whatever its key is, has a key and a time of its
+            # own: a dead letter is not dropped, and moves no watermark.
+            own, apart = F.uuid(), bad | far
+            for name in ("_high", "_low"):
+                key = F.xxhash64(F.lit(name), own)
+                columns[name] = F.when(apart, key).otherwise(columns[name])
+            columns["_time"] = F.when(~apart, columns["_time"])
         made = frame.select(
             F.col(PROBLEM).alias("_problem"), text.alias("_text"),
             *(column.alias(name) for name, column in columns.items()),
@@ -210,7 +232,7 @@ class Stages:
         return {
             "_high": F.xxhash64(F.lit(1), *columns),
             "_low": F.xxhash64(F.lit(2), *columns),
-            "_time": F.unix_micros(time),
+            "_time": time,
         }
 
     # ---- operation ---------------------------------------------------------------------------
@@ -226,6 +248,8 @@ class Stages:
                 found[name] = F.col(quoted(source)).cast("string")
         if operation.op_column is not None:
             self._reasons.needed("operation", found["op"], f"{operation.op_column} is missing")
+        else:
+            found["op"] = F.lit(operation.op)
         at = self._reasons.time(frame, operation.at, ("operation", "at"), "operation")
         self._reasons.needed("operation", at, f"{operation.at} is missing")
         found["at"] = at
@@ -254,6 +278,22 @@ class Stages:
             found["unseen"] = F.lit(True)
         return found
 
+    def _document(self, frame: DataFrame) -> dict[str, Column]:
+        """A document, and what is done with it."""
+        from pyspark.sql import functions as F
+
+        store, op = self.config.store, self.config.op_column
+        assert store.key_ is not None
+        self._reasons.needed("operation", F.col(quoted(store.key_)), f"{store.key_} is missing")
+        if store.version is not None:
+            version = F.col(quoted(store.version))
+            self._reasons.needed("operation", version, f"{store.version} is missing")
+        found = {"document": self._body(frame)}
+        if op is not None:
+            found["op"] = F.col(quoted(op)).cast("string")
+            self._reasons.needed("operation", found["op"], f"{op} is missing")
+        return found
+
     def _body(self, frame: DataFrame) -> Column:
         from pyspark.sql import functions as F
 
@@ -261,33 +301,74 @@ class Stages:
         if operation.body_json is not None:
             return F.col(quoted(operation.body_json)).cast("string")
         if isinstance(operation.body, list):
-            names = operation.body
+            also = (self.config.store.key_, self.config.store.version)
+            names = [*(n for n in also if n and n not in operation.body), *operation.body]
         else:
             own = {*self.config.schema, *self.config.clean}  # not Kafka's offset and the like
             every = self.config.parsed_as == "columns"
+            if self.config.parsed_as in BINARY:
+                own |= set(self._record)
             names = [n for n in frame.columns if n in own or (every and not is_own(n))]
+            op, version = self.config.op_column, self.config.store.version
+            if self.config.store.collection is not None:  # op is said beside the document
+                names = [n for n in names if n != op]
+                names += [version] if version is not None and version not in names else []
         with self._reasons.at("operation", "body"):
             body = F.to_json(F.struct(*(F.col(quoted(name)) for name in names)))
             self._reasons.look(frame, body)
         return body
 
-    def _condition(self, frame: DataFrame) -> dict[str, Column]:
+    def _check_texts(self, columns: dict[str, Column]) -> None:
+        """Parsers make valid text; columns of a source need not be."""
+        from pyspark.sql import functions as F
+
+        if self.config.parsed_as != "columns":
+            return
+        texts = ["id", "place", "user", "where"]
+        texts += ["body"] if self.config.operation.body_json else []
+        for name in texts:
+            if name in columns:
+                wrong = F.when(~F.is_valid_utf8(columns[name]), F.lit(f"{name} is not UTF-8"))
+                self._reasons.found("operation", wrong)
+
+    # ---- which rows are wanted ---------------------------------------------------------------
+
+    def _met(self, frame: DataFrame) -> Column:
+        """Whether the condition holds."""
         from pyspark.sql import functions as F
 
         from tideline.where.column import _holds, split, top_fields
 
         condition = condition_of(self.config)
+        # After a delete Debezium sends a message without a value: there is nothing to do.
+        told = F.col(parse.ORIGINAL).isNotNull() if self.config.parse.envelope else F.lit(True)
         if condition is None:
-            return {}
+            return told
         with self._reasons.at("condition", "where"):
             parts = split(condition, frame.schema)
-        met = F.lit(True) if parts.pushed is None else parts.pushed
+        met = told if parts.pushed is None else told & parts.pushed
         if parts.checked:
             wanted = top_fields(parts.checked.tree)
             columns = [F.col(quoted(name)) for name in frame.columns if name in wanted]
             holds: Any = F.arrow_udf(_holds(parts.checked), "boolean")  # type: ignore[attr-defined]
             met = met & holds(F.struct(*columns))
-        return {"_met": met}
+        return F.coalesce(met, F.lit(False))
+
+    def _far(self, columns: dict[str, Column]) -> Column:
+        """Whether a row is too far ahead of the clock: the store would not take it.
+
+        The clock is that of the batch, which Spark keeps: a batch that is run again has the same.
+        """
+        from pyspark.sql import functions as F
+
+        if self._ahead is None:
+            return F.lit(False)
+        latest = F.unix_micros(F.current_timestamp()) + F.lit(self._ahead.latest)
+        times = [columns[name] for name in ("at", "_time") if name in columns]
+        if not times:
+            return F.lit(False)
+        far = [F.coalesce(F.unix_micros(time) > latest, F.lit(False)) for time in times]
+        return functools.reduce(operator.or_, far)
 
     # ---- the row as it came ----------------------------------------------------------------------
 
@@ -300,9 +381,10 @@ class Stages:
         from pyspark.sql import functions as F
 
         if self.config.parsed_as != "columns":
-            frame = frame.withColumn(
-                parse.ORIGINAL, F.col(quoted(self.config.parse.column)).cast("string")
-            )
+            text = F.col(quoted(self.config.parse.column))
+            is_bytes = self.config.parsed_as in BINARY
+            text = F.base64(text.cast("binary")) if is_bytes else text.cast("string")
+            frame = frame.withColumn(parse.ORIGINAL, text)
             return frame, F.col(parse.ORIGINAL)
         replaced = {*self.config.schema, *self.config.clean}
         replaced |= {clean.from_ for clean in self.config.clean.values() if clean.from_}
@@ -313,3 +395,25 @@ class Stages:
                 frame = frame.withColumn(kept, F.col(quoted(name)))
             columns.append(F.col(quoted(kept)).alias(name))
         return frame, F.to_json(F.struct(*columns))
+
+
+def deduplicated(frame: DataFrame, config: Config, *, counted: bool = True) -> DataFrame:
+    """The frame of `Stages` without duplicates and late rows, if the config asks for that.
+
+    With `counted`, its rows are counted before, as `read`. A frame that does not grow has no late
+    rows, and of each
+    key one row.
+    """
+    from pyspark.sql import functions as F
+
+    wanted = config.deduplicate
+    if wanted is None:
+        return frame
+    keys = ["_high", "_low"]
+    if not frame.isStreaming:
+        return frame.dropDuplicates(keys).drop(*keys, "_time")
+    delay = f"{max(1, round(wanted.within_s * 1000))} milliseconds"
+    if counted:
+        frame = frame.observe("tideline", F.count(F.lit(1)).alias("read"))
+    once = frame.withWatermark("_time", delay).dropDuplicatesWithinWatermark(keys)
+    return once.drop(*keys, "_time")

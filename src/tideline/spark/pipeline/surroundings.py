@@ -1,4 +1,4 @@
-"""What is set while a pipeline runs, and put back afterwards: settings, logs, signals."""
+"""What is set while a pipeline runs, and put back afterwards: settings, signals."""
 
 from __future__ import annotations
 
@@ -8,19 +8,16 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from tideline.spark.session import query_loggers
+from tideline.spark.pipeline.files import is_connect
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["quiet", "settings", "stop_on_signals"]
+__all__ = ["settings", "stop_on_signals", "untold"]
 
-_LOGGERS = (
-    "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution",
-    "org.apache.spark.executor.Executor",
-    "org.apache.spark.scheduler.TaskSetManager",
-    "org.apache.spark.util.Utils",
-)
+_LOGGER = "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution"
+_PARTS, _MANY = "spark.sql.shuffle.partitions", "200"  # as Spark has it when nobody said
+_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
 @contextlib.contextmanager
@@ -31,9 +28,15 @@ def settings(spark: SparkSession, given: Mapping[str, Any] | None = None) -> Ite
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.json.enablePartialResults": "true",  # a bad field must not hide the others
         "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+        # A batch without rows would only remove keys; the next one with rows does that too.
+        "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+        "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
         # Java never compiles a method of more than 8000 bytes: rather several smaller ones.
         "spark.sql.codegen.hugeMethodLimit": "8000",
     }
+    if not is_connect(spark) and spark.conf.get(_PARTS) == _MANY:
+        # A small store of keys for each of 200 would cost more than the rows do.
+        wanted[_PARTS] = str(max(2, spark.sparkContext.defaultParallelism))
     wanted |= {name: str(value) for name, value in (given or {}).items() if ".sql." in name}
     wanted = {name: value for name, value in wanted.items() if spark.conf.isModifiable(name)}
     before = {name: spark.conf.get(name, None) for name in wanted}
@@ -48,24 +51,16 @@ def settings(spark: SparkSession, given: Mapping[str, Any] | None = None) -> Ite
 
 
 @contextlib.contextmanager
-def quiet(spark: SparkSession) -> Iterator[None]:
-    """No Java stacks on the terminal for what `understood` says in a sentence."""
+def untold(spark: SparkSession) -> Iterator[None]:
+    """While a query is stopped: that its next batch was not begun is no error to be logged."""
     java: Any = spark._jvm
     log4j = java.org.apache.logging.log4j
-    before = {name: log4j.LogManager.getLogger(name).getLevel() for name in _LOGGERS}
-    python = {logger: logger.disabled for logger in query_loggers()}
+    before = log4j.LogManager.getLogger(_LOGGER).getLevel()
+    log4j.core.config.Configurator.setLevel(_LOGGER, log4j.Level.OFF)
     try:
-        for name in _LOGGERS:
-            log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)
-        for logger in python:
-            logger.disabled = True
         yield
     finally:
-        for logger, disabled in python.items():
-            logger.disabled = disabled
-        with contextlib.suppress(Exception):
-            for name, level in before.items():
-                log4j.core.config.Configurator.setLevel(name, level)
+        log4j.core.config.Configurator.setLevel(_LOGGER, before)
 
 
 @contextlib.contextmanager

@@ -17,6 +17,7 @@ __all__ = ["WHOLE", "kind_of", "type_problem"]
 _PLAIN = (
     "string", "boolean", "tinyint", "byte", "smallint", "short", "int", "integer", "bigint",
     "long", "float", "real", "double", "decimal", "date", "timestamp", "timestamp_ntz", "binary",
+    "variant",
 )  # fmt: skip
 WHOLE = {
     "tinyint": 8, "byte": 8, "smallint": 16, "short": 16, "int": 32, "integer": 32, "bigint": 64,

@@ -1,0 +1,145 @@
+"""Where the rows of a micro-batch go: what Spark calls by `foreachBatch`.
+
+    good rows    -> format("tideline"), at most once by `writer` and `number`
+    bad rows     -> dead letters, Parquet in a folder of the batch, written over
+    good rows    -> the archive, Parquet by day and area, this batch's files written over
+    counts       -> the ledger
+
+Every part may be done again, by a retry of the batch or after a kill, and leaves the same. No row
+comes into this process: tasks write them. One pass over the batch is enough when all rows are good
+and there is no archive; another is made for what else there is.
+
+A `Sink` is plain data, so that Spark Connect can send it to its server.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tideline.spark.pipeline.counts import Batch
+from tideline.spark.pipeline.files import Folder
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["GOOD", "Sink", "dead_rows"]
+
+_REASONS = 5
+GOOD = "_problem IS NULL AND _met"
+"""Which rows are for the store."""
+
+
+@dataclass(frozen=True)
+class Sink:
+    """What is done with a batch of the columns that `Stages` makes."""
+
+    name: str
+    checkpoint: str
+    dead: str
+    archive: str | None
+    options: dict[str, str] = field(repr=False)
+    """Of the format `tideline`; `path` is the folder of a store."""
+    dropping: bool
+    """Whether Spark drops rows before: then the batch must not be read twice."""
+
+    def __call__(self, frame: DataFrame, number: int) -> Batch:
+        """Write a batch; what became of the rows that came here."""
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as F
+
+        started = time.perf_counter()
+        if self.dropping or self.archive is not None:
+            frame = frame.localCheckpoint(eager=False)
+        seen = Observation()
+        good, bad = F.expr(GOOD), F.expr("_problem IS NOT NULL")
+        at = F.unix_micros("at") if "at" in frame.columns else F.lit(None).cast("bigint")
+        observed = frame.observe(
+            seen, F.count(F.lit(1)).alias("rows"), F.count_if(good).alias("good"),
+            F.count_if(bad).alias("bad"), F.count_if(good & F.col("_expired")).alias("expired"),
+            F.max(F.when(good, at)).alias("newest_us"),
+        )  # fmt: skip
+        columns = [name for name in frame.columns if name[0] != "_"]
+        self._store(observed.filter(GOOD).select(*columns), number)
+        told = seen.get
+        rejected = self._rejected(frame, number)
+        reasons: tuple[str, ...] = ()
+        refused = 0
+        if told["bad"] or rejected is not None:
+            refused, reasons = self._bury(frame, rejected, number)
+        if self.archive is not None and told["good"]:
+            self._keep(frame.filter(GOOD), columns, number)
+        return Batch(
+            number=number, read=told["rows"], stored=told["good"] - refused,
+            filtered=told["rows"] - told["good"] - told["bad"], dead=told["bad"] + refused,
+            expired=told["expired"], seconds=time.perf_counter() - started,
+            newest_us=told["newest_us"], reasons=reasons,
+        )  # fmt: skip
+
+    def _store(self, rows: DataFrame, number: int) -> None:
+        options = {
+            "writer": self.name, "number": str(number), "rejected": f"{self.checkpoint}/rejected",
+            **self.options,
+        }  # fmt: skip
+        rows.write.format("tideline").mode("append").options(**options).save()
+
+    def _rejected(self, frame: DataFrame, number: int) -> DataFrame | None:
+        """What the store did not take of this batch, with the reason."""
+        from urllib.parse import quote
+
+        name = f"rejected/rejected-{quote(self.name, safe='')}-{number}.parquet"
+        folder = Folder(frame.sparkSession, self.checkpoint)
+        if not folder.has(name):
+            return None
+        return frame.sparkSession.read.parquet(f"{self.checkpoint}/{name}")
+
+    def _bury(
+        self, frame: DataFrame, rejected: DataFrame | None, number: int
+    ) -> tuple[int, tuple[str, ...]]:
+        """Write dead letters; how many the store refused, and the first reasons."""
+        from pyspark.sql import functions as F
+
+        dead = dead_rows(frame)
+        refused = 0
+        if rejected is not None:
+            refused = rejected.count()
+            row = F.to_json(F.struct(*(n for n in rejected.columns if n != "reason")))
+            dead = dead.unionAll(
+                rejected.select(F.lit("store").alias("stage"), "reason", row.alias("text"),
+                                F.current_timestamp().alias("at"))
+            )  # fmt: skip
+        path = f"{self.dead}/batch={number}"
+        dead.write.mode("overwrite").parquet(path)
+        # Of reasons that differ in numbers only one is shown.
+        kind = F.regexp_replace("reason", "[-0-9.]+|'[^']*'", "#").alias("kind")
+        letters = frame.sparkSession.read.parquet(path).groupBy("stage", kind)
+        found = letters.agg(F.count("*").alias("n"), F.min("reason").alias("reason"))
+        first = found.orderBy(F.desc("n"), "stage", "reason").limit(_REASONS).collect()
+        return refused, tuple(f"{row['stage']}: {row['reason']}" for row in first)
+
+    def _keep(self, rows: DataFrame, columns: list[str], number: int) -> None:
+        """The archive: this batch's files in the folders of its days and areas."""
+        from pyspark.sql import functions as F
+
+        assert self.archive is not None
+        at = F.col("at") if "at" in columns else F.current_timestamp()
+        by = {"day": F.date_format(at, "yyyy-MM-dd")}
+        if "_area" in rows.columns:
+            by["area"] = F.col("_area")
+        rows = rows.select(*columns, *(value.alias(name) for name, value in by.items()),
+                           F.lit(number).alias("batch"))  # fmt: skip
+        writer = rows.repartition(*by).write.mode("overwrite").partitionBy(*by, "batch")
+        writer.option("partitionOverwriteMode", "dynamic").parquet(self.archive)
+
+
+def dead_rows(frame: DataFrame) -> DataFrame:
+    """The bad rows of the frame of `Stages` as dead letters: stage, reason, text, at."""
+    from pyspark.sql import functions as F
+
+    problem = F.col("_problem")
+    return frame.filter(problem.isNotNull()).select(
+        F.substring_index(problem, ": ", 1).alias("stage"),
+        F.expr("substring(_problem, instr(_problem, ': ') + 2)").alias("reason"),
+        F.col("_text").alias("text"), F.current_timestamp().alias("at"),
+    )  # fmt: skip
