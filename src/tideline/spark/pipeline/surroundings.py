@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from tideline.spark.session import query_loggers
+from tideline.spark.failures import query_loggers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
