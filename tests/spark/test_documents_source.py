@@ -71,7 +71,7 @@ def test_json_documents_are_put_as_they_are(db: Any, save: Any) -> None:
     assert tweets.count() == 1
 
 
-def test_conditions_and_keys_are_pushed_down(db: Any, save: Any, load: Any) -> None:
+def test_conditions_and_keys_narrow_what_is_read(db: Any, save: Any, load: Any) -> None:
     save([{"id": n, "user": n % 5, "time": n} for n in range(100)])
     assert load(where='{"user": 3, "time": {"$lt": 50}}').count() == 10
     assert [row["key"] for row in rows_of(load(low="10", high="12"))] == ["10", "11", "12"]

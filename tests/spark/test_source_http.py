@@ -129,9 +129,8 @@ def test_a_client_has_the_whole_interface(served: Any, monkeypatch: pytest.Monke
     extra = rows(40, 45).append_column("op", pa.array(["publish"] * 5))
     assert client.apply("roads", [extra], once=("w", 2)).rows == 5
     assert client.apply("roads", [extra], once=("w", 2)).repeated == 5
-    pushed = [("id", "in", ["e1", "e44"]), ("at", ">", 0)]
-    found = pa.Table.from_batches(client.scan("roads", "events", pushed=pushed))
-    assert found["id"].to_pylist() == ["e1", "e44"]
+    found = pa.Table.from_batches(client.scan("roads", "events"))
+    assert found.num_rows == 45
     with pytest.raises(tideline.NotFound):
         client.describe("nothing")
     client.close()

@@ -31,13 +31,10 @@ from tideline.channel.landing import Landed, Once
 if TYPE_CHECKING:
     from tideline.spark.options import Target
 
-__all__ = ["KINDS", "ORDERS", "Client", "Facts", "Landed", "Once", "Pushed", "connect"]
+__all__ = ["KINDS", "ORDERS", "Client", "Facts", "Landed", "Once", "connect"]
 
 KINDS = ("events", "subscriptions", "answers")
 ORDERS = ("time", "arrival")
-
-Pushed = tuple[str, str, Any]
-"""A column, a comparison and a value: a test that rows must meet (pushed.py)."""
 
 
 class Facts(msgspec.Struct, frozen=True):
@@ -62,7 +59,7 @@ class Client(Protocol):
 
     def scan(
         self, channel: str, kind: str, *, place: str | None = None, since: int | None = None,
-        until: int | None = None, where: str | None = None, pushed: Sequence[Pushed] = (),
+        until: int | None = None, where: str | None = None,
     ) -> Iterator[pa.RecordBatch]:  # fmt: skip
         """What is valid now: events or subscriptions."""
         ...
@@ -75,7 +72,7 @@ class Client(Protocol):
 
     def documents(
         self, name: str, *, where: str | None = None, low: str | None = None,
-        high: str | None = None, pushed: Sequence[Pushed] = (),
+        high: str | None = None,
     ) -> Iterator[pa.RecordBatch]:  # fmt: skip
         """The documents of a collection: key, seq, document."""
         ...

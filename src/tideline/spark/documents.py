@@ -27,7 +27,6 @@ from tideline.errors import InvalidRequest
 from tideline.spark.client import connect
 from tideline.spark.columns import check_columns, fit
 from tideline.spark.options import choice, condition, json_object, rejected, target
-from tideline.spark.reader import PushingReader
 from tideline.spark.writer import Staged, Writing
 
 __all__ = ["SCHEMA", "DocumentReader", "DocumentStreamWriter", "DocumentWriter"]
@@ -46,21 +45,20 @@ _PLAIN = (
 # ---- reading ----------------------------------------------------------------------------------
 
 
-class DocumentReader(PushingReader):
+class DocumentReader(D.DataSourceReader):
     """Reads a collection once."""
 
     def __init__(self, options: Mapping[str, str], schema: T.StructType) -> None:
         self._target = target(options, "read documents")
         condition(options)
         self._narrow = {name: options.get(name) for name in ("where", "low", "high")}
-        super().__init__(schema)
         self._schema = check_columns(schema, SCHEMA, "documents")
 
     def read(self, partition: D.InputPartition) -> Iterator[pa.RecordBatch]:
         client = connect(self._target)
         try:
             name = self._target.channel
-            for batch in client.documents(name, **self._narrow, pushed=self._pushed):
+            for batch in client.documents(name, **self._narrow):
                 yield fit(batch, self._schema)
         finally:
             client.close()

@@ -1,6 +1,6 @@
 """A `Client` on a server: what Spark's readers and writers do, over HTTP.
 
-    describe, scan, journal    one request each; tests on columns are held against the rows here
+    describe, scan, journal    one request each
     stage                      rows go to the server in pieces; a token names all of them
     check, commit              the server does it, beside its store: server/staged.py
 
@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from tideline.channel.landing import Landed, Landing, Once
 from tideline.errors import InvalidRequest, Unavailable
-from tideline.spark.client import Facts, Pushed
+from tideline.spark.client import Facts
 from tideline.spark.reading import Reading
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class HttpClient(Reading):
 
     def documents(
         self, name: str, *, where: str | None = None, low: str | None = None,
-        high: str | None = None, pushed: Sequence[Pushed] = (),
+        high: str | None = None,
     ) -> Iterator[pa.RecordBatch]:  # fmt: skip
         raise InvalidRequest("a server has no collections: give the folder", collection=name)
 

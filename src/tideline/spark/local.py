@@ -15,11 +15,10 @@ import msgspec
 import pyarrow as pa
 
 from tideline.channel.landing import Landing
-from tideline.channel.spool import SLICE, Spool
+from tideline.channel.spool import Spool
 from tideline.errors import Closed, Conflict, NotFound
 from tideline.space import space_from_spec
-from tideline.spark.client import Facts, Landed, Once, Pushed
-from tideline.spark.pushed import holding
+from tideline.spark.client import Facts, Landed, Once
 from tideline.spark.reading import Reading
 
 if TYPE_CHECKING:
@@ -62,20 +61,13 @@ class Local(Reading):
 
     def documents(
         self, name: str, *, where: str | None = None, low: str | None = None,
-        high: str | None = None, pushed: Sequence[Pushed] = (),
+        high: str | None = None,
     ) -> Iterator[pa.RecordBatch]:  # fmt: skip
-        from tideline.spark.putting import keys_of  # loads the kernels of documents
-
         found = self._collection(name)
-        first, last = keys_of(pushed)
-        for batch in found.scan(
-            None if where is None else msgspec.json.decode(where),
-            low=_key(low) if first is None else first,
-            high=_key(high) if last is None else last,
-        ):
+        condition = None if where is None else msgspec.json.decode(where)
+        for batch in found.scan(condition, low=_key(low), high=_key(high)):
             self._go_on()
-            kept = holding(pa.Table.from_batches([batch]), pushed)
-            yield from kept.to_batches(max_chunksize=SLICE)
+            yield batch
 
     # ---- writing ------------------------------------------------------------------------
 

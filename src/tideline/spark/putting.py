@@ -7,35 +7,17 @@ What `channel/landing.py` is for a channel. Needs no pyspark. Safe from any thre
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 
 from tideline.channel.landing import Counts, Landed, Once, keep_bad
 from tideline.channel.spool import SLICE, Spool, merged
 from tideline.documents.rows import key_bytes
 from tideline.errors import InvalidRequest
-from tideline.spark.client import Pushed
 
-__all__ = ["DocumentLanding", "keys_of"]
-
-
-def keys_of(pushed: Sequence[Pushed]) -> tuple[Any, Any]:
-    """The range of keys that tests on the column `key` leave, as far as they say one.
-
-    >>> keys_of([("key", "=", "17"), ("seq", ">", 5)])
-    (17, 17)
-    """
-    for name, comparison, value in pushed:
-        if name == "key" and comparison == "=":
-            with contextlib.suppress(msgspec.DecodeError):
-                key = msgspec.json.decode(value)
-                if type(key) in (int, str):
-                    return key, key
-    return None, None
+__all__ = ["DocumentLanding"]
 
 
 class DocumentLanding:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -17,8 +17,6 @@ from tideline.channel.spool import SLICE
 from tideline.clock import from_us
 from tideline.errors import InvalidRequest
 from tideline.space import Box, Circle, Flat, Topics
-from tideline.spark.client import Pushed
-from tideline.spark.pushed import holding, span_of
 
 __all__ = ["Reading", "place_of"]
 
@@ -38,13 +36,9 @@ class Reading(ABC):
 
     def scan(
         self, channel: str, kind: str, *, place: str | None = None, since: int | None = None,
-        until: int | None = None, where: str | None = None, pushed: Sequence[Pushed] = (),
+        until: int | None = None, where: str | None = None,
     ) -> Iterator[pa.RecordBatch]:  # fmt: skip
         found = self._channel(channel)
-        if kind == "events":
-            first, limit = span_of(pushed, "at")
-            since = first if since is None else since if first is None else max(since, first)
-            until = limit if until is None else until if limit is None else min(until, limit)
         table = found.scan(
             kind,
             place=None if place is None else place_of(place, found.space),
@@ -52,7 +46,7 @@ class Reading(ABC):
             until=None if until is None else from_us(until),
             where=None if where is None else _document(where),
         )
-        yield from holding(table, pushed).to_batches(max_chunksize=SLICE)
+        yield from table.to_batches(max_chunksize=SLICE)
 
     def position(self, channel: str) -> str:
         return str(self._channel(channel).position())

@@ -26,7 +26,7 @@ import pyarrow as pa
 from tideline.channel.spool import Spool
 from tideline.errors import NotFound, Unavailable
 from tideline.spark import wire
-from tideline.spark.client import Facts, Landed, Once, Pushed
+from tideline.spark.client import Facts, Landed, Once
 
 __all__ = ["FILE", "Address", "GateClient"]
 
@@ -60,11 +60,11 @@ class GateClient:
 
     def scan(
         self, channel: str, kind: str, *, place: str | None = None, since: int | None = None,
-        until: int | None = None, where: str | None = None, pushed: Sequence[Pushed] = (),
+        until: int | None = None, where: str | None = None,
     ) -> Iterator[pa.RecordBatch]:  # fmt: skip
         return self._stream(
             "scan", channel=channel, kind=kind, place=place, since=since, until=until,
-            where=where, pushed=list(pushed),
+            where=where,
         )  # fmt: skip
 
     def collection(
@@ -76,11 +76,9 @@ class GateClient:
 
     def documents(
         self, name: str, *, where: str | None = None, low: str | None = None,
-        high: str | None = None, pushed: Sequence[Pushed] = (),
+        high: str | None = None,
     ) -> Iterator[pa.RecordBatch]:  # fmt: skip
-        return self._stream(
-            "documents", name=name, where=where, low=low, high=high, pushed=list(pushed)
-        )
+        return self._stream("documents", name=name, where=where, low=low, high=high)
 
     def position(self, channel: str) -> str:
         return str(self._call("position", {"channel": channel}))
