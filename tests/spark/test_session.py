@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 import pytest
 
 import tideline
-from tideline.errors import Conflict, InvalidRequest, Unavailable
+from tideline.errors import Conflict, Unavailable
 from tideline.spark import session as start
 from tideline.spark.java import find_java
 from tideline.spark.session import _memory_text, _tasks
@@ -177,7 +176,8 @@ ALONE = """
 import os
 from tideline.spark import session
 spark = session(master="local[1]", memory="1g", tmp=os.environ["FOLDER"])
-print(spark.range(10).count(), spark.conf.get("spark.app.name"), spark.conf.get("spark.driver.memory"))
+print(spark.range(10).count(), spark.conf.get("spark.app.name"),
+      spark.conf.get("spark.driver.memory"))
 try:
     spark.sql("SELECT 1 / 0").collect()
 except Exception as error:
