@@ -86,6 +86,18 @@ class Cluster:
         for name in list(self.daemons):
             self.kill(name)
 
+    def start_connect(self) -> str:
+        """Start a server of Spark Connect that runs tasks itself and finds the package: its URL."""
+        self._run(
+            "connect", [_spark("spark-submit"), "--master", "local[2]", "--driver-memory", "1g",
+            "--class", "org.apache.spark.sql.connect.service.SparkConnectServer",
+            "--conf", "spark.connect.grpc.binding.address=127.0.0.1",
+            "--conf", "spark.connect.grpc.binding.port=0", "spark-internal"],
+            self.environment(PYSPARK_PYTHON=sys.executable),
+        )  # fmt: skip
+        said = self._said("connect", r"Spark Connect server started at: \S*?:(\d+)")
+        return f"sc://127.0.0.1:{said[1]}"
+
     def executors(self) -> list[int]:
         """The processes of all executors there are now."""
         groups = {daemon.pid for daemon in self.daemons.values()}
@@ -126,12 +138,14 @@ class Cluster:
             **_plain(), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_CONF_DIR": str(self.folder / "conf"),
         }  # fmt: skip
+        command = [_spark("spark-class"), of_class, "--host", "127.0.0.1", "--webui-port", "0"]
+        self._run(name, [*command, *arguments], environment)
+
+    def _run(self, name: str, command: list[str], environment: dict[str, str]) -> None:
         with open(self.folder / f"{name}.log", "wb") as log:
             self.daemons[name] = subprocess.Popen(
-                [_spark("spark-class"), of_class, "--host", "127.0.0.1", "--webui-port", "0",
-                 *arguments],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment,
-                start_new_session=True, preexec_fn=_die_with_parent,
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment,
+                cwd=self.folder, start_new_session=True, preexec_fn=_die_with_parent,
             )  # fmt: skip
 
     def _said(self, name: str, pattern: str) -> re.Match[str]:

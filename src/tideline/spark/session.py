@@ -53,7 +53,6 @@ _ALWAYS = {
 _LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 _LOCAL = {
     "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
     # The other one starts processes (readlink, chmod) for every file of a checkpoint: some thirty
     # a micro-batch. docs/decisions/0025
     "spark.sql.streaming.checkpointFileManagerClass": (
@@ -215,6 +214,7 @@ def _start_java(given: Mapping[str, str], memory: str | None) -> None:
             # Spark asks these two last: whatever else says the same wins.
             os.environ.setdefault("SPARK_DRIVER_MEMORY", _memory_text())
             os.environ["SPARK_SUBMIT_OPTS"] = _java_options(given)
+            conf.setIfMissing("spark.ui.showConsoleProgress", "false")  # spark-submit says true
     SparkContext._ensure_initialized(conf=conf)
 
 
