@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
+from spark_cluster import spark_cluster as spark_cluster  # a fixture
 from spark_session import spark as spark  # a fixture
 
 import tideline

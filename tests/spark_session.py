@@ -3,10 +3,13 @@
 Starting one takes seconds, so it is shared: leave its settings and its catalog as they were.
 It is `tideline.spark.session()` as users get it, but for two tasks at a time and a Java
 process that compiles less, and it keeps every file below pytest's temporary folder.
+
+`TIDELINE_TEST_SPARK=cluster` runs the same tests on a real cluster (spark_cluster.py).
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,14 +24,23 @@ SETTINGS = {
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def spark(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[Any]:
     """The session; stopped when the last test has run."""
-    started = session(
-        master="local[2]",
-        memory="1g",
-        app="tideline tests",
-        config=SETTINGS,
-        tmp=tmp_path_factory.mktemp("spark"),
-    )
-    yield started
-    started.stop()
+    master, memory = "local[2]", "1g"
+    with pytest.MonkeyPatch.context() as patch:
+        if os.environ.get("TIDELINE_TEST_SPARK") == "cluster":
+            cluster = request.getfixturevalue("spark_cluster")
+            master, memory = cluster.url, "900m"
+            for name, text in cluster.environment().items():
+                patch.setenv(name, text)
+        started = session(
+            master=master,
+            memory=memory,
+            app="tideline tests",
+            config=SETTINGS,
+            tmp=tmp_path_factory.mktemp("spark"),
+        )
+        yield started
+        started.stop()

@@ -66,3 +66,4 @@ def test_a_wheel_has_the_licence_its_facts_and_the_page(wheel: Path) -> None:
     web = {path.name for path in (ROOT / "src/tideline/web").iterdir() if path.is_file()}
     assert {f"tideline/web/{name}" for name in web} <= names
     assert "tideline/py.typed" in names
+    assert {"pyspark_tideline.py", "tideline/spark/log4j2.properties"} <= names  # for Spark

@@ -13,15 +13,17 @@ from typing import Any
 from unittest.mock import patch
 
 import match_stream as matching
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from machine import BODY, USER, WHERE
 from model import WORLDS, Model
 
-from tideline import Box, QuadTree
+from tideline import Box, Flat, QuadTree
 from tideline.clock import FOREVER
-from tideline.spark.matching import state
+from tideline.spark.matching import pack, state
+from tideline.spark.matching.whole import run_batches
 
 pytestmark = pytest.mark.spark
 
@@ -146,3 +148,22 @@ def test_many_rows_are_answered_as_a_channel_does(cached: bool) -> None:
     with matching.Stream(matching.settings(space, buckets=3, levels=3, cached=cached)) as stream:
         found = [answer for rows in batches for answer in stream.batch(rows)]
     assert sorted(found) == matching.expected(space, batches)
+
+
+def test_half_of_all_rows_in_one_place_do_not_fill_the_memory() -> None:
+    """Two thousand subscriptions and as many events there are four million answers."""
+    half = 2_000
+    rows: list[dict[str, Any]] = []
+    for n in range(2 * half):
+        place = "hot" if n < half else f"p{n}"
+        both = {"at": START + n, "since": START, "until": FOREVER, "place": place, "body": {}}
+        rows.append(both | {"op": "publish", "id": f"e{n}"})
+        rows.append(both | {"op": "subscribe", "id": f"s{n}", "user": "u", "where": None,
+                            "unseen": False})  # fmt: skip
+    told = matching.settings(Flat(), buckets=1, unseen=False)
+    packets = list(pack.pack_batches(iter(matching.operations(rows).to_batches()), told))
+    before, most, found = pa.total_allocated_bytes(), 0, 0
+    for batch in run_batches(iter(packets), told):
+        most, found = max(most, pa.total_allocated_bytes() - before), found + batch.num_rows
+    assert found == half * half + half
+    assert most < 150 << 20  # all of them would be 400 MB

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,9 +12,10 @@ from typing import Any
 import pytest
 
 import tideline
-from tideline.errors import Conflict, InvalidRequest, Unavailable
+from tideline.errors import Conflict, Unavailable
 from tideline.spark import session as start
-from tideline.spark.session import _folder, _folders, _memory_text, _sweep, _tasks, find_java
+from tideline.spark.java import find_java
+from tideline.spark.session import _memory_text, _tasks
 
 SOURCE = Path(tideline.__file__).resolve().parents[1]
 
@@ -37,8 +37,6 @@ def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
 def test_the_settings_that_everybody_needs(spark: Any) -> None:
     wanted = {
         "spark.sql.session.timeZone": "UTC",
-        "spark.sql.execution.arrow.pyspark.enabled": "true",
-        "spark.sql.python.filterPushdown.enabled": "true",
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         "spark.ui.enabled": "false",
     }
@@ -68,30 +66,6 @@ def test_workers_import_this_tideline_and_share_its_kernels(spark: Any) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.spark
-def test_workers_import_pyspark_as_it_is_installed(spark: Any) -> None:
-    import pyspark
-
-    def where(_: Any) -> Any:
-        import pyspark
-
-        yield pyspark.__file__
-
-    found = spark.sparkContext.parallelize([0], 1).mapPartitions(where).collect()
-    assert found == [pyspark.__file__]  # not out of the zip, where nothing is compiled
-
-
-def test_a_pyspark_that_workers_would_not_find_keeps_its_zip(
-    tmp_path: Path, monkeypatch: Any
-) -> None:
-    module = importlib.import_module("tideline.spark.session")
-
-    monkeypatch.setattr(module.site, "getsitepackages", lambda: [str(tmp_path)])
-    monkeypatch.delenv("PYTHONPATH", raising=False)
-    assert not module._home(tmp_path / "home")
-    assert not (tmp_path / "home").exists()
-
-
 def test_a_process_has_one_session(spark: Any) -> None:
     assert start() is spark
     assert start(master="local[2]", memory="1g") is spark
@@ -99,15 +73,6 @@ def test_a_process_has_one_session(spark: Any) -> None:
         start(master="local[7]")
     with pytest.raises(Conflict, match=r"stop it first.*spark.driver.memory"):
         start(memory="64g")
-
-
-@pytest.mark.spark
-def test_its_files_are_in_one_private_folder(spark: Any) -> None:
-    folder = _folders[-1][0]
-    for name in ("spark.local.dir", "spark.sql.warehouse.dir"):
-        assert spark.sparkContext.getConf().get(name).removeprefix("file:").startswith(str(folder))
-    assert folder.stat().st_mode & 0o777 == 0o700
-    assert spark.sparkContext._jvm.System.getProperty("java.io.tmpdir") == str(folder / "tmp")
 
 
 @pytest.mark.spark
@@ -205,39 +170,21 @@ def test_tasks_of_a_local_master() -> None:
     assert {master: _tasks(master) for master in masters} == masters
 
 
-def test_the_folder_of_a_killed_process_is_removed(tmp_path: Path) -> None:
-    folder = _folder(tmp_path, "/bin/java")
-    try:
-        _sweep(folder)
-        assert folder.exists()  # its owner lives
-        os.close(_folders[-1][1])  # as the system does for a process that is gone
-        assert _folder(tmp_path, "/bin/java") != folder
-        assert not folder.exists()
-    finally:
-        os.close(_folders.pop()[1])
-        _folders.pop()
-
-
-def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(InvalidRequest, match="tmp is not a folder that can be used"):
-        _folder(tmp_path / "file", "/bin/java")
-
-
 # ---- whole processes ----------------------------------------------------------------------
 
-WHOLE = """
-import os, sys
+ALONE = """
+import os
 from tideline.spark import session
-spark = session(memory="1g", tmp=sys.argv[1] if len(sys.argv) > 1 else os.environ["FOLDER"])
-spark.range(10).write.mode("overwrite").saveAsTable("t")
-print(spark.sparkContext.master, spark.sparkContext.getConf().get("spark.driver.memory"),
-      spark.table("t").count(), flush=True)
-"""
-AGAIN = """
+spark = session(master="local[1]", memory="1g", tmp=os.environ["FOLDER"])
+print(spark.range(10).count(), spark.conf.get("spark.app.name"),
+      spark.conf.get("spark.driver.memory"))
+try:
+    spark.sql("SELECT 1 / 0").collect()
+except Exception as error:
+    print(type(error).__name__)
 spark.stop()
 spark = session()
-print(spark.range(3).count(), spark.sparkContext.getConf().get("spark.driver.memory"))
+print(spark.range(3).count(), spark.conf.get("spark.driver.memory"))
 spark.stop()
 try:
     session(memory="2g")
@@ -246,71 +193,83 @@ except Exception as error:
 """
 
 
-@pytest.mark.long
 @pytest.mark.spark
-def test_a_process_leaves_no_file_and_says_nothing(tmp_path: Path) -> None:
-    """And what a killed one left is removed by the next."""
-    killed = run(f"{WHOLE}\nimport signal; os.kill(os.getpid(), {signal.SIGKILL})",
-                 FOLDER=str(tmp_path), TIDELINE_SPARK_MASTER="local[1]")  # fmt: skip
-    assert killed.returncode == -signal.SIGKILL
-    assert len(list(tmp_path.iterdir())) == 1
-    done = run(WHOLE + AGAIN, FOLDER=str(tmp_path), TIDELINE_SPARK_MASTER="local[1]")
-    assert (done.returncode, done.stderr) == (0, "")
-    first, again, refused = done.stdout.splitlines()
-    assert (first, again) == ("local[1] 1g 10", "3 1g")
+def test_alone_it_is_local_and_quiet(tmp_path: Path) -> None:
+    done = run(ALONE, FOLDER=str(tmp_path))
+    first, failed, again, refused = done.stdout.splitlines()
+    assert (first, failed, again) == ("10 tideline 1g", "ArithmeticException", "3 1g")
     assert refused.startswith("Java runs in this process with other memory")
+    said = [line for line in done.stderr.splitlines() if not line.startswith("{")]
+    assert said == ["WARNING: Using incubator modules: jdk.incubator.vector"]  # Java itself
     assert list(tmp_path.iterdir()) == []
 
 
-STREAM = """
-import os, sys
-from tideline import Flat
-from tideline.spark import match, session
-folder = os.environ["FOLDER"]
-spark = session(master="local[1]", memory="1g", tmp=folder)
-events = spark.sql("SELECT 'e1' id, 'p' place, timestamp'2026-01-01 08:00:00' at, '{}' body")
-asked = spark.sql("SELECT 's1' id, 'ann' user, 'p' place, timestamp'2026-01-01 07:00:00' at")
-events.write.parquet(f"{folder}/events")
-asked.write.parquet(f"{folder}/asked")
-follow = lambda frame, name: spark.readStream.schema(frame.schema).parquet(f"{folder}/{name}")
-answers = match(follow(asked, "asked"), follow(events, "events"), space=Flat())
-query = (answers.writeStream.format("parquet").option("path", f"{folder}/answers")
-         .option("checkpointLocation", f"{folder}/checkpoint").trigger(availableNow=True).start())
-query.awaitTermination()
-print(spark.read.parquet(f"{folder}/answers").count())
-for wrong in ("SELECT nothing", "SELECT 1 / 0"):
-    try:
-        spark.sql(wrong).collect()
-    except Exception as error:
-        print(type(error).__name__)
+DEFAULTS = """\
+spark.master                  local[1]
+spark.driver.memory           1100m
+spark.driver.extraJavaOptions -XX:+UseSerialGC
+spark.app.name                theirs
+spark.sql.session.timeZone    America/New_York
+spark.sql.shuffle.partitions  5
+"""
+DECIDED = """
+import os
+from tideline.spark import session
+before = dict(os.environ)
+spark = session()
+names = ("master", "app.name", "driver.memory", "sql.session.timeZone", "sql.shuffle.partitions",
+         "sql.ansi.enabled", "ui.enabled", "driver.host")
+print(*(spark.conf.get(f"spark.{name}") for name in names))
+print(dict(os.environ) == before, os.environ["SPARK_CONF_DIR"] == os.environ["FOLDER"])
+java = spark._jvm.java.lang
+print(java.Runtime.getRuntime().maxMemory() >> 20 < 1101)
+print(os.path.isfile(spark._jvm.org.apache.logging.log4j.LogManager.getContext(False)
+      .getConfiguration().getConfigurationSource().getLocation() or ""))
 """
 
 
+@pytest.mark.spark
+def test_what_the_environment_decided_stays(tmp_path: Path) -> None:
+    (tmp_path / "spark-defaults.conf").write_text(DEFAULTS)
+    done = run(
+        DECIDED, FOLDER=str(tmp_path), SPARK_CONF_DIR=str(tmp_path), SPARK_LOCAL_IP="127.0.0.2",
+        PYSPARK_SUBMIT_ARGS="--conf spark.sql.ansi.enabled=false pyspark-shell",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    settings, environment, java, logs = done.stdout.splitlines()
+    want = "local[1] theirs 1100m America/New_York 5 false false 127.0.0.2"
+    assert (settings, environment, java) == (want, "True True", "True")
+    assert logs == "False"  # their log settings, not ours
+
+
+PLAIN = """
+import os
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+import tideline
+from tideline.spark import session, share
+with tideline.open(os.environ["FOLDER"]) as db, share(db):
+    db.channel("news").publish("a", {"n": 1}, ttl_s=60)
+    rows = spark.read.format("tideline").option("channel", "news").load(os.environ["FOLDER"])
+    print(rows.count())
+    spark.sql("CREATE TEMPORARY VIEW news USING tideline OPTIONS "
+              f"(channel 'news', path '{os.environ['FOLDER']}')")
+    print(spark.table("news").count())
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    print(session() is spark, spark.conf.get("spark.sql.session.timeZone") == zone)
+"""
+
+
+@pytest.mark.spark
+def test_a_plain_session_finds_the_format_and_is_taken_as_it_is(tmp_path: Path) -> None:
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # as in an activated environment
+    done = run(PLAIN, FOLDER=str(tmp_path), TZ="America/New_York", PATH=path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["1", "1", "True", "True"]
+
+
 @pytest.mark.long
 @pytest.mark.spark
-def test_streams_and_errors_that_are_raised_write_nothing(tmp_path: Path) -> None:
-    """Spark's worker for streams with state prints what it does, and errors were logged too."""
-    done = run(STREAM, FOLDER=str(tmp_path))
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.split() == ["1", "AnalysisException", "ArithmeticException"]
-
-
-@pytest.mark.spark
-def test_what_workers_of_streams_print_themselves_is_shown(spark: Any) -> None:
-    """Only the one module of Spark's that tells its progress is kept quiet."""
-    shown = "import sys; print(sys.executable, sys.argv)"
-    done = subprocess.run([spark.sparkContext.pythonExec, "-c", shown, "x"],
-                          capture_output=True, text=True, check=True)  # fmt: skip
-    assert done.stdout.split() == [sys.executable, "['-c',", "'x']"]
-    module = "pyspark.sql.streaming.transform_with_state_driver_worker"
-    failed = subprocess.run([spark.sparkContext.pythonExec, "-m", module],
-                            capture_output=True, text=True)  # fmt: skip
-    assert (failed.returncode, failed.stdout) == (1, "")
-    assert "get_sock_file_to_executor" in failed.stderr  # no Spark to talk to: that is not hidden
-
-
-@pytest.mark.long
-@pytest.mark.spark
-def test_a_master_that_is_not_there_is_named(tmp_path: Path) -> None:
-    code = f"from tideline.spark import session\nsession(master='nonsense', tmp={str(tmp_path)!r})"
+def test_a_master_that_is_not_there_is_named() -> None:
+    code = "from tideline.spark import session\nsession(master='nonsense')"
     assert "Unavailable: Spark did not start" in run(code).stderr

@@ -1,6 +1,7 @@
 """Tideline on Spark: data in, matching, history and workloads at scale.
 
     session()    a Spark session set up for Tideline, with the format `tideline` registered
+    register(s)  the format `tideline` in a session of your own
     share(db)    let Spark's workers use a database that this process has open
     bulk_load    a frame into a collection, as finished files
     Pipeline     any source of Spark's, cleaned and placed, into a channel
@@ -22,7 +23,7 @@ import typing as _typing
 
 # Loaded at once, for it bears the name of its module: whoever imports the module later must
 # not put it in the function's place. It imports nothing that is slow to load.
-from tideline.spark.session import session
+from tideline.spark.session import register, session
 
 if _typing.TYPE_CHECKING:
     from tideline.spark.aggregation import aggregate
@@ -34,7 +35,8 @@ if _typing.TYPE_CHECKING:
     from tideline.spark.workload import tweets
 
 __all__ = [
-    "Gate", "Pipeline", "aggregate", "bulk_load", "heatmap", "match", "session", "share", "tweets",
+    "Gate", "Pipeline", "aggregate", "bulk_load", "heatmap", "match", "register", "session",
+    "share", "tweets",
 ]  # fmt: skip
 
 _LATE = {

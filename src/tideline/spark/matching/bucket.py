@@ -44,7 +44,9 @@ from tideline.spark.matching.settings import Settings
 __all__ = ["Bucket", "Ran", "in_order", "rows_of"]
 
 Words = NDArray[np.int64]
+_FIRST_ROWS = 4_096
 _MOST_ROWS = 65_536
+_MOST_ANSWERS = 1 << 20  # about so many are held in memory, however busy a place is
 
 
 class Ran:
@@ -128,18 +130,22 @@ class Bucket:
         engine = self.engine
         if deltas:
             engine.watch_deltas()
-        # A change is judged against what was valid then: no row after it may have run.
-        most = 1 if engine.deltas else _MOST_ROWS
-        count = len(ran.starts)
+        count, first, most = len(ran.starts), 0, _FIRST_ROWS
         marks: list[Words] = []
-        for first in range(0, count, most):
-            limit = min(first + most, count)
+        while first < count:
+            # A change is judged against what was valid then: no row after it may have run.
+            limit = first + 1 if engine.deltas else min(first + most, count)
             begin = int(ran.starts[first])
             end = len(ran.rows) if limit == count else int(ran.starts[limit])
             starts = ran.starts[first:limit] - begin
-            for table in self._run(ran, ran.rows[begin:end], starts, first, marks):
-                if table.num_rows:
-                    yield table
+            tables = self._run(ran, ran.rows[begin:end], starts, first, marks)
+            answers = max(1, sum(table.num_rows for table in tables))
+            most = min(max(_MOST_ANSWERS * (limit - first) // answers, 1), 2 * most, _MOST_ROWS)
+            first = limit
+            while tables:
+                table = tables.pop(0)
+                for at_row in range(0, table.num_rows, _MOST_ROWS):
+                    yield table.slice(at_row, _MOST_ROWS)
         ran.told = rows_of(marks)
 
     def _run(
