@@ -204,18 +204,21 @@ class Engine:
             records = Records(size, self.embedded, seed=self.seed)
         return Generation(records, memories, first_log=self.store.log.mark)
 
-    def begin_generation(self) -> None:
-        """Replace the active generation, which is empty, by one for the indexes there are now."""
+    def begin_generation(self, *, every: bool = False) -> None:
+        """Replace the active generation, which is empty, by one for the indexes there are now.
+
+        `every`: documents of any key may be others than before.
+        """
         self.active = self.new_generation()
-        self.refresh()
+        self.refresh(every=every)
 
     def _is_read(self, records: Records) -> bool:
         """Whether a view that somebody holds has this memory."""
         alive = [sources for ref in self._alive if (sources := ref()) is not None]
         return any(records in sources.memories for sources in alive)
 
-    def refresh(self) -> None:
-        """Let readers see what there is now."""
+    def refresh(self, *, every: bool = False) -> None:
+        """Let readers see what there is now; `every` as above."""
         generations = [self.active, *reversed(self.frozen)]
         for index in self.alone.values():
             index.refresh(generations)
@@ -229,11 +232,8 @@ class Engine:
             self._recent.publish((sources, *before[1:]))  # without a write that was cut half way
         else:
             records = self.active.records
-            self._recent.publish((sources, records.rows, self.next_seq, records.table))
-
-    def forget_recent(self) -> None:
-        """What was read lately may be something else now."""
-        self._recent.forget_all()
+            now = (sources, records.rows, self.next_seq, records.table)
+            self._recent.publish(now, every=every)
 
     # ---- writing -----------------------------------------------------------------------------
 

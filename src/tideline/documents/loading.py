@@ -205,16 +205,14 @@ def _adopt(engine: Engine, pieces: Sequence[Piece]) -> None:
         for tree, readers in made:
             tree.apply(readers)
         engine.next_seq, engine.feed.loaded = seq, seq - 1
-        engine.begin_generation()
-        engine.forget_recent()
+        engine.begin_generation(every=True)
     try:
         engine.dataset.commit()
     except BaseException:
         with engine.lock:  # the numbers stay used: nobody may have seen another document with one
             for tree, readers in made:
                 tree.apply([], [reader for reader in readers if reader in tree.readers])
-            engine.begin_generation()
-            engine.forget_recent()
+            engine.begin_generation(every=True)
         raise
     engine.feed.ring()
 

@@ -52,9 +52,11 @@ class Recent:
         self._limit_bytes = limit_bytes
         self._bytes = 0
 
-    def publish(self, now: Any, keys: Texts | None = None) -> None:
-        """Let readers read something else, in which these keys were written."""
+    def publish(self, now: Any, keys: Texts | None = None, *, every: bool = False) -> None:
+        """Let readers read something else, in which these keys were written, or `every` key."""
         with self._lock:
+            if every:
+                self._clear()
             if keys is not None and self.texts:
                 self._forget(keys)
             self.now = now
@@ -78,11 +80,6 @@ class Recent:
         """Forget everything; what is being read now is not kept."""
         with self._lock:
             self.now = None
-            self._clear()
-
-    def forget_all(self) -> None:
-        """Forget every record; what is being read now is not kept, once `now` changes."""
-        with self._lock:
             self._clear()
 
     def _clear(self) -> None:

@@ -9,14 +9,13 @@ last line of the deepest one.
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tideline.errors import Unavailable
 
-__all__ = ["failures", "query_loggers", "reason"]
+__all__ = ["failures", "reason"]
 
 # The last line of a traceback stands at the margin; so do the first lines of Java's causes.
 _PYTHON = re.compile(
@@ -54,11 +53,3 @@ def reason(text: str) -> str:
                 return found[1]
     causes = _JAVA.findall(text)
     return str(causes[-1]) if causes else text.strip().splitlines()[0]
-
-
-def query_loggers() -> list[logging.Logger]:
-    """The loggers of pyspark that write down what is raised as well, as JSON with the stack."""
-    from pyspark.logger import PySparkLogger  # it hands them more than a plain logger takes
-
-    names = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
-    return [PySparkLogger.getLogger(name) for name in names]
