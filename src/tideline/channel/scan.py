@@ -23,7 +23,7 @@ __all__ = ["scan", "times_between"]
 
 _SIDES = {"events": (at.EVENTS, at.PUBLISH), "subscriptions": (at.SUBS, at.SUBSCRIBE)}
 _SLICE = 65_536  # records packed at a time
-_PART_ROWS, _MOST_PARTS = 250_000, 64  # of a read in parts
+_PART_ROWS, _MOST_PARTS = 1_000_000, 64  # of a read in parts
 _SAMPLES = 200  # events of each part
 
 
@@ -66,7 +66,7 @@ def times_between(core: Core, parts: int) -> list[int]:
     """Times that cut the valid events into about so many parts of one size, by when they happened.
 
     Known from a sample. Fewer, when many events happened at one time. 0 parts is one for every
-    250,000 events.
+    million events.
     """
     with core.engine.lock:
         core.begin()
