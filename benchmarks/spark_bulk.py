@@ -7,7 +7,7 @@ A round runs by turns, in one session of two tasks, from Parquet:
     sink      frame.write.format("tideline") into a collection with two indexes
     bulk      tideline.spark.bulk_load of the same frame
     read      spark.read of that collection, and of a channel with as many events, in one task and
-              in eight
+              in four
 
 Prints rows a second, all rounds and the median. Needs Java and `pip install 'tideline[spark]'`.
 """
@@ -89,7 +89,7 @@ def measure(spark: Any, folder: Path, rows: int, rounds: int) -> dict[str, list[
                 else:
                     timed(name, lambda into=into: bulk_load(frame, into))  # type: ignore[misc]
                 assert into.count() == rows
-            for parts in ("1", "8"):
+            for parts in ("1", "4"):
                 timed(f"collection, {parts} tasks",
                       lambda parts=parts: read(collection="bulk0", partitions=parts))  # type: ignore[misc]  # fmt: skip
                 timed(f"channel, {parts} tasks",

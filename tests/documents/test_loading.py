@@ -35,10 +35,14 @@ def documents(seed: int, count: int, keys: int) -> list[dict[str, Any]]:
     return sorted(found, key=lambda one: key_bytes(one["id"]))
 
 
+def as_table(given: list[dict[str, Any]]) -> pa.Table:
+    return pa.table({"document": [json.dumps(one) for one in given]})
+
+
 def load(collection: Any, folder: Path, given: list[dict[str, Any]], size: int = 300) -> None:
     recipe = recipe_of(collection)
     pieces = [
-        build_piece(recipe, folder, pa.array([json.dumps(one) for one in given[at : at + size]]))
+        build_piece(recipe, folder, as_table(given[at : at + size]))
         for at in range(0, len(given), size)
     ]
     first, last = adopt(collection, recipe, pieces)
@@ -159,7 +163,7 @@ def test_what_does_not_fit_changes_nothing(make: Any, tmp_path: Path) -> None:
     cars = make("cars")
     cars.put({"id": 1, "a": 1})
     recipe = recipe_of(cars)
-    given = pa.array([json.dumps(one) for one in documents(5, 40, 500)])
+    given = as_table(documents(5, 40, 500))
     pieces = [build_piece(recipe, tmp_path, given) for _ in range(2)]
     with pytest.raises(InvalidRequest, match="two pieces have keys of one range"):
         adopt(cars, recipe, pieces)
@@ -174,7 +178,7 @@ def test_what_does_not_fit_changes_nothing(make: Any, tmp_path: Path) -> None:
     with pytest.raises(Conflict, match="indexes of the collection have changed"):
         adopt(cars, recipe, pieces[:1])
     with pytest.raises(InvalidRequest, match="cannot be loaded"):
-        build_piece(recipe, tmp_path, pa.array(['{"no": 1}']))
+        build_piece(recipe, tmp_path, pa.table({"document": ['{"no": 1}']}))
     assert cars.find() == [{"id": 1, "a": 1}]
     assert adopt(cars, recipe_of(cars), []) == (2, 1)
     assert isinstance(pieces[0], Piece)

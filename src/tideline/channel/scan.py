@@ -23,6 +23,7 @@ __all__ = ["scan", "times_between"]
 
 _SIDES = {"events": (at.EVENTS, at.PUBLISH), "subscriptions": (at.SUBS, at.SUBSCRIBE)}
 _SLICE = 65_536  # records packed at a time
+_PART_ROWS, _MOST_PARTS = 1_000_000, 64  # of a read in parts
 _SAMPLES = 200  # events of each part
 
 
@@ -64,14 +65,16 @@ def scan(
 def times_between(core: Core, parts: int) -> list[int]:
     """Times that cut the valid events into about so many parts of one size, by when they happened.
 
-    Known from a sample. Fewer, when many events happened at one time.
+    Known from a sample. Fewer, when many events happened at one time. 0 parts is one for every
+    million events.
     """
-    if parts < 2:
-        return []
     with core.engine.lock:
         core.begin()
         records = core.engine.records
         refs = records.listed(at.EVENTS, core.now(), -FOREVER, FOREVER)
+        parts = parts or min(_MOST_PARTS, len(refs) // _PART_ROWS)
+        if parts < 2:
+            return []
         refs = refs[:: max(1, len(refs) // (_SAMPLES * parts))]
         if not len(refs):
             return []

@@ -42,6 +42,7 @@ from tideline.where.order import entries
 __all__ = ["Collection"]
 
 _SLICE = 16_384  # documents that are written at once, and share one frame of the log
+_PART_ROWS, _MOST_PARTS = 1_000_000, 64  # of a read in parts
 _decode = msgspec.json.Decoder().decode
 
 Document = dict[str, Any]
@@ -317,9 +318,11 @@ class Collection:
     def cuts(self, parts: int) -> list[str]:
         """Keys, as JSON, that cut the documents into about so many parts of one size.
 
-        They come from what is on disk; a small collection, which has nothing there, has none.
+        0 parts is one for every million documents. They come from what is on disk: a small
+        collection, which has nothing there, has none.
         """
         found = sorted(self._engine.view().now[0].readers, key=lambda one: one.rows)
+        parts = parts or min(_MOST_PARTS, sum(one.rows for one in found) // _PART_ROWS)
         if not found or parts < 2:
             return []
         keys = found[-1].keys

@@ -79,12 +79,14 @@ def recipe_of(collection: Collection) -> Recipe:
 # ---- elsewhere ------------------------------------------------------------------------------
 
 
-def build_piece(recipe: Recipe, folder: Path, documents: pa.Array) -> Piece:
-    """Write the components of documents, JSON texts whose keys rise, into a new folder."""
+def build_piece(recipe: Recipe, folder: Path, documents: pa.Table) -> Piece:
+    """Write the components of documents whose keys rise into a new folder.
+
+    The table is as `Collection.put_many` takes it.
+    """
     fields = {field: make_kind(kind, seed=recipe.seed) for field, kind in recipe.indexes.items()}
     plain = [field for field, kind in fields.items() if kind.extract is None]
-    table = pa.table({"document": documents})
-    prepared = rows.prepare(table, recipe.key, plain, recipe.filter)
+    prepared = rows.prepare(documents, recipe.key, plain, recipe.filter)
     for row, reason in prepared.rejected.items():
         raise InvalidRequest(f"a document cannot be loaded: {reason}", row=row)
     made = prepared.rows

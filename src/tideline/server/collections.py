@@ -55,9 +55,9 @@ class DocumentsQuery(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class CutsQuery(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """How many parts."""
+    """How many parts; 0: by how much there is."""
 
-    parts: Annotated[int, msgspec.Meta(ge=1, le=10_000)]
+    parts: Annotated[int, msgspec.Meta(ge=0, le=10_000)]
 
 
 class ChangesQuery(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):

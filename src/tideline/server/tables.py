@@ -61,9 +61,9 @@ class ScanQuery(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class TimesQuery(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """How many parts."""
+    """How many parts; 0: by how much there is."""
 
-    parts: Annotated[int, msgspec.Meta(ge=1, le=10_000)]
+    parts: Annotated[int, msgspec.Meta(ge=0, le=10_000)]
 
 
 class JournalQuery(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):

@@ -1,8 +1,11 @@
 """Bulk load: Spark makes the components of a collection, the store adopts them.
 
-    rows -> JSON and key -> repartitionByRange(key) -> sortWithinPartitions(key, version)
+    rows -> repartitionByRange(key) -> sortWithinPartitions(key, version)
          -> mapInArrow: files of components with their indexes, beside the store
          -> one call of the driver: all of them count, or none (documents/loading.py)
+
+The key is a column, compared as Spark does, which is as the store does. Of JSON texts it is taken
+out first, with one more look at every row.
 
 The tasks write files, so they must see the store's folder: on its machine, or on shared storage.
 """
@@ -75,17 +78,20 @@ def bulk_load(
         recipe, spool = client.loading(found.channel)
         folder = Path(spool) / f"load-{secrets.token_hex(8)}"
         folder.mkdir()
-        keyed = frame.mapInArrow(
-            _keyed(recipe["key"], version), "key binary, version binary, document string"
-        )
+        key, by = recipe["key"], version
+        if "document" in frame.columns:
+            what = "key binary, version binary, document string"
+            frame = frame.mapInArrow(_keyed(key, version), what)
+            key, by = "key", version and "version"
+        order = [key] if by is None else [key, by]
         ranged = (
-            keyed.repartitionByRange("key")
+            frame.repartitionByRange(key)
             if partitions is None
-            else keyed.repartitionByRange(partitions, "key")
+            else frame.repartitionByRange(partitions, key)
         )
         made = (
-            ranged.sortWithinPartitions("key", "version")
-            .mapInArrow(_built(recipe, str(folder), version is not None), "piece string")
+            ranged.sortWithinPartitions(*order)
+            .mapInArrow(_built(recipe, str(folder), key, by), "piece string")
             .collect()
         )
         pieces = [msgspec.json.decode(row.piece) for row in made]
@@ -146,7 +152,7 @@ def _keyed(key: str, version: str | None) -> Callable[[Any], Iterator[pa.RecordB
 
 
 def _built(
-    recipe: dict[str, Any], folder: str, versioned: bool
+    recipe: dict[str, Any], folder: str, key: str, by: str | None
 ) -> Callable[[Any], Iterator[pa.RecordBatch]]:
     """Sorted rows as components: a row for each piece."""
 
@@ -154,47 +160,45 @@ def _built(
         from tideline.documents.loading import Recipe, build_piece
 
         how = msgspec.convert(recipe, Recipe)
-        for documents in _pieces(batches, versioned):
-            piece = build_piece(how, Path(folder), documents)
+        for table in _pieces(batches, key, by):
+            given = table.select(["document"]) if "document" in table.column_names else table
+            piece = build_piece(how, Path(folder), given)
             yield pa.RecordBatch.from_pydict({"piece": [msgspec.json.encode(piece).decode()]})
 
     return built
 
 
-def _pieces(batches: Iterator[pa.RecordBatch], versioned: bool) -> Iterator[pa.Array]:
-    """Documents in the order of their keys, each key once, so many at a time."""
-    held: list[pa.Array] = []
+def _pieces(batches: Iterator[pa.RecordBatch], key: str, by: str | None) -> Iterator[pa.Table]:
+    """Rows in the order of their keys, each key once, so many at a time."""
+    held: list[pa.RecordBatch] = []
     size = 0
     left: pa.RecordBatch | None = None  # the last row: the next may have its key
     for batch in batches:
-        if left is not None:
-            batch = pa.concat_batches([left, batch])
-        if batch.num_rows < 2:
-            left = batch if batch.num_rows else left
+        if not batch.num_rows:
             continue
-        keys = batch.column("key")
-        last = batch.num_rows - 1
+        if by is not None and batch.column(by).null_count:
+            raise InvalidRequest("a row cannot be loaded: it has no version", version=by)
+        both = batch if left is None else pa.concat_batches([left, batch])
+        keys, last = both.column(key), both.num_rows - 1
         same = pc.equal(keys.slice(0, last), keys.slice(1))
-        if pc.any(same).as_py() and not versioned:
-            key = keys[pc.index(same, True).as_py()].as_py()
+        if by is None and pc.any(same).as_py():
             raise InvalidRequest(
                 "two rows have one key: drop one, or name the field that says which is newer with "
-                "version=", key=_readable(key),
+                "version=", key=_readable(keys[pc.index(same, True).as_py()].as_py()),
             )  # fmt: skip
-        documents = batch.column("document").slice(0, last).filter(pc.invert(same))
-        left = batch.slice(last)
-        held.append(documents)
-        size += documents.nbytes
+        held.append(both.slice(0, last).filter(pc.invert(same)))
+        left = both.slice(last)
+        size += batch.nbytes
         if size >= _PIECE_BYTES:
-            yield pa.concat_arrays(held)
+            yield pa.Table.from_batches(held)
             held, size = [], 0
     if left is not None:
-        held.append(left.column("document"))
-    if held:
-        yield pa.concat_arrays(held)
+        yield pa.Table.from_batches([*held, left])
 
 
-def _readable(key: bytes) -> Any:
+def _readable(key: Any) -> Any:
+    if not isinstance(key, bytes):
+        return key
     from tideline.where.keys import decode
 
     return decode(key)

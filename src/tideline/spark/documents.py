@@ -40,7 +40,6 @@ __all__ = [
 
 _TEXT, _LONG = T.StringType(), T.LongType()
 OPS = ("put", "delete", "change")
-PARTITIONS = 8  # of a read, unless told otherwise
 _SPAN = 250_000  # changes that one task reads
 
 _PLAIN = (
@@ -73,7 +72,7 @@ class DocumentReader(D.DataSourceReader):
         self._target = target(options, "read documents")
         condition(options)
         self._where, self._low, self._high = (options.get(n) for n in ("where", "low", "high"))
-        self._parts = number(options, "partitions", 1) or PARTITIONS
+        self._parts = number(options, "partitions", 1) or 0
         self._schema = check_columns(schema, documents_schema({}), "documents")
 
     def partitions(self) -> Sequence[Keys]:

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 
@@ -53,7 +54,7 @@ _NAMES = {
     "stream documents": ["collection", "op", "version", "key", "indexes", "rejected"],
 }
 _PLACES = ["url", "token"]  # of everything: a server instead of a folder
-_SPARKS = {"path", "checkpointlocation", "queryname"}  # Spark hands these on
+_SPARKS = {"path", "location", "checkpointlocation", "queryname"}  # Spark hands these on
 _ELSEWHERE = {
     "read": "a batch read", "follow": "a streaming read", "write": "a batch write",
     "stream": "a streaming write", "read documents": "a batch read of a collection",
@@ -99,7 +100,7 @@ def target(options: Mapping[str, str], doing: str) -> Target:
             option=given,
         )
     what = "collection" if doing.endswith("documents") else "channel"
-    path, url, channel = options.get("path"), options.get("url"), options.get(what)
+    path, url, channel = _folder(options), options.get("url"), options.get(what)
     if path and url:
         raise InvalidRequest("give a folder or the option url, not both", path=path, url=url)
     if not path and not url:
@@ -122,6 +123,14 @@ def target(options: Mapping[str, str], doing: str) -> Target:
     if "token" in options:
         raise InvalidRequest("the option token goes with url")
     return Target(os.path.abspath(path), channel, documents=what == "collection")
+
+
+def _folder(options: Mapping[str, str]) -> str | None:
+    """The path that was given; of a table in a catalog, its location."""
+    path = options.get("path") or options.get("location")
+    if path is None or not path.startswith("file:"):
+        return path
+    return unquote(urlsplit(path).path)
 
 
 def choice(options: Mapping[str, str], name: str, allowed: tuple[str, ...], default: str) -> str:

@@ -30,8 +30,6 @@ from tideline.spark.reading import place_of
 
 __all__ = ["Reader", "narrowed"]
 
-_PARTITIONS = 8  # of a read of events, unless told otherwise
-
 
 class Span(D.InputPartition):
     """What one task reads: what happened in [since, until)."""
@@ -52,13 +50,13 @@ class Reader(D.DataSourceReader):
         finally:
             client.close()
         self._narrow = narrowed(options, self._kind, space)
-        self._parts = number(options, "partitions", 1) or _PARTITIONS
+        self._parts = number(options, "partitions", 1) or 0
         self._schema = check_read(schema, self._kind, space)
 
     def partitions(self) -> Sequence[Span]:
         since, until = self._narrow["since"], self._narrow["until"]
         cuts: list[int] = []
-        if self._kind == "events" and self._parts > 1:
+        if self._kind == "events" and self._parts != 1:
             client = connect(self._target)
             try:
                 cuts = client.times(self._target.channel, self._parts)
