@@ -254,15 +254,6 @@ def filter_bodies() -> None:
                 matching(parse(where), bodies)
 
 
-def deduplicate() -> None:
-    """Keys of a pipeline: judged, grown, and taken in after a restart."""
-    from tideline.spark.pipeline.seen import Seen
-
-    seen, again = Seen(within_us=10), Seen(within_us=10, newest=2_000)
-    keys = np.arange(2_000)
-    again.add(seen.judge(keys, keys, keys, np.zeros(2_000, np.uint8)))
-
-
 def keep_documents(folder: str) -> None:
     """Collections of every kind and policy: written every way, sealed, merged, asked, reopened."""
     kinds = ("eager", "lazy", "composite", "embedded")
@@ -324,7 +315,6 @@ def main(folder: Path) -> None:
     keep_documents(":memory:")
     keep_documents(str(folder / "documents"))
     filter_bodies()
-    deduplicate()
     use(":memory:", ManualClock(1_000_000))
     use(str(folder / "all"), ManualClock(1_000_000))
     overfill(str(folder / "full"), ManualClock(1_000_000))
