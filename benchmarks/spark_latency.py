@@ -7,21 +7,20 @@ follows the folder; subscribers in the pipeline's process wait on their handles.
 at the time its row says, so the wait for its file counts. The clock runs after a warm-up at the
 same rate, from when all of that is stored. The way of each event that a subscriber got is cut at
 
-    created | trigger of its batch | toArrow | sift, queue | apply | handed to the subscriber
+    created | trigger of its batch | handed to the subscriber
 
-The first cut is what Spark reports about its micro-batch, the others what the pipeline reports.
+The cut is what Spark reports about its micro-batch.
 """
 
 from __future__ import annotations
 
-import itertools
+import bisect
 import json
 import multiprocessing
 import threading
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -39,7 +38,7 @@ FILE_S = 0.1
 PLACES = 2_000
 HANDLES = 16
 SUBSCRIPTIONS = 4_000  # two answers an event
-STAGES = ("source wait", "micro-batch", "toArrow", "sift and queue", "apply", "delivery")
+STAGES = ("source wait", "micro-batch")
 KINDS = ("jam", "ice", "fog", "fire")
 
 
@@ -117,15 +116,9 @@ def run(rate: int, seconds: float, warm_s: float) -> dict[str, Any]:
     from tideline.spark.pipeline import Pipeline
 
     batches: dict[int, dict[str, Any]] = {}
-    answered: dict[int, Any] = {}  # the events of a batch, looked at when all is over
 
-    def note(batch: Any, applied: Any) -> None:
-        batches[batch.number] = {
-            "done": time.time(), "spark_s": batch.spark_s, "sift_s": batch.sift_s,
-            "store_s": batch.store_s, "write_s": batch.write_s, "rows": batch.stored,
-            "answers": batch.answers,
-        }  # fmt: skip
-        answered[batch.number] = applied.answers["event"]
+    def note(batch: Any) -> None:
+        batches[batch.number] = {"seconds": batch.seconds, "rows": batch.stored}
 
     with common.scratch() as folder, started("local[2]", folder / "tmp") as spark:
         files = folder / "files"
@@ -134,10 +127,8 @@ def run(rate: int, seconds: float, warm_s: float) -> dict[str, Any]:
             channel = db.channel("roads", space=tideline.Flat())
             subscribers = Subscribers(channel)
             pipeline = Pipeline(config(files, folder / "checkpoint"))
-            # The pipeline asks for a session of its own; with this one its query can be looked at.
-            given: Any = SimpleNamespace(newSession=lambda: spark)
             thread = threading.Thread(
-                target=lambda: pipeline.run(db, spark=given, on_batch=note), daemon=True
+                target=lambda: pipeline.run(db, spark=spark, on_batch=note), daemon=True
             )
             thread.start()
             wanted = 0
@@ -155,19 +146,12 @@ def run(rate: int, seconds: float, warm_s: float) -> dict[str, Any]:
             pipeline.stop()
             thread.join()
             subscribers.end()
-        for line in (folder / "checkpoint" / "batches.jsonl").read_text().splitlines():
-            written = json.loads(line)
-            batches[written["batch"]]["read"] = written["read_us"] / 1e6
-    where = {
-        event: number
-        for number, column in answered.items()
-        for event in column.unique().to_pylist()
-    }
     began = {one["batchId"]: _moment(one["timestamp"]) for one in progress}
+    moments = sorted(began.values())
     samples = [
-        _way(created, received, batches[where[event]], began[where[event]])
-        for event, created, received in subscribers.got
-        if created >= start and where[event] in began
+        _way(created, received, moments)
+        for _, created, received in subscribers.got
+        if created >= start and received >= moments[0]
     ]
     return {
         "samples": samples,
@@ -192,15 +176,10 @@ def _moment(text: str) -> float:
     return datetime.fromisoformat(text).timestamp()
 
 
-def _way(created: float, received: float, batch: dict[str, Any], began: float) -> list[float]:
-    """The seconds of each stage, for one event."""
-    applied = batch["done"] - batch["write_s"]
-    applying = applied - batch["store_s"]
-    cuts = [
-        created, began, batch["read"] - batch["spark_s"], batch["read"], applying,
-        min(applied, received), received,
-    ]  # fmt: skip
-    return [after - before for before, after in itertools.pairwise(cuts)]
+def _way(created: float, received: float, moments: list[float]) -> list[float]:
+    """The seconds of each stage, for one event; its batch is the last that had begun."""
+    began = moments[bisect.bisect_right(moments, received) - 1]
+    return [began - created, received - began]
 
 
 def measure(size: str, rate: int = RATE) -> dict[str, Any]:

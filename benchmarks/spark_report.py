@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import Results, markdown_table
-from benchmarks.spark_latency import STAGES
 from benchmarks.spark_match import BATCH, MATCH, STREAMS
 
 __all__ = ["page", "write"]
@@ -65,17 +64,22 @@ def _load(data: Part) -> str:
     parts = [
         [title, f"{spent:.2f}", f"{spent / pipeline['spent_s']:.0%}", f"{operations / spent:,.0f}"]
         for name, title in names.items()
+        if name in pipeline.get("parts_s", ())
         for spent in [pipeline["parts_s"][name]]
     ]
+    inside = (
+        f"\nInside the pipeline ({pipeline['spent_s']:.2f} s from call to return). Spark reads a "
+        "batch while the store takes the one before, so the parts overlap:\n\n"
+        + markdown_table(["part", "s", "of the whole", "operations/s"], parts)
+    )
     return (
-        f"{operations:,} operations in {data['files']} Parquet files, a file a batch, three "
+        f"{operations:,} operations in {data['files']} Parquet files, "
+        f"{'a file' if parts else 'four files'} a batch, three "
         f"subscriptions to an event, {data['answers'] / operations:.0f} answers an operation; "
         f"two tasks; the median of {data['rounds']} rounds by turns. "
         f"Goal: {GOAL_LOAD:,} operations/s.\n\n"
         + markdown_table(["what", "operations/s", "right answers"], rows)
-        + f"\nInside the pipeline ({pipeline['spent_s']:.2f} s from call to return). Spark reads a "
-        "batch while the store takes the one before, so the parts overlap:\n\n"
-        + markdown_table(["part", "s", "of the whole", "operations/s"], parts)
+        + (inside if parts else "")
     )
 
 
@@ -130,7 +134,7 @@ def _latency(data: Part) -> str:
         [stage, f"{data['mean_s'][stage] * 1000:,.0f}",
          f"{data['mean_s'][stage] / sum(data['mean_s'].values()):.0%}",
          f"{data['mean_of_slowest_s'][stage] * 1000:,.0f}"]
-        for stage in STAGES
+        for stage in data["mean_s"]
     ]  # fmt: skip
     return (
         f"{data['rate']:,} events/s for {data['seconds']:.0f} s as JSON files every 100 ms, two "
@@ -236,8 +240,8 @@ def _latency_panel(panel: Any, data: Part) -> None:
     kinds = {"all": data["mean_s"], "slowest 1%": data["mean_of_slowest_s"]}
     for place, parts in enumerate(kinds.values()):
         left = 0.0
-        for number, stage in enumerate(STAGES):
-            color = colors(number / (len(STAGES) - 1))
+        for number, stage in enumerate(parts):
+            color = colors(number / max(len(parts) - 1, 1))
             label = stage if not place else None
             width = max(parts[stage], 0.0)
             panel.barh(place, width, left=left, color=color, label=label, height=0.55)

@@ -255,12 +255,14 @@ def filter_bodies() -> None:
 
 
 def deduplicate() -> None:
-    """Keys of a pipeline: judged, grown, and taken in after a restart."""
-    from tideline.spark.pipeline.seen import Seen
+    """Keys of rows, judged and moved."""
+    from tideline.kernels import seen
 
-    seen, again = Seen(within_us=10), Seen(within_us=10, newest=2_000)
-    keys = np.arange(2_000)
-    again.add(seen.judge(keys, keys, keys, np.zeros(2_000, np.uint8)))
+    keys, verdict = np.arange(2_000), np.zeros(2_000, np.uint8)
+    table = [np.zeros(1 << 13, np.int64), np.zeros(1 << 13, np.int64),
+             np.full(1 << 13, seen.EMPTY, np.int64)]  # fmt: skip
+    seen.judge_rows(keys, keys, keys, verdict, -1, 10, *table)
+    seen.move_keys(keys, keys, keys, -1, *table)
 
 
 def keep_documents(folder: str) -> None:

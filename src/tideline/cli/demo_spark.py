@@ -7,7 +7,7 @@
 
 It is a process of its own so that the demo can end it at any moment, whatever Spark is doing, and
 so that Java and the server do not share a Python. It gives way to everything else on the machine:
-a low priority, one core, and a rest after each batch as long as the batch took.
+a low priority, one core.
 
 If a visitor drops the channel, the pipeline fails and is started again with a new checkpoint.
 """
@@ -31,7 +31,6 @@ __all__ = ["main"]
 _NICE = 10
 _TRIES = 100  # pipelines, one after the other
 _PAUSE_S = 1.0
-_REST_S = 3.0  # at most
 _END_S = 3.0
 
 
@@ -85,15 +84,10 @@ class _Feed:
         if not self._stop.is_set():
             pipeline.run(spark=spark, source=traffic, on_batch=self._done)
 
-    def _done(self, batch: Any, applied: Any) -> None:
+    def _done(self, batch: Any) -> None:
         if self._stop.is_set():  # a stop that came before the run did
             self.stop()
         _say("batch", **asdict(batch))
-        if batch.number < 2:
-            return  # Java compiles: it says nothing about the machine
-        took = batch.spark_s + batch.sift_s + batch.store_s + batch.write_s
-        # In the thread that stores: while it rests, Spark can read one batch ahead and no more.
-        self._stop.wait(min(_REST_S, max(0.0, 2 * took - self._given["every_s"])))
 
     def stop(self) -> None:
         """End after the current batch (any thread)."""

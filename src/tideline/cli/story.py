@@ -68,8 +68,8 @@ class Story:
         last = self._spark.last(_LAST_S)
         memory, disk = self._sizes()
         return {
-            "Spark, happened to stored": _latency(last),
-            "Spark / store, a batch": _parts(last),
+            "Spark, a batch": _batch(last),
+            "Spark, rows a batch": _rows(last),
             "memory": memory,
             "disk": disk,
         }
@@ -146,8 +146,7 @@ class Story:
             rows = ", ".join(f"{count:,} {name}" for name, count in spark.counts.items())
             lines += [
                 f"  Spark: {len(batches):,} batches; rows: {rows}",
-                f"    happened to stored p50 / p99 {_latency(settled or batches)}",
-                f"    a batch: Spark / store {_parts(settled or batches)}",
+                f"    a batch: {_batch(settled or batches)}, {_rows(settled or batches)} rows",
             ]
         elif spark.why:
             lines.append(f"  Spark: off, {clean(spark.why, 200)}")
@@ -191,22 +190,18 @@ def _told(count: int) -> str:
     return f"{count:,} told" if count else "nobody near"
 
 
-def _latency(batches: list[dict[str, Any]]) -> str:
-    """Median of the batches' medians, and the largest of their p99."""
-    known = [batch["latency_s"] for batch in batches if batch["latency_s"] is not None]
-    if not known:
-        return "-"
-    middle = sorted(median for median, _, _ in known)[len(known) // 2]
-    return f"{middle * 1000:,.0f} / {max(late for _, late, _ in known) * 1000:,.0f} ms"
-
-
-def _parts(batches: list[dict[str, Any]]) -> str:
-    """Where the time of a batch goes."""
+def _batch(batches: list[dict[str, Any]]) -> str:
+    """How long a batch takes."""
     if not batches:
         return "-"
-    spark = sorted(batch["spark_s"] for batch in batches)[len(batches) // 2]
-    store = sorted(batch["store_s"] for batch in batches)[len(batches) // 2]
-    return f"{spark * 1000:,.0f} / {store * 1000:,.1f} ms"
+    return f"{sorted(batch['seconds'] for batch in batches)[len(batches) // 2] * 1000:,.0f} ms"
+
+
+def _rows(batches: list[dict[str, Any]]) -> str:
+    """How many rows a batch has."""
+    if not batches:
+        return "-"
+    return f"{sorted(batch['read'] for batch in batches)[len(batches) // 2]:,}"
 
 
 def _size(size_bytes: float) -> str:

@@ -55,16 +55,17 @@ config = Pipeline.from_file({path!r}).config
 spark = SparkSession.active()
 for name, (form, options) in sdp.sinks(config).items():
     dp.create_sink(name, form, options)
+rows, letters = sdp.operations(spark, config), sdp.dead_letters(spark, config)
 
 
 @dp.append_flow(target="store", name="operations")
 def operations() -> DataFrame:
-    return sdp.operations(spark, config)
+    return rows
 
 
 @dp.append_flow(target="dead_letters", name="dead")
 def dead() -> DataFrame:
-    return sdp.dead_letters(spark, config)
+    return letters
 '''
 
 
