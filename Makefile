@@ -26,6 +26,9 @@ BOUNDS_TESTS := tests/kernels/test_checks.py tests/kernels/test_jsonnumber.py te
 	tests/documents/test_entries.py tests/documents/test_engine_machine.py tests/documents/test_find.py
 BOUNDS_MACHINE := $(wildcard tests/test_state_machine.py tests/test_machine.py)
 
+# What is also run on a real cluster of Spark, with executors that lack the package.
+CLUSTER_TESTS := tests/spark/test_match_spark.py tests/spark/test_source_http.py
+
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | \
 	  while IFS='|' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
@@ -68,6 +71,7 @@ test-bounds: $(STAMP)  ## the core tests again with every index and address chec
 test-long: $(STAMP) java mingo chromium kafka  ## all tests with long random runs; takes long
 	@$(BIN)/tideline warm
 	HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest -q --timeout 3600
+	TIDELINE_TEST_SPARK=cluster $(BIN)/python -m pytest -q --timeout 3600 -m "spark and not long" $(CLUSTER_TESTS)
 
 check: $(STAMP)  ## lint, format, types, layers, docs
 	$(BIN)/ruff check .

@@ -23,7 +23,7 @@ import subprocess
 import sys
 import sysconfig
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -121,17 +121,31 @@ class Cluster:
         }  # fmt: skip
 
     def submit(
-        self, script: str | Path, *arguments: str, options: list[str] | None = None, **more: str
+        self, script: str | Path, *arguments: str, options: Sequence[str] = (), **more: str
     ) -> subprocess.CompletedProcess[str]:
         """`spark-submit --master <this> [options] script [arguments]`, to its end."""
-        command = [
-            _spark("spark-submit"), "--master", self.url, "--driver-memory", "1g",
-            "--executor-memory", "900m", *(options or []), str(script), *arguments,
-        ]  # fmt: skip
         return subprocess.run(
-            command, capture_output=True, text=True, check=False, env=self.environment(**more),
-            cwd=self.folder,
+            self._submit(script, arguments, options), capture_output=True, text=True, check=False,
+            env=self.environment(**more), cwd=self.folder,
         )  # fmt: skip
+
+    def start_driver(
+        self, script: str | Path, *arguments: str, options: Sequence[str] = ()
+    ) -> subprocess.Popen[bytes]:
+        """The same, in a group of processes that can be killed; it logs to driver.log."""
+        with open(self.folder / "driver.log", "ab") as log:
+            return subprocess.Popen(
+                self._submit(script, arguments, options), stdin=subprocess.DEVNULL, stdout=log,
+                stderr=log, env=self.environment(), cwd=self.folder, start_new_session=True,
+                preexec_fn=die_with_parent,
+            )  # fmt: skip
+
+    def _submit(
+        self, script: str | Path, arguments: Sequence[str], options: Sequence[str]
+    ) -> list[str]:
+        memory = ["--driver-memory", "1g", "--executor-memory", "900m"]
+        command = [_spark("spark-submit"), "--master", self.url, *memory, *options]
+        return [*command, str(script), *arguments]
 
     def _daemon(self, name: str, of_class: str, *arguments: str) -> None:
         environment = {
@@ -145,7 +159,7 @@ class Cluster:
         with open(self.folder / f"{name}.log", "wb") as log:
             self.daemons[name] = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment,
-                cwd=self.folder, start_new_session=True, preexec_fn=_die_with_parent,
+                cwd=self.folder, start_new_session=True, preexec_fn=die_with_parent,
             )  # fmt: skip
 
     def _said(self, name: str, pattern: str) -> re.Match[str]:
@@ -171,7 +185,8 @@ def _spark(script: str) -> str:
     return str(Path(pyspark.__file__).parent / "bin" / script)
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
+    """In a new process: be killed when the parent ends, however it ends."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 

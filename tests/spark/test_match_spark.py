@@ -94,8 +94,9 @@ def collected(answers: Any) -> list[Any]:
 
 
 def workers(spark: Any) -> list[int]:
-    """The Python workers of the session: what its daemons have forked."""
-    java = spark.sparkContext._gateway.proc.pid
+    """The Python workers of the session, here or of its executors: what their daemons forked."""
+    javas = [spark.sparkContext._gateway.proc.pid]
+    driver = f"CoarseGrainedScheduler@127.0.0.1:{spark.conf.get('spark.driver.port')}"
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -104,7 +105,10 @@ def workers(spark: Any) -> list[int]:
             except OSError:
                 continue
             children.setdefault(parent, []).append(int(entry.name))
-    daemons = [child for child in children.get(java, []) if "pyspark.daemon" in command(child)]
+            if f"--driver-url spark://{driver}" in command(int(entry.name)):
+                javas.append(int(entry.name))
+    started = [child for java in javas for child in children.get(java, [])]
+    daemons = [child for child in started if "pyspark.daemon" in command(child)]
     return [worker for daemon in daemons for worker in children.get(daemon, [])]
 
 
@@ -130,6 +134,32 @@ def test_a_batch_answers_as_a_channel_does(files: Files) -> None:
     want = matching.expected(QUAD, [[row for rows in batches for row in rows]])
     assert len(want) > 1_000
     assert collected(answers) == want
+
+
+@pytest.mark.parametrize(("ansi", "adaptive"), [("true", "false"), ("false", "true")])
+def test_the_settings_of_a_session_change_no_answer(
+    spark: Any, tmp_path: Path, ansi: str, adaptive: str
+) -> None:
+    other = spark.newSession()
+    other.conf.set("spark.sql.session.timeZone", "America/New_York")
+    other.conf.set("spark.sql.ansi.enabled", ansi)
+    other.conf.set("spark.sql.adaptive.enabled", adaptive)
+    other.conf.set("spark.sql.shuffle.partitions", "3")
+    files, batches = Files(other, tmp_path), matching.workload(9, batches=4, size=100)
+    files.add(batches)
+    answers = match(*files.tables(), space=QUAD, buckets=3, levels=3)
+    assert collected(answers) == matching.expected(
+        QUAD, [[row for rows in batches for row in rows]]
+    )
+    # A stream goes on in a session with other settings; it keeps the partitions of its state.
+    again = Files(spark.newSession(), tmp_path / "stream")
+    again.spark.conf.set("spark.sql.shuffle.partitions", "5")
+    again.add(batches[:2])
+    again.finish(match(*again.streams(), space=QUAD, buckets=3, levels=3))
+    again.spark = other
+    again.add(batches[2:])
+    again.finish(match(*again.streams(), space=QUAD, buckets=3, levels=3))
+    assert again.answers() == matching.expected(QUAD, batches)
 
 
 def test_a_stream_answers_as_a_channel_does_through_restarts_and_kills(
