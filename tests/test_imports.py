@@ -11,6 +11,7 @@
     addresses                         of memory, for kernels: imports nothing
     shelter                           threads that nothing cuts: imports nothing
     workload testing                  beside: only the bottom row; for cli and spark
+    heatmap                           beside: those two rows; for cli and spark
 
 Imports under `if TYPE_CHECKING:` and inside functions count as well.
 """
@@ -50,11 +51,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "database": LIBRARY,
     "testing": BOTTOM,
     "workload": BOTTOM,
-    "cli": LIBRARY | {"workload", "testing", "spark", "server", "client", ""},
+    "heatmap": BOTTOM | {"workload"},
+    "cli": LIBRARY | {"heatmap", "workload", "testing", "spark", "server", "client", ""},
     "server": LIBRARY | {"web", ""},
     "web": LIBRARY | {""},
     "client": LIBRARY,
-    "spark": LIBRARY | {"workload", "client", ""},
+    "spark": LIBRARY | {"heatmap", "workload", "client", ""},
     "__main__": {"cli"},
     "": LIBRARY | {"client"},  # tideline/__init__.py
 }

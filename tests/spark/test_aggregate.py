@@ -21,7 +21,7 @@ from tideline.errors import Closed, InvalidRequest, NotFound, TidelineError
 from tideline.space import Box, Circle, Flat, Grid, QuadTree
 from tideline.spark import aggregation
 from tideline.spark.aggregation import aggregate
-from tideline.spark.counts import COLUMNS, count_cells
+from tideline.heatmap.counts import COLUMNS, count_cells
 from tideline.where import parse
 
 BOUNDS = (-79.8, 40.4, -71.8, 45.1)
@@ -369,6 +369,6 @@ def test_the_examples_run(spark: Any) -> None:
 
 
 def test_the_modules_load_without_spark() -> None:
-    names = "tideline.spark.aggregation, tideline.spark.workload, tideline.spark.picture"
+    names = "tideline.spark.aggregation, tideline.spark.workload, tideline.heatmap.picture"
     code = f"import sys, {names}; assert not {{'pyspark', 'matplotlib'}} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -18,7 +18,7 @@ import tideline
 from tideline.cli.main import main
 from tideline.errors import InvalidRequest
 from tideline.space import Grid, QuadTree
-from tideline.spark.picture import _page, heatmap
+from tideline.heatmap.picture import _page, heatmap
 from tideline.workload.newyork import BOUNDS
 from tideline.workload.tweets import Tweets
 

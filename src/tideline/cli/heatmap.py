@@ -1,7 +1,7 @@
 """`tideline heatmap`: where the events of a channel are, as a picture.
 
 Twin of tideline.spark.aggregate and tideline.spark.heatmap. The live store alone is counted in
-this process, without Spark (spark/counts.py); with `--archive` Spark counts both. The numbers are
+this process, without Spark (heatmap/counts.py); with `--archive` Spark counts both. The numbers are
 the same either way.
 """
 
@@ -67,9 +67,9 @@ def heatmap(
     event that is also in the archive counts once. An event on a circle, a box or a named cell is
     counted in its centre.
     """
-    from tideline.spark.counts import make_grid, map_space
-    from tideline.spark.picture import check_file, check_plot
-    from tideline.spark.picture import heatmap as draw
+    from tideline.heatmap.counts import make_grid, map_space
+    from tideline.heatmap.picture import check_file, check_plot
+    from tideline.heatmap.picture import heatmap as draw
 
     check_file(out)
     check_plot()
@@ -125,7 +125,7 @@ def _moment(us: int) -> datetime | None:
 
 
 def _count_here(channel: Channel, grid: Grid, span: Span, where: Any) -> pa.Table:
-    from tideline.spark.counts import count_cells
+    from tideline.heatmap.counts import count_cells
 
     events = channel.scan("events", since=span[0], until=span[1], where=where)
     return count_cells(events, grid, channel.space)

@@ -30,7 +30,7 @@ if _typing.TYPE_CHECKING:
     from tideline.spark.bulk import bulk_load
     from tideline.spark.gate import Gate, share
     from tideline.spark.matching import match
-    from tideline.spark.picture import heatmap
+    from tideline.heatmap.picture import heatmap
     from tideline.spark.pipeline import Pipeline
     from tideline.spark.workload import tweets
 
@@ -40,14 +40,14 @@ __all__ = [
 ]  # fmt: skip
 
 _LATE = {
-    "Gate": "gate",
-    "Pipeline": "pipeline",
-    "aggregate": "aggregation",
-    "bulk_load": "bulk",
-    "heatmap": "picture",
-    "match": "matching",
-    "share": "gate",
-    "tweets": "workload",
+    "Gate": ".gate",
+    "Pipeline": ".pipeline",
+    "aggregate": ".aggregation",
+    "bulk_load": ".bulk",
+    "heatmap": "..heatmap.picture",
+    "match": ".matching",
+    "share": ".gate",
+    "tweets": ".workload",
 }
 
 
@@ -55,7 +55,7 @@ def __getattr__(name: str) -> _typing.Any:
     if name in _LATE:
         import importlib
 
-        value = getattr(importlib.import_module(f"{__name__}.{_LATE[name]}"), name)
+        value = getattr(importlib.import_module(_LATE[name], __name__), name)
         globals()[name] = value
         return value
     raise AttributeError(f"module 'tideline.spark' has no attribute {name!r}")

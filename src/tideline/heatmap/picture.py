@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tideline.errors import InvalidRequest, Unavailable
-from tideline.spark.counts import make_grid
+from tideline.heatmap.counts import make_grid
 
 if TYPE_CHECKING:
     import pyarrow as pa
