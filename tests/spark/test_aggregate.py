@@ -18,10 +18,10 @@ import pyarrow as pa
 import pytest
 
 from tideline.errors import Closed, InvalidRequest, NotFound, TidelineError
+from tideline.heatmap.counts import COLUMNS, count_cells
 from tideline.space import Box, Circle, Flat, Grid, QuadTree
 from tideline.spark import aggregation
 from tideline.spark.aggregation import aggregate
-from tideline.heatmap.counts import COLUMNS, count_cells
 from tideline.where import parse
 
 BOUNDS = (-79.8, 40.4, -71.8, 45.1)

@@ -17,8 +17,8 @@ import pytest
 import tideline
 from tideline.cli.main import main
 from tideline.errors import InvalidRequest
-from tideline.space import Grid, QuadTree
 from tideline.heatmap.picture import _page, heatmap
+from tideline.space import Grid, QuadTree
 from tideline.workload.newyork import BOUNDS
 from tideline.workload.tweets import Tweets
 

@@ -26,11 +26,11 @@ import typing as _typing
 from tideline.spark.session import register, session
 
 if _typing.TYPE_CHECKING:
+    from tideline.heatmap.picture import heatmap
     from tideline.spark.aggregation import aggregate
     from tideline.spark.bulk import bulk_load
     from tideline.spark.gate import Gate, share
     from tideline.spark.matching import match
-    from tideline.heatmap.picture import heatmap
     from tideline.spark.pipeline import Pipeline
     from tideline.spark.workload import tweets
 

@@ -29,8 +29,8 @@ from tideline.channel.channel import Channel
 from tideline.channel.checks import window
 from tideline.clock import FOREVER, SystemClock, from_us
 from tideline.errors import InvalidRequest, NotFound
-from tideline.space import Grid, QuadTree, space_from_spec
 from tideline.heatmap.counts import cells_of, make_grid, map_space
+from tideline.space import Grid, QuadTree, space_from_spec
 from tideline.spark.place import cell_numbers, inside
 from tideline.where import Condition, parse
 
