@@ -92,8 +92,8 @@ def target(options: Mapping[str, str], doing: str) -> Target:
     """The store and channel; options that are not for what is being done are refused."""
     if not options:
         raise InvalidRequest(
-            "Spark 4.3 hands a Python source no options of a table in its catalog: make a view with "
-            "CREATE TEMPORARY VIEW ... USING tideline OPTIONS (...)"
+            "Spark 4.3 hands a Python source no options of a table in its catalog: make a view, "
+            "with CREATE TEMPORARY VIEW ... USING tideline OPTIONS (...)"
         )
     known = {name.lower(): name for name in [*_NAMES[doing], *_PLACES]}
     for given in options:
