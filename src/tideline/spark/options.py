@@ -54,7 +54,10 @@ _NAMES = {
     "stream documents": ["collection", "op", "version", "key", "indexes", "rejected"],
 }
 _PLACES = ["url", "token"]  # of everything: a server instead of a folder
-_SPARKS = {"path", "location", "checkpointlocation", "queryname"}  # Spark hands these on
+_SPARKS = {  # Spark hands these on, the second line with a table of its catalog
+    "path", "checkpointlocation", "queryname",
+    "location", "provider", "owner", "external", "is_managed_location", "comment", "collation",
+}  # fmt: skip
 _ELSEWHERE = {
     "read": "a batch read", "follow": "a streaming read", "write": "a batch write",
     "stream": "a streaming write", "read documents": "a batch read of a collection",
@@ -87,9 +90,14 @@ class Target:
 
 def target(options: Mapping[str, str], doing: str) -> Target:
     """The store and channel; options that are not for what is being done are refused."""
+    if not options:
+        raise InvalidRequest(
+            "Spark 4.3 hands a Python source no options of a table in its catalog: make a view, "
+            "with CREATE TEMPORARY VIEW ... USING tideline OPTIONS (...)"
+        )
     known = {name.lower(): name for name in [*_NAMES[doing], *_PLACES]}
     for given in options:
-        if given.lower() in known or given.lower() in _SPARKS:
+        if given.lower() in known or given.lower() in _SPARKS or given.startswith("option."):
             continue
         other = [_ELSEWHERE[where] for where, names in _NAMES.items()
                  if given.lower() in (name.lower() for name in names)]  # fmt: skip
@@ -126,8 +134,10 @@ def target(options: Mapping[str, str], doing: str) -> Target:
 
 
 def _folder(options: Mapping[str, str]) -> str | None:
-    """The path that was given; of a table in a catalog, its location."""
-    path = options.get("path") or options.get("location")
+    """The path that was given; while a table of the catalog is made, its location."""
+    path = options.get("path")
+    if path is None and "url" not in options:
+        path = options.get("location")
     if path is None or not path.startswith("file:"):
         return path
     return unquote(urlsplit(path).path)
