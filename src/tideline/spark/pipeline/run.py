@@ -312,7 +312,7 @@ def _told(batch: Batch, progress: Any, dropping: bool) -> Batch:
     """A batch with what its progress tells of rows that were dropped."""
     if not dropping:
         return batch
-    read = int(progress["observedMetrics"]["tideline"]["read"])
+    read = int(progress["observedMetrics"]["tideline"][0])  # Connect gives it no name
     late = sum(int(each["numRowsDroppedByWatermark"]) for each in progress["stateOperators"])
     dropped = read - batch.read
     late = min(late, dropped)
