@@ -206,6 +206,52 @@ def test_answers_reach_kafka_once_each_over_a_kill_in_the_middle(
         assert roads.stats().events == sum(row["op"] == "publish" for row in rows)
 
 
+def test_the_changes_of_a_table_come_from_debezium_as_they_are(
+    kafka: Broker, tmp_path: Path
+) -> None:
+    topic = kafka.topic("cars")
+    draw = random.Random(9)
+    rows: dict[int, int] = {}
+    sent: list[tuple[str, str]] = []
+    for rev in range(1, 401):
+        key = draw.randrange(30)
+        row = {"id": key, "name": f"n{rev}", "updated": rev}
+        op = "d" if key in rows and draw.random() < 0.2 else "u" if key in rows else "c"
+        told: dict[str, Any] = {"op": op, "ts_ms": rev, "source": {"table": "cars"}}
+        told |= {"before": row, "after": None} if op == "d" else {"before": None, "after": row}
+        sent.append((str(key), json.dumps(told if rev % 2 else {"payload": told})))
+        if op == "d":
+            del rows[key]
+        else:
+            rows[key] = rev
+    kafka.send(topic, sent)
+    pattern = r"## Changes of a database\n.*?```\n(.*?)```"
+    (block,) = re.findall(pattern, GUIDE.read_text("utf-8"), re.S)
+    block = block.replace("localhost:9092", kafka.address).replace("shop.public.cars", topic)
+    block = block.replace("subscribe =", "maxOffsetsPerTrigger = 150, subscribe =")
+    config = f'''name = "cars"\n{block}
+[run]
+checkpoint = "checkpoint"
+[spark]
+master = "local[2]"
+memory = "1g"
+config = {{ "spark.jars" = "{connector_jars()}" }}
+'''
+    (tmp_path / "pipeline.toml").write_text(config, "utf-8")
+    for _ in range(2):  # the second finds nothing new
+        done = subprocess.run(
+            [sys.executable, "-m", "tideline", "pipeline", "run", "pipeline.toml", "--json"],
+            cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT / "src")}, capture_output=True,
+            text=True, timeout=400,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        totals = json.loads(done.stdout.splitlines()[-1])["totals"]
+        assert (totals["read"], totals["stored"], totals["dead"]) == (400, 400, 0)
+    with tideline.open(tmp_path / "data") as db:
+        found = db.collection("cars").find()
+    assert {each["id"]: each["updated"] for each in found} == rows
+
+
 def test_a_broker_that_is_not_there_is_said_in_a_sentence(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as held:
         nobody = f"127.0.0.1:{held.getsockname()[1]}"

@@ -95,6 +95,10 @@ class Ledger:
         before: dict[str, int] = facts.pop("before")
         return Batch(**{**facts, "reasons": tuple(facts["reasons"])}), before
 
+    def is_open(self, number: int) -> bool:
+        """Whether a batch was written down and waits for its progress."""
+        return self.folder.read(f"batches/{number}{_OPEN}") is not None
+
     def begun(self) -> int:
         """The last batch that Spark has begun; -1 before the first."""
         return max(_numbers(self.folder.names("spark/offsets"), ""), default=-1)

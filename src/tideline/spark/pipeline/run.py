@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import threading
 import time
 from collections.abc import Callable
@@ -236,8 +237,9 @@ class Runner:
         with self._lock:
             if self._connect:
                 for progress in query.recentProgress:
-                    if progress["batchId"] > self._last:
-                        batch, _ = self._ledger.load(progress["batchId"], open=True)
+                    number = progress["batchId"]
+                    if number > self._last and self._ledger.is_open(number):
+                        batch, _ = self._ledger.load(number, open=True)
                         self._count(_told(batch, progress, self.config.deduplicate is not None))
                 return
             if self._open is None:
@@ -312,11 +314,24 @@ def _told(batch: Batch, progress: Any, dropping: bool) -> Batch:
     """A batch with what its progress tells of rows that were dropped."""
     if not dropping:
         return batch
-    read = int(progress["observedMetrics"]["tideline"]["read"])
-    late = sum(int(each["numRowsDroppedByWatermark"]) for each in progress["stateOperators"])
+    told = json.loads(progress.json)
+    read = _number(told["observedMetrics"]["tideline"])
+    late = sum(int(each["numRowsDroppedByWatermark"]) for each in told["stateOperators"])
     dropped = read - batch.read
     late = min(late, dropped)
     return dataclasses.replace(batch, read=read, late=late, duplicate=dropped - late)
+
+
+def _number(observed: Any) -> int:
+    """The one number that was observed: Spark Connect wraps it otherwise than Spark does.
+
+    >>> _number({"read": 5}), _number({"values": [{"read": 5}]})
+    (5, 5)
+    """
+    while not isinstance(observed, int):
+        inner = observed.values() if isinstance(observed, dict) else observed
+        observed = next(each for each in inner if isinstance(each, (dict, list, int)))
+    return observed
 
 
 def look(spark: SparkSession, config: Config) -> list[str]:
