@@ -401,3 +401,18 @@ def test_every_section_of_the_classes_can_be_given() -> None:
     for name in SECTIONS:
         if name not in ("rule", "clean"):
             assert f"[{name}] has no key 'nothing'" in str(caught.value)
+
+
+def test_a_pipeline_is_exported_as_a_project_of_declarative_pipelines(tmp_path: Path) -> None:
+    text = GOOD.replace(GOOD[GOOD.index("options = {") : GOOD.index("\n\n[parse]")], 'path = "in"')
+    file = tmp_path / "p.toml"
+    file.write_text(text.replace('format = "generator"', 'format = "json"'), encoding="utf-8")
+    spec, code = Pipeline.from_file(file).export(tmp_path / "project")
+    assert "include: transformations/**" in Path(spec).read_text()
+    compile(Path(code).read_text(), code, "exec")
+    assert str(file) in Path(code).read_text()
+    with pytest.raises(InvalidRequest, match="sdp only"):
+        Pipeline.from_file(file).export(tmp_path, to="airflow")
+    file.write_text(GOOD, encoding="utf-8")
+    with pytest.raises(InvalidRequest, match=r"p\.toml:\d+: a declarative pipeline follows"):
+        Pipeline.from_file(file).export(tmp_path / "project")

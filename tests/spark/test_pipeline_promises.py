@@ -161,7 +161,7 @@ def test_every_row_has_one_fate_over_restarts_as_the_model_says(
     before = {name: spark.conf.get(name) for name in others}
     files = 0
     for run in range(3):
-        for _ in range(3):
+        for _ in range(2):
             rows = rows_of_a_file(draw, files)
             write(tmp_path / "in", f"{files}", rows)
             model.batch(rows)

@@ -42,6 +42,7 @@ configuration:
   spark.sql.ansi.enabled: "false"
   spark.sql.session.timeZone: UTC
   spark.sql.json.enablePartialResults: "true"
+  spark.sql.shuffle.partitions: "8"
 """
 _CODE = '''\
 """The pipeline {name}, made by `tideline pipeline export` from {file}."""
