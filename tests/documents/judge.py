@@ -191,12 +191,13 @@ class ModelEngine:
 
     def add_index(self, field: str, kind: str, progress: Any = None) -> None:
         self.indexes[field] = kind
-        self.kinds[field] = make_kind(kind, seed=7)
+        self.kinds = {**self.kinds, field: make_kind(kind, seed=7)}
         if progress:
             progress(len(self.records), len(self.records))
 
     def drop_index(self, field: str) -> None:
-        del self.indexes[field], self.kinds[field]
+        del self.indexes[field]
+        self.kinds = {name: kind for name, kind in self.kinds.items() if name != field}
 
     def close(self) -> None:
         self.closed = True

@@ -128,7 +128,7 @@ def ask_view(view: View, rng: random.Random) -> tuple[Question, Any]:
     value = document(0, rng.randrange(200))[field]
     if isinstance(value, list):
         value = value[0]
-    verb = rng.choice(["get", "get_many", "lookup", "range", "text", "scan", "count"])
+    verb = rng.choice(["get", "get_many", "lookup", "range", "scan", "count"])
     if verb == "get":
         key = rng.randrange(KEYS)
         text = view.get(encode(key))
@@ -141,9 +141,6 @@ def ask_view(view: View, rng: random.Random) -> tuple[Question, Any]:
         found = view.lookup(field, encode(value), encode(value), k)
         assert found.seqs.tolist() == sorted(found.seqs.tolist(), reverse=True)
         return ("lookup", field, value, k), [json.loads(doc) for doc in found.docs]
-    if verb == "text":
-        text = view.lookup_text(field, encode(value), encode(value), k)
-        return ("lookup", field, value, k), json.loads(text)
     if verb == "range":
         high = value + "z" if isinstance(value, str) else value + 2
         found = view.lookup(field, encode(value), encode(high), k)

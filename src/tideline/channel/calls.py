@@ -79,7 +79,7 @@ class Calls:
         # What a single call needs, found quickly.
         self._view, self._address, self._log = parts.view, parts.address, parts.store.log
         self._append_framed = self._log.append_framed
-        self._sync = parts.store.sync
+        self._sync, self._dataset = parts.store.sync, parts.dataset
         self._since_check = 0
         self._log_write = PendingLogWrite("tideline-log")
 
@@ -253,7 +253,7 @@ class Calls:
         sheltered work, when that is over.
         """
         parts, interrupts = self._parts, self._interrupts
-        if parts.closed:
+        if self._dataset.why_closed:
             raise Closed("the database was closed")
         self._since_check += 1
         if self._expiry.is_due or self._since_check >= _CHECK_EVERY:

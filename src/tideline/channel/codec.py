@@ -68,7 +68,9 @@ def write_row(
 ) -> int:  # fmt: skip
     """Write one row at the start of `buffer`; returns its words."""
     key, shape = place[0], place[1]
-    texts = key + _PADS[len(key) & 7] + ident + user + text
+    texts = key + _PADS[len(key) & 7] + ident + user
+    if text:
+        texts += text
     words = (len(texts) + 7) >> 3
     lengths = len(key) | len(ident) << 16 | len(user) << 32
     if shape:

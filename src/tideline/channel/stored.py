@@ -55,14 +55,15 @@ class StoredSubscriptions:
         engine = core.engine
         if condition.deltas:
             engine.watch_deltas()
-        flags = (at.R_COND if condition else 0) | (at.R_UNSEEN if unseen else 0)
+        text = condition.text
+        flags = (at.R_COND if text else 0) | (at.R_UNSEEN if unseen else 0)
         with engine.lock:
             core.begin()
             now = core.clock.now()  # under the lock, as in `publish`
             since_us, until_us = window(now, since_s, since, until_s, until)
             words = write_row(
                 engine.calls.buffer, at.SUBSCRIBE, flags, 0, now, since_us, until_us, encoded,
-                ident, owner, condition.text,
+                ident, owner, text,
             )  # fmt: skip
             id, user = ident.decode(), owner.decode()
             annotate = partial(_annotate, id, user, now) if engine.parts.journal_us else None

@@ -26,6 +26,7 @@ __all__ = ["at_most", "between", "count", "flag", "index", "indexes",
            "listed", "name_of_field", "policy", "scalar", "slices", "sort"]  # fmt: skip
 
 _FIELDS_LIMIT = 32
+_WHOLE = 1 << 53
 _COUNT_LIMIT = 1 << 40  # more documents than there can be
 
 
@@ -37,7 +38,7 @@ def scalar(value: Any, name: str) -> Any:
     tideline.errors.InvalidRequest: value must be null, a finite number, text or a boolean. ...
     """
     kind = type(value)
-    if value is None or kind is bool or kind is str:
+    if value is None or kind is bool or kind is str or (kind is int and -_WHOLE < value < _WHOLE):
         return value
     if isinstance(value, (int, float)):
         try:
@@ -76,6 +77,8 @@ def _bracket(value: Any) -> str:
 
 def count(value: Any, name: str) -> int | None:
     """How many are wanted; None for all."""
+    if type(value) is int and 0 < value < _COUNT_LIMIT:  # the common case, quick
+        return value
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value <= 0:

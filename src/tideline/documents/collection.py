@@ -60,6 +60,7 @@ class Collection:
         self.policy: dict[str, Any] = facts["policy"]
         self.filter: str | None = facts["filter"]
         """The field whose range is kept for every component, if there is one."""
+        self._plain: tuple[Any, tuple[str, ...]] = (None, ())
         self._get: Callable[[bytes], bytes | None] = engine.get
         self._workload = Workload()  # since it was opened
         self._before = Workload.of(facts.get("workload", {}))
@@ -175,7 +176,7 @@ class Collection:
         data = encode(wanted)
         if is_cut(data):  # it may stand for others too
             return self._checked(field, data, data, k, lambda one: one == wanted)
-        found: list[Document] = _decode(self._engine.view().lookup_text(field, data, data, k))
+        found: list[Document] = _decode(self._engine.lookup_text(field, data, data, k))
         return found
 
     def range_lookup(
@@ -208,7 +209,7 @@ class Collection:
                 high_open=high is None,
             )  # fmt: skip
         found: list[Document] = _decode(
-            self._engine.view().lookup_text(field, first, last, k, high_open=high is None)
+            self._engine.lookup_text(field, first, last, k, high_open=high is None)
         )
         return found
 
@@ -472,8 +473,12 @@ class Collection:
 
     def _fields(self) -> tuple[str, ...]:
         """The fields whose plain values a write has to bring, of indexes that are built, too."""
-        engine = self._engine
-        return tuple(name for name, kind in engine.kinds.items() if kind.extract is None)
+        kinds, fields = self._plain
+        if kinds is not self._engine.kinds:  # which is replaced, never changed
+            kinds = self._engine.kinds
+            fields = tuple(name for name, kind in kinds.items() if kind.extract is None)
+            self._plain = kinds, fields
+        return fields
 
     def _write(
         self, given: Rows, arrays: Iterable[str], once: tuple[str, int] | None = None

@@ -225,9 +225,12 @@ class Reader:
         if self._limit != now[2] or self._sources() is not now[0]:
             self._set_up(now)
         low, high, low_open, high_open, _ = ask
-        if low > high:
+        if low == high and not (low_open or high_open):  # the short way
+            flags = view.point
+        elif low > high:
             return 0
-        flags = view.ask(low, high, low_open=low_open, high_open=high_open)
+        else:
+            flags = view.ask(low, high, low_open=low_open, high_open=high_open)
         places, held = self._places.get(field), None
         if places is None or places.view() is not view:
             places = self._places[field] = Places(view)

@@ -18,6 +18,7 @@ Safe from any thread.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from threading import Lock
 from typing import Any
 
@@ -39,13 +40,14 @@ class Recent:
     b'{}'
     >>> recent.publish("second", Texts.of([b"17"]))
     >>> recent.keep(b"17", b"{}", "first")
-    >>> recent.texts
-    {}
+    >>> len(recent.texts)
+    0
     """
 
     def __init__(self, limit_bytes: int) -> None:
         self.now: Any = None
-        self.texts: dict[bytes, bytes] = {}
+        # Ordered: taking the first out of a plain dict walks over all that were taken before.
+        self.texts: OrderedDict[bytes, bytes] = OrderedDict()
         self._lock = Lock()
         self._limit_bytes = limit_bytes
         self._bytes = 0
@@ -60,15 +62,17 @@ class Recent:
     def keep(self, key: bytes, text: bytes, now: Any) -> None:
         """A record that was just read, and is not here, and what it was read from."""
         with self._lock:
-            if self.now is not now or key in self.texts:
+            texts = self.texts
+            if self.now is not now or key in texts:
                 return
-            size = len(key) + len(text) + _EACH_BYTES
-            self.texts[key], self._bytes = text, self._bytes + size
+            size = self._bytes + len(key) + len(text) + _EACH_BYTES
+            texts[key], self._bytes = text, size
             while self._bytes > self._limit_bytes:
-                if not self.texts:  # a call was interrupted between a text and the sum
+                if not texts:  # a call was interrupted between a text and the sum
                     self._bytes = 0
                     return
-                self._drop(next(iter(self.texts)))
+                first, old = texts.popitem(last=False)
+                self._bytes -= len(first) + len(old) + _EACH_BYTES
 
     def end(self) -> None:
         """Forget everything; what is being read now is not kept."""
@@ -82,7 +86,7 @@ class Recent:
             self._clear()
 
     def _clear(self) -> None:
-        self.texts, self._bytes = {}, 0
+        self.texts, self._bytes = OrderedDict(), 0
 
     def _forget(self, keys: Texts) -> None:
         if keys.count > _FEW:

@@ -188,16 +188,6 @@ class View:
         ask = self.now[0].kind_of(field).range_ask(low, high, low_open, high_open)
         return self.search(field, ask, k, filter=filter)
 
-    def lookup_text(
-        self, field: str, low: bytes, high: bytes, k: int | None = None, *, high_open: bool = False
-    ) -> bytes:
-        """What `lookup` finds, as one JSON array: the quickest way to all the documents."""
-        ask = self.now[0].kind_of(field).range_ask(low, high, False, high_open)
-        reader, count = self._find(field, ask, k, None)
-        found = reader.text(count)
-        self._readers.give(reader)
-        return found
-
     def _find(
         self, field: str, ask: Any, k: int | None, filter: tuple[bytes, bytes] | None
     ) -> tuple[Reader, int]:

@@ -16,6 +16,8 @@ from tideline.index.kind import Asked, Estimate, IndexKind, register
 
 __all__ = ["EmbeddedKind"]
 
+_new: Any = tuple.__new__
+
 
 class EmbeddedKind(IndexKind):
     """An index without entries of its own.
@@ -39,7 +41,9 @@ class EmbeddedKind(IndexKind):
         self, low: bytes, high: bytes, low_open: bool = False, high_open: bool = False
     ) -> ranges.RangeAsk:
         """A range of values."""
-        return ranges.RangeAsk(low, high, low_open, high_open)
+        # As `RangeAsk(...)` would, in half the time: every lookup makes one.
+        ask: ranges.RangeAsk = _new(ranges.RangeAsk, (low, high, low_open, high_open, True))
+        return ask
 
     def estimate(self, view: Any, ask: ranges.RangeAsk) -> Estimate:
         """Every document of a block that passes is looked at."""

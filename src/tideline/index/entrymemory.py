@@ -139,13 +139,14 @@ class EntryMemory:
     @property
     def size_bytes(self) -> int:
         """Bytes in use."""
-        state = self.state
-        return int(
-            state[entries.M_ARENA_USED]
-            + 8 * entries.N_WORDS * state[entries.M_ENTRY_COUNT]
-            + 8 * entries.V_WORDS * state[entries.M_VALUE_COUNT]
-            + 8 * state[entries.M_TABLE_CAP]
+        words = self._words
+        size: int = (
+            words[entries.M_ARENA_USED]
+            + 8 * entries.N_WORDS * words[entries.M_ENTRY_COUNT]
+            + 8 * entries.V_WORDS * words[entries.M_VALUE_COUNT]
+            + 8 * words[entries.M_TABLE_CAP]
         )
+        return size
 
     def full(self, size_bytes: int) -> bool:
         """Whether it has come to a size."""
@@ -178,7 +179,7 @@ class EntryMemory:
         at = [address_of(part) for part in (value_offsets, values.data, key_offsets, keys.data)]
         done = 0
         if first:
-            own = int(self.state[entries.M_ENTRY_COUNT] - self.state[entries.M_BORROWED])
+            own = self._words[entries.M_ENTRY_COUNT] - self._words[entries.M_BORROWED]
             if self._batch[0] == first:
                 done = own - self._batch[1]
             else:

@@ -56,6 +56,8 @@ class View:
         rows = [place.row for place in every]
         self.words: Words = np.concatenate(rows) if rows else np.zeros(1, np.int64)
         self._every = every
+        self.point = newest.POINT | (newest.EAGER if kind.eager else 0)
+        """What kernels have to know of a question for one value."""
         if kind.eager:
             low = newest.EVERYTHING
             for number in range(len(every) - 1, -1, -1):
@@ -87,9 +89,9 @@ class View:
         self, low: bytes, high: bytes | None, *, low_open: bool = False, high_open: bool = False
     ) -> int:
         """Make ready for a question; what kernels have to know of it beside its texts."""
-        flags = newest.EAGER if self.kind.eager else 0
         if low == high and not (low_open or high_open):
-            return flags | newest.POINT
+            return self.point
+        flags = self.point & ~newest.POINT
         for memory in self.memories:
             memory.prepare()
         if high is None:

@@ -217,8 +217,11 @@ class Records:
         size = _append(self._key_offsets.array, self._keys.array, first, key_bytes, keys)
         more = _append(self._doc_offsets.array, self._docs.array, first, doc_bytes, docs)
         limit, last = first + count, seq + count - 1
-        self._seqs.array[first:limit] = seq if count == 1 else np.arange(seq, seq + count)
-        self._flags.array[first:limit] = flags
+        if count == 1:
+            self._seqs.array[first], self._flags.array[first] = seq, flags[0]
+        else:
+            self._seqs.array[first:limit] = np.arange(seq, seq + count)
+            self._flags.array[first:limit] = flags
         total = self.size_bytes + size + more + _ROW_BYTES * count
         filled = values_used
         if values:
@@ -303,7 +306,12 @@ def _append(
 ) -> int:  # fmt: skip
     """Put texts behind those that are there; returns their bytes."""
     given = texts.offsets
-    start, limit = int(given[0]), int(given[-1])
+    start, limit = given.item(0), given.item(-1)
+    if len(given) == 2:  # the short way for single writes
+        end = used + limit - start
+        offsets[first + 1] = end
+        data[used:end] = texts.data[start:limit]
+        return limit - start
     np.add(given[1:], used - start, out=offsets[first + 1 : first + len(given)])
     data[used : used + limit - start] = texts.data[start:limit]
     return limit - start

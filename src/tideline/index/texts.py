@@ -110,7 +110,9 @@ class Texts:
     @property
     def size_bytes(self) -> int:
         """Bytes of the texts themselves."""
-        return int(self.offsets[-1] - self.offsets[0])
+        offsets = self.offsets
+        size: int = offsets.item(-1) - offsets.item(0)
+        return size
 
     @property
     def addresses(self) -> tuple[int, int, int]:
