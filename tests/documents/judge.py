@@ -13,7 +13,8 @@ import msgspec
 import numpy as np
 
 from tideline.documents.types import DELETE, Found, Rows
-from tideline.errors import Closed, NotFound
+from tideline.documents.updates import parse_update
+from tideline.errors import Closed, Conflict, InvalidRequest, NotFound
 from tideline.index.extract import ARRAYS, extract
 from tideline.index.kind import Entries, Estimate, make_kind
 from tideline.index.texts import Texts
@@ -22,6 +23,7 @@ from tideline.where.keys import encode
 from tideline.where.order import entries, sort_key, sort_keys
 from tideline.where.values import RANK
 
+_text = msgspec.json.Encoder().encode
 SCALARS = (type(None), bool, int, float, str)
 
 
@@ -40,6 +42,44 @@ class Judge:
     def delete(self, key: Any) -> None:
         self.seq += 1
         self.documents.pop(key, None)
+
+    def updated(self, key: Any, change: Any, upsert: bool, stale: bool) -> Any:
+        """The document after an update, or the error it must end with."""
+        old = self.get(key)
+        if old is None and not upsert:
+            return NotFound
+        if old is not None and stale:
+            return Conflict
+        try:
+            new = self._changed({self.key: key} if old is None else old, change)
+        except InvalidRequest:
+            return InvalidRequest
+        if old is None or _text(new) != _text(old):
+            self.put(new)
+        return new
+
+    def update_many(self, where: Any, change: Any) -> Any:
+        """How many met the condition and how many changed, or the error; in key order."""
+        condition = parse(where)
+        met = [doc for doc in self.newest() if condition.matches(doc)]
+        try:
+            made = [(old, self._changed(old, change)) for old in met]
+        except InvalidRequest:
+            return InvalidRequest
+        changed = [new for old, new in made if _text(new) != _text(old)]
+        for new in changed:
+            self.put(new)
+        return len(met), len(changed)
+
+    def _changed(self, document: dict[str, Any], change: Any) -> dict[str, Any]:
+        return parse_update(change, self.key).apply(document)
+
+    def follow(self, versions: dict[Any, int]) -> None:
+        """The order of writes that were one step, in which any order is right."""
+        self.documents = {
+            key: (versions[key], document) for key, (_, document) in self.documents.items()
+        }
+        self.seq = max([self.seq, *versions.values()])
 
     def newest(self) -> list[dict[str, Any]]:
         return [doc for _, doc in sorted(self.documents.values(), key=lambda p: -p[0])]

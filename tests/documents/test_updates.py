@@ -4,7 +4,8 @@ The table below is from the manual. Random changes are asked of both peers: one 
 Neither is right everywhere. mongomock takes changes that MongoDB refuses (two operators on one
 field, a path through a number, `$inc` of a boolean), fails on mixed kinds in `$min` and `$max`,
 cannot `$unset` an element and has no `$mul`; mingo goes into every element of an array that is on
-the way, and compares kinds as JavaScript does. Both keep the repeats of `$addToSet` with `$each` on a missing field.
+the way, and compares kinds as JavaScript does. Both keep the
+repeats of `$addToSet` with `$each` on a missing field.
 """
 
 from __future__ import annotations

@@ -18,12 +18,13 @@ from tideline.documents.policies import SETTINGS, policy_of
 from tideline.errors import InvalidRequest
 from tideline.index import kinds as kinds  # registers them
 from tideline.index.kind import kind_names
+from tideline.where import Condition, parse
 from tideline.where.build import path_of
 from tideline.where.order import sort_keys
 from tideline.where.values import compare
 
-__all__ = ["at_most", "between", "count", "flag", "index", "indexes",
-           "listed", "name_of_field", "policy", "scalar", "slices", "sort"]  # fmt: skip
+__all__ = ["at_most", "between", "condition", "count", "flag", "index", "indexes", "listed",
+           "name_of_field", "policy", "scalar", "slices", "sort", "version"]  # fmt: skip
 
 _FIELDS_LIMIT = 32
 _WHOLE = 1 << 53
@@ -91,6 +92,22 @@ def flag(value: Any, name: str) -> bool:
     if not isinstance(value, bool):
         raise InvalidRequest(f"{name} must be True or False", **{name: value})
     return value
+
+
+def version(value: Any) -> int | None:
+    """The version that a document must have; None for any."""
+    if value is not None and (type(value) is not int or value < 1):
+        raise InvalidRequest(
+            "if_version must be the version of a document, a whole number", if_version=value
+        )
+    return value
+
+
+def condition(where: Any, verb: str) -> Condition:
+    """The condition of a verb that changes what meets it: `{}` is everything, None is an error."""
+    if where is None:
+        raise InvalidRequest(f"{verb} needs a condition; {{}} is every document")
+    return parse(where)
 
 
 def sort(spec: Any, key: str) -> list[tuple[str, int]] | None:
@@ -187,7 +204,7 @@ def slices(given: Any, size: int) -> Iterator[tuple[int, Any]]:
         return
     if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
         raise InvalidRequest(
-            "put_many takes a list of documents or a pyarrow Table", type=type(given).__name__
+            "give a list of documents or a pyarrow Table", type=type(given).__name__
         )
     left = iter(given)
     first = 0

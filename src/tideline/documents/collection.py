@@ -1,6 +1,7 @@
 """A collection: documents by primary key, with indexes on other fields.
 
     put, put_many, delete       rows.py -> engine.write: atomic over the primary and all indexes
+    insert, update, replace ... what depends on what is stored: edits.py
     get, get_many               by primary key
     lookup, range_lookup        one index, newest first
     find, count, explain        finding.py: plan.py chooses the way, search.py goes it
@@ -27,6 +28,7 @@ import pyarrow as pa
 from tideline.documents import checks, rows
 from tideline.documents.advise import Workload, advise
 from tideline.documents.changes import Changes
+from tideline.documents.edits import SLICE, Edits, stored
 from tideline.documents.export import json_keys, scanned_batch
 from tideline.documents.finding import Finder
 from tideline.documents.indexing import Build
@@ -41,14 +43,13 @@ from tideline.where.order import entries
 
 __all__ = ["Collection"]
 
-_SLICE = 16_384  # documents that are written at once, and share one frame of the log
 _decode = msgspec.json.Decoder().decode
 
 Document = dict[str, Any]
 Given = Document | str | bytes
 
 
-class Collection:
+class Collection(Edits):
     """An open collection of documents; `Database.collection` makes one."""
 
     def __init__(self, name: str, engine: Any) -> None:
@@ -103,40 +104,42 @@ class Collection:
         (2, 1)
         >>> db.close()
         """
-        stored = 0
+        count = 0
         rejected: dict[int, str] = {}
-        for first, part in checks.slices(documents, _SLICE):
+        for first, part in checks.slices(documents, SLICE):
             prepared = rows.prepare(part, self.key, self._fields(), self.filter)
             for row, reason in prepared.rejected.items():
                 rejected[first + row] = reason
             if prepared.rows.count:
                 self._write(prepared.rows, prepared.arrays)
-                stored += prepared.rows.count
+                count += prepared.rows.count
                 self._workload.puts += prepared.rows.count
-        numbers = sorted(rejected)
-        table = pa.table({
-            "row": pa.array(numbers, pa.int64()),
-            "reason": pa.array([rejected[row] for row in numbers], pa.string()),
-        })  # fmt: skip
-        return Stored(stored, table)
+        return stored(count, rejected)
 
     def check_many(self, documents: Iterable[Given] | pa.Table | pa.RecordBatch) -> dict[int, str]:
         """Which documents `put_many` would reject, and why, by their row; nothing is stored."""
         return {
             first + row: reason
-            for first, part in checks.slices(documents, _SLICE)
+            for first, part in checks.slices(documents, SLICE)
             for row, reason in rows.prepare(part, self.key, (), None).rejected.items()
         }
 
-    def delete(self, key: int | str) -> None:
-        """Delete the document with this key; deleting what is not there changes nothing."""
-        self._delete([rows.key_bytes(key)])
+    def delete(self, key: int | str, *, if_version: int | None = None) -> None:
+        """Delete the document with this key; deleting what is not there changes nothing.
+
+        With `if_version` it must be there, or it is `NotFound`, and have this version, or it is
+        `Conflict`.
+        """
+        if if_version is None:
+            self._delete([rows.key_bytes(key)])
+        else:
+            self._delete_version(key, checks.version(if_version))
 
     def delete_many(self, keys: Iterable[int | str]) -> None:
         """Delete the documents with these keys; one bad key, and none is deleted."""
         found = [rows.key_bytes(key) for key in checks.listed(keys, "keys")]
-        for first in range(0, len(found), _SLICE):
-            self._delete(found[first : first + _SLICE])
+        for first in range(0, len(found), SLICE):
+            self._delete(found[first : first + SLICE])
 
     # ---- by key -------------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """The engine of a collection: generations, components, log and recovery.
 
     write    rows -> log (one frame) -> active generation: primary memory and every index
+    change   the same with rows that are computed from what there is, while nobody else writes
     read     a view (view.py): active generation, frozen ones, components, always newest first;
              `get` looks among the records that were read lately before
     seal     a full generation freezes; the dataset writes one component a tree; all take its
@@ -35,7 +36,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,6 +73,7 @@ __all__ = ["POLICIES", "Engine"]
 Words = NDArray[np.int64]
 
 Once = tuple[str, int] | None
+T = TypeVar("T")
 
 _LEAST_BYTES, _MOST_BYTES = 256 << 10, 64 << 20
 _RECENT_BYTES = 4 << 20
@@ -261,6 +263,29 @@ class Engine:
             if self.store.sync and self.feed.bells:
                 self.feed.ring()  # followers see what is on disk
         return first
+
+    def change(self, compute: Callable[[View], tuple[Rows, T]]) -> tuple[int, T]:
+        """Store rows that are computed from what there is now, before anybody else writes.
+
+        `compute` gets a view and gives the rows and something for the caller, who gets that with
+        the seq of the first row. It must not write. What it raises is raised, and nothing is
+        stored; without rows nothing is stored, either. Readers do not wait; writers do, so it
+        should be quick. Of frames and errors, all is as `write` says.
+        """
+        position = None
+        with self.writing:
+            if self.unfinished is not None:
+                self.settle()
+            rows, found = compute(self.view())
+            first = self.next_seq
+            if rows.count:
+                for part in in_parts(rows):
+                    position = self._write_part(part, None)
+        if position is not None:
+            self.store.log.sync(position)
+            if self.store.sync and self.feed.bells:
+                self.feed.ring()
+        return first, found
 
     def _write_part(self, rows: Rows, once: Once) -> Any:
         if not self.feed.wants_old or not self.feed.still_wants_old():

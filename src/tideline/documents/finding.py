@@ -14,12 +14,12 @@ Safe from any thread.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tideline.documents.advise import Workload
 from tideline.documents.plan import Plan, considered, plan
-from tideline.documents.search import Order, Search
+from tideline.documents.search import Hit, Order, Search
 from tideline.errors import InvalidRequest, NotFound, Unavailable
 from tideline.index.extract import ARRAYS
 from tideline.index.kind import Estimate
@@ -45,6 +45,14 @@ class Finder:
     def find(self, condition: Condition, order: Order, limit: int | None) -> list[dict[str, Any]]:
         """The documents that meet a condition."""
         return self._search(condition, order, limit)[0]
+
+    def hits(self, condition: Condition) -> tuple[Any, Iterator[list[Hit]]]:
+        """A view, and what of it meets a condition, some at a time and in no order."""
+        view = self._engine.view()
+        self._workload.finds += 1
+        chosen = self._plan(view, condition, None)
+        self.note(self._workload, chosen, None)
+        return view, Search(view, self._key, condition, None, None).batches(chosen)
 
     def count(self, condition: Condition) -> int:
         """How many there are."""
