@@ -206,10 +206,20 @@ class CollectionMachine(RuleBasedStateMachine):
                 wanted = self.judge.range_lookup(field, low, high, k)
                 assert self.found.range_lookup(field, low, high, k=k) == wanted
 
-    @rule(where=WHERE, sort=SORTS, limit=st.sampled_from([None, 1, 3]))
-    def find(self, where: Any, sort: Any, limit: Any) -> None:
-        wanted = self.judge.find(where, sort, limit)
-        assert self.found.find(where, sort=sort, limit=limit) == wanted
+    @rule(
+        where=WHERE, sort=SORTS, limit=st.sampled_from([None, 1, 3]), skip=st.sampled_from([0, 2])
+    )  # fmt: skip
+    def find(self, where: Any, sort: Any, limit: Any, skip: int) -> None:
+        wanted = self.judge.find(where, sort)[skip:][:limit]
+        asked: Any = {"sort": sort, "limit": limit, "skip": skip}
+        assert self.found.find(where, **asked) == wanted
+        assert list(self.found.find_iter(where, **asked)) == wanted
+        assert self.found.find_one(where, sort=sort, skip=skip) == (wanted or [None])[0]
+        batches = list(self.found.find_batches(where, **asked))
+        texts = [text for batch in batches for text in batch["document"].to_pylist()]
+        assert [msgspec.json.decode(text) for text in texts] == wanted
+        versions = [self.found.versioned(each["id"]).version for each in wanted]
+        assert [seq for batch in batches for seq in batch["seq"].to_pylist()] == versions
         assert self.found.count(where) == len(self.judge.find(where))
 
     @rule()

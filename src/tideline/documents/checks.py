@@ -24,7 +24,7 @@ from tideline.where.order import sort_keys
 from tideline.where.values import compare
 
 __all__ = ["at_most", "between", "condition", "count", "flag", "index", "indexes", "listed",
-           "name_of_field", "policy", "scalar", "slices", "sort", "version"]  # fmt: skip
+           "name_of_field", "policy", "scalar", "skip", "slices", "sort", "version"]  # fmt: skip
 
 _FIELDS_LIMIT = 32
 _WHOLE = 1 << 53
@@ -85,6 +85,13 @@ def count(value: Any, name: str) -> int | None:
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value <= 0:
         raise InvalidRequest(f"{name} must be a whole number above 0, or None", **{name: value})
     return min(int(value), _COUNT_LIMIT)
+
+
+def skip(value: Any) -> int:
+    """How many are left out at the start."""
+    if type(value) is not int or value < 0:
+        raise InvalidRequest("skip must be a whole number, 0 or more", skip=value)
+    return min(value, _COUNT_LIMIT)
 
 
 def flag(value: Any, name: str) -> bool:

@@ -5,6 +5,7 @@
     get, get_many               by primary key
     lookup, range_lookup        one index, newest first
     find, count, explain        finding.py: plan.py chooses the way, search.py goes it
+    find_iter, aggregate ...    more of that: queries.py
     scan                        all of it as Arrow batches
     changes                     every write from a seq on: changes.py
     create_index, drop_index    indexing.py, beside readers and writers
@@ -32,6 +33,8 @@ from tideline.documents.edits import SLICE, Edits, stored
 from tideline.documents.export import json_keys, scanned_batch
 from tideline.documents.finding import Finder
 from tideline.documents.indexing import Build
+from tideline.documents.projection import parse_fields
+from tideline.documents.queries import Fields, Queries
 from tideline.documents.types import Found, Rows
 from tideline.errors import Closed, InvalidRequest
 from tideline.index.texts import Texts
@@ -49,7 +52,7 @@ Document = dict[str, Any]
 Given = Document | str | bytes
 
 
-class Collection(Edits):
+class Collection(Edits, Queries):
     """An open collection of documents; `Database.collection` makes one."""
 
     def __init__(self, name: str, engine: Any) -> None:
@@ -234,11 +237,15 @@ class Collection(Edits):
     # ---- by condition -------------------------------------------------------------------------
 
     def find(
-        self, where: Document | None = None, *, sort: Any = None, limit: int | None = None
-    ) -> list[Document]:
+        self, where: Document | None = None, *, sort: Any = None, limit: int | None = None,
+        skip: int = 0, fields: Fields = None,
+    ) -> list[Document]:  # fmt: skip
         """The documents that meet a condition, planned onto the indexes.
 
         Without `sort` the newest come first; `sort` is [("time", -1), ...], 1 up and -1 down.
+        The first `skip` are left out, and at most `limit` come. `fields` are those that are
+        wanted, ["speed", "place.road"], or {"text": 0} for all but these; the key comes with
+        them unless it says {"id": 0}.
 
         >>> import tideline
         >>> db = tideline.open(":memory:")
@@ -251,7 +258,10 @@ class Collection(Edits):
         """
         condition = parse(where)
         order = checks.sort(sort, self.key)
-        return self._finder.find(condition, order, checks.count(limit, "limit"))
+        most, without = checks.count(limit, "limit"), checks.skip(skip)
+        project = parse_fields(fields, self.key)
+        found = self._finder.find(condition, order, most, without)
+        return found if project is None else [project(one) for one in found]
 
     def count(self, where: Document | None = None) -> int:
         """How many documents meet a condition.

@@ -318,7 +318,7 @@ class Edits:
         """The keys of what meets a condition at one moment."""
         kept: list[bytes] = []
         size = 0
-        for hits in self._finder.hits(condition)[1]:
+        for hits in self._finder.hits(condition).parts:
             docs = Texts.of([text for _, text in hits])
             for key, (_, text) in zip(rows.keys_of(docs, self.key).to_list(), hits, strict=True):
                 kept.append(key)

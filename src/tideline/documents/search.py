@@ -91,7 +91,7 @@ class Search:
     def _sorted(self, plan: Plan) -> list[dict[str, Any]]:
         assert self._sort is not None
         make = sort_keys(self._sort, self._key)
-        if self.by_key and self._sort[0][1] == 1 and self._in_key_order(plan):
+        if self.by_key and self._sort[0][1] == 1 and self.in_key_order(plan):
             found: list[dict[str, Any]] = []
             for hits in self.batches(plan):
                 found += [_decode(text) for _, text in hits]
@@ -104,7 +104,8 @@ class Search:
         return heapq.nsmallest(self._limit, documents, key=make)
 
     @staticmethod
-    def _in_key_order(plan: Plan) -> bool:
+    def in_key_order(plan: Plan) -> bool:
+        """Whether `batches` gives them in the order of keys."""
         return len(plan.ways) == 1 and plan.ways[0].kind != "index"  # ranges are in order
 
     def _newest(self, plan: Plan) -> list[Hit]:
