@@ -17,6 +17,7 @@ from tideline.documents.updates import parse_update
 from tideline.errors import Closed, Conflict, InvalidRequest, NotFound
 from tideline.index.extract import ARRAYS, extract
 from tideline.index.kind import Entries, Estimate, make_kind
+from tideline.index.sorted import Gathered
 from tideline.index.texts import Texts
 from tideline.where import parse
 from tideline.where.keys import encode
@@ -126,7 +127,7 @@ class ModelEngine:
         self.closed = False
         self.writes: list[Rows] = []
 
-    def write(self, rows: Rows) -> int:
+    def write(self, rows: Rows, once: Any = None) -> int:
         self._open()
         first = self.next_seq
         keys, docs = rows.keys.to_list(), rows.docs.to_list()
@@ -141,6 +142,10 @@ class ModelEngine:
                 self.records[key] = (self.next_seq, doc)
             self.next_seq += 1
         return first
+
+    def change(self, compute: Any) -> tuple[int, Any]:
+        rows, found = compute(self.view())
+        return self.write(rows), found
 
     def view(self) -> ModelEngine:
         self._open()
@@ -203,6 +208,11 @@ class ModelEngine:
         ]  # fmt: skip
         for first in range(0, len(hits), batch):
             yield _found(hits[first : first + batch])
+
+    def scan_columns(self, *given: Any, **options: Any) -> Any:
+        for part in self.scan(*given, **options):
+            flags = np.zeros(len(part.docs), np.uint8)
+            yield Gathered(Texts.of(list(part.keys)), part.seqs, flags, Texts.of(part.docs))
 
     def _wanted(self, doc: bytes, filter: Any) -> bool:
         if filter is None:

@@ -132,18 +132,24 @@ def sort(spec: Any, key: str) -> list[tuple[str, int]] | None:
     return found
 
 
-def indexes(given: Any, key: str) -> dict[str, str]:
-    """Indexed fields and their kinds."""
+def indexes(given: Any, key: str) -> dict[str, str | None]:
+    """Indexed fields and their kinds; None for any kind."""
+    if isinstance(given, (list, tuple)):
+        if len({str(each) for each in given}) < len(given):
+            raise InvalidRequest("indexes names a field twice", indexes=given)
+        for field in given:
+            name_of_field(field)
+        given = dict.fromkeys(given)
     if not isinstance(given, Mapping):
-        raise InvalidRequest("indexes must be like {'user': 'lazy'}", indexes=given)
+        raise InvalidRequest("indexes must be like {'user': 'lazy'} or ['user']", indexes=given)
     at_most(len(given))
     return dict(index(field, kind, key) for field, kind in given.items())
 
 
-def index(field: Any, kind: Any, key: str) -> tuple[str, str]:
-    """A field and the kind of its index."""
+def index(field: Any, kind: Any, key: str) -> tuple[str, str | None]:
+    """A field and the kind of its index; None for any kind."""
     name_of_field(field)
-    if not isinstance(kind, str) or kind not in kind_names():
+    if kind is not None and (not isinstance(kind, str) or kind not in kind_names()):
         names = ", ".join(kind_names())
         raise InvalidRequest(f"kind must be one of {names}", field=field, kind=kind)
     if field == key:

@@ -27,7 +27,7 @@ import numpy as np
 import pyarrow as pa
 
 from tideline.documents import checks, rows
-from tideline.documents.advise import Workload, advise
+from tideline.documents.advise import Workload, advise, kind_for
 from tideline.documents.changes import Changes
 from tideline.documents.edits import SLICE, Edits, stored
 from tideline.documents.export import json_keys, scanned_batch
@@ -387,8 +387,10 @@ class Collection(Edits, Queries):
         """The indexed fields and the kind of each index, without one that is being built."""
         return self._finder.indexes()
 
-    def create_index(self, field: str, kind: str) -> Build:
+    def create_index(self, field: str, kind: str | None = None) -> Build:
         """Index a field of what is stored and of what will be, while everything else goes on.
+
+        Without a `kind` it gets the one that fits by the rules of `advise`.
 
         Returns at once: `Build.wait()` waits, `Build.progress` tells how far it is.
 
@@ -411,6 +413,7 @@ class Collection(Edits, Queries):
         if self._build is not None and not self._build.done:
             raise InvalidRequest("an index is being built; wait for it", field=self._build.field)
         self._finder.indexes_change(field)
+        kind = kind or kind_for(self._engine, self._observed(), field)
         self._build = Build(self._engine, field, kind)
         return self._build
 

@@ -1,11 +1,12 @@
 """The settings of a collection: given, filled up, compared with what is stored.
 
     key          a field without dots          needed for a new collection
-    indexes      field -> kind                 none
+    indexes      field -> kind, or fields      none
     policy       name and numbers              prefix
     filter       a field                       none
     bloom_bits   bits an entry                 20
 
+An index without a kind gets the one that `advise` has for a field of which nothing is known.
 They are stored when the collection is made. Whoever opens it again gives none of them or the
 same; indexes change by `create_index` and `drop_index`. Pure functions.
 """
@@ -16,6 +17,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tideline.documents import checks
+from tideline.documents.advise import UNKNOWN
 from tideline.errors import Conflict, InvalidRequest
 
 if TYPE_CHECKING:
@@ -65,9 +67,11 @@ def complete(found: Mapping[str, Any]) -> dict[str, Any]:
         raise InvalidRequest(
             "a new collection needs the field its documents are known by, like key='id'"
         )
+    indexes = found.get("indexes", {})
     return {
-        "indexes": {}, "policy": checks.policy("prefix"), "filter": None,
+        "policy": checks.policy("prefix"), "filter": None,
         "bloom_bits": _BLOOM_BITS, **found,
+        "indexes": {field: kind or UNKNOWN for field, kind in indexes.items()},
     }  # fmt: skip
 
 
@@ -87,7 +91,7 @@ def _stored(facts: Mapping[str, Any], setting: str) -> Any:
     return checks.policy(facts[setting]) if setting == "policy" else facts[setting]
 
 
-def _same_indexes(name: str, wanted: dict[str, str], stored: Collection) -> None:
+def _same_indexes(name: str, wanted: dict[str, str | None], stored: Collection) -> None:
     has = stored._engine.indexes
     for field, kind in wanted.items():
         if field not in has:
@@ -95,7 +99,7 @@ def _same_indexes(name: str, wanted: dict[str, str], stored: Collection) -> None
                 "the collection is there, without an index on this field: add it separately",
                 name=name, field=field, indexes=sorted(has),
             )  # fmt: skip
-        if has[field] != kind:
+        if kind is not None and has[field] != kind:
             raise Conflict(
                 "the index is of another kind: drop it and make another",
                 name=name, field=field, stored=has[field], given=kind,
