@@ -83,6 +83,10 @@ class Queries:
         >>> db.close()
         """
         project = parse_fields(fields, self.key)
+        most, without = checks.count(limit, "limit"), checks.skip(skip)
+        if most is not None and without + most <= cursor.BATCH:  # an index may stop early
+            few = self._finder.find(parse(where), checks.sort(sort, self.key), most, without)
+            return iter(few if project is None else [project(one) for one in few])
         found = self._read(where, sort, limit, skip, cursor.BATCH)
         return (
             project(_decode(text)) if project else _decode(text)
