@@ -61,9 +61,10 @@ def register(app: typer.Typer) -> None:
         ("lookup", lookup), ("range", range_), ("find", find), ("count", count),
         ("explain", explain), ("index", index), ("unindex", unindex), ("advise", advise),
         ("stats", stats), ("drop", drop),
-        *edits.COMMANDS.items(),
     ):  # fmt: skip
         group.command(name)(command)
+    for name, more in edits.COMMANDS.items():
+        group.command(name)(more)
     app.add_typer(group, name="collection")
     app.command("changes")(changes)
 
