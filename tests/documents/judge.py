@@ -122,6 +122,7 @@ class ModelEngine:
         self.indexes: dict[str, str] = dict(facts["indexes"])
         self.kinds = {field: make_kind(name, seed=7) for field, name in self.indexes.items()}
         self.building: list[str] = []
+        self.unique: tuple[str, ...] = ()
         self.records: dict[bytes, tuple[int, bytes]] = {}
         self.next_seq = 1
         self.closed = False

@@ -17,14 +17,15 @@ import pyarrow as pa
 from tideline.documents.policies import SETTINGS, policy_of
 from tideline.errors import InvalidRequest
 from tideline.index import kinds as kinds  # registers them
-from tideline.index.kind import kind_names
+from tideline.index.kind import kind_names, make_kind
 from tideline.where import Condition, parse
 from tideline.where.build import path_of
 from tideline.where.order import sort_keys
 from tideline.where.values import compare
 
 __all__ = ["at_most", "between", "condition", "count", "flag", "index", "indexes", "listed",
-           "name_of_field", "policy", "scalar", "skip", "slices", "sort", "version"]  # fmt: skip
+           "name_of_field", "policy", "scalar", "skip", "slices", "sort", "unique",
+           "version"]  # fmt: skip
 
 _FIELDS_LIMIT = 32
 _WHOLE = 1 << 53
@@ -146,9 +147,31 @@ def indexes(given: Any, key: str) -> dict[str, str | None]:
     return dict(index(field, kind, key) for field, kind in given.items())
 
 
+def unique(given: Any) -> dict[str, bool]:
+    """Of indexes with settings, whether each is unique."""
+    found: dict[str, bool] = {}
+    for field, kind in given.items() if isinstance(given, Mapping) else ():
+        if isinstance(kind, Mapping):
+            odd = kind.keys() - {"kind", "unique"}
+            if odd:
+                raise InvalidRequest(
+                    "an index has the settings kind and unique, like "
+                    "{'kind': 'lazy', 'unique': True}", field=field, given=dict(kind),
+                )  # fmt: skip
+            found[field] = flag(kind.get("unique", False), "unique")
+            name = kind.get("kind")
+            if found[field] and name in kind_names() and make_kind(name, seed=0).extract:
+                raise InvalidRequest(
+                    "an index of this kind cannot be unique", field=field, kind=name
+                )
+    return found
+
+
 def index(field: Any, kind: Any, key: str) -> tuple[str, str | None]:
     """A field and the kind of its index; None for any kind."""
     name_of_field(field)
+    if isinstance(kind, Mapping):
+        kind = kind.get("kind")
     if kind is not None and (not isinstance(kind, str) or kind not in kind_names()):
         names = ", ".join(kind_names())
         raise InvalidRequest(f"kind must be one of {names}", field=field, kind=kind)

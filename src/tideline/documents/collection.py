@@ -36,7 +36,7 @@ from tideline.documents.indexing import Build
 from tideline.documents.projection import parse_fields
 from tideline.documents.queries import Fields, Queries
 from tideline.documents.types import Found, Rows
-from tideline.errors import Closed, InvalidRequest
+from tideline.errors import Closed, Conflict, InvalidRequest
 from tideline.index.texts import Texts
 from tideline.model import Advice, CollectionStats, Explanation, IndexStats, Stored
 from tideline.where import parse
@@ -113,10 +113,14 @@ class Collection(Edits, Queries):
             prepared = rows.prepare(part, self.key, self._fields(), self.filter)
             for row, reason in prepared.rejected.items():
                 rejected[first + row] = reason
-            if prepared.rows.count:
-                self._write(prepared.rows, prepared.arrays)
-                count += prepared.rows.count
-                self._workload.puts += prepared.rows.count
+            if self._engine.unique:
+                written = self._write_distinct(prepared, part, first, rejected)
+            else:
+                written = prepared.rows.count
+                if written:
+                    self._write(prepared.rows, prepared.arrays)
+            count += written
+            self._workload.puts += written
         return stored(count, rejected)
 
     def check_many(self, documents: Iterable[Given] | pa.Table | pa.RecordBatch) -> dict[int, str]:
@@ -387,10 +391,17 @@ class Collection(Edits, Queries):
         """The indexed fields and the kind of each index, without one that is being built."""
         return self._finder.indexes()
 
-    def create_index(self, field: str, kind: str | None = None) -> Build:
+    @property
+    def unique(self) -> tuple[str, ...]:
+        """The fields of which no two documents have one value."""
+        unique: tuple[str, ...] = self._engine.unique
+        return unique
+
+    def create_index(self, field: str, kind: str | None = None, *, unique: bool = False) -> Build:
         """Index a field of what is stored and of what will be, while everything else goes on.
 
-        Without a `kind` it gets the one that fits by the rules of `advise`.
+        Without a `kind` it gets the one that fits by the rules of `advise`. A `unique` one is
+        waited for; `Conflict` when documents have the same value, and then there is no index.
 
         Returns at once: `Build.wait()` waits, `Build.progress` tells how far it is.
 
@@ -404,6 +415,7 @@ class Collection(Edits, Queries):
         >>> db.close()
         """
         checks.index(field, kind, self.key)
+        checks.unique({field: {"kind": kind, "unique": unique}})
         if field in self._engine.indexes:
             raise InvalidRequest(
                 "the field has an index; drop it first to have another kind",
@@ -415,6 +427,13 @@ class Collection(Edits, Queries):
         self._finder.indexes_change(field)
         kind = kind or kind_for(self._engine, self._observed(), field)
         self._build = Build(self._engine, field, kind)
+        if unique:
+            self._build.wait()
+            try:
+                self._engine.make_unique(field)
+            except (Conflict, InvalidRequest):
+                self.drop_index(field)
+                raise
         return self._build
 
     def drop_index(self, field: str) -> None:

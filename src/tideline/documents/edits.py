@@ -22,7 +22,7 @@ The version of a document is the seq of the write that made it. Safe from any th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,7 @@ import pyarrow as pa
 from tideline.documents import checks, rows
 from tideline.documents.parts import taken
 from tideline.documents.types import Found, Rows
+from tideline.documents.unique import repeated
 from tideline.documents.updates import Update, parse_update
 from tideline.errors import Conflict, InvalidRequest, NotFound
 from tideline.index.texts import Texts
@@ -214,15 +215,41 @@ class Edits:
             size = part.num_rows if isinstance(part, pa.Table) else len(part)
             made = rows.prepare(part, self.key, self._fields(), self.filter)
             self._finder.before_write(made.arrays)
-            repeated = self._engine.change(partial(_new_rows, made.rows))[1]
-            numbers = np.setdiff1d(np.arange(size), list(made.rejected))
-            for row in repeated:
-                rejected[first + int(numbers[row])] = "there is a document with this key"
+            count += self._write_good(made, size, partial(_there, made.rows), first, rejected)
             for row, reason in made.rejected.items():
                 rejected[first + row] = reason
-            count += made.rows.count - len(repeated)
         self._workload.puts += count
         return stored(count, rejected)
+
+    def _write_distinct(
+        self, made: rows.Prepared, part: Any, first: int, rejected: dict[int, str]
+    ) -> int:
+        """Store rows of `put_many` in a collection with unique indexes; how many were stored."""
+        size = part.num_rows if isinstance(part, pa.Table) else len(part)
+        self._finder.before_write(made.arrays)
+        return self._write_good(made, size, lambda view: {}, first, rejected)
+
+    def _write_good(
+        self, made: rows.Prepared, size: int, bad: Callable[[View], dict[int, str]], first: int,
+        rejected: dict[int, str],
+    ) -> int:  # fmt: skip
+        """Store prepared rows but those that are `bad` or not unique, which are `rejected`."""
+        numbers = np.setdiff1d(np.arange(size), list(made.rejected))
+
+        def compute(view: View) -> tuple[Rows, dict[int, str]]:
+            reasons = bad(view)
+            if self._engine.unique:
+                good = np.setdiff1d(np.arange(made.rows.count), list(reasons))
+                more = repeated(taken(made.rows, good), self._engine.unique, self.key, view)
+                reasons |= {int(good[row]): reason for row, reason in more.items()}
+            return taken(
+                made.rows, np.setdiff1d(np.arange(made.rows.count), list(reasons))
+            ), reasons
+
+        reasons: dict[int, str] = self._engine.change(compute)[1]
+        for row, reason in reasons.items():
+            rejected[first + int(numbers[row])] = reason
+        return made.rows.count - len(reasons)
 
     def update_many(self, where: Document, change: Document) -> Updated:
         """Change all documents that meet a condition; how many met it, and how many changed.
@@ -340,15 +367,15 @@ def stored(count: int, rejected: dict[int, str]) -> Stored:
     return Stored(count, table)
 
 
-def _new_rows(given: Rows, view: View) -> tuple[Rows, list[int]]:
-    """The rows whose keys are new, and the numbers of the others."""
+def _there(given: Rows, view: View) -> dict[int, str]:
+    """The rows whose keys are stored, or came before."""
     seen = set(view.fetch(given.keys).keys)
-    kept: list[int] = []
-    repeated: list[int] = []
+    found: dict[int, str] = {}
     for row, key in enumerate(given.keys.to_list()):
-        (repeated if key in seen else kept).append(row)
+        if key in seen:
+            found[row] = "there is a document with this key"
         seen.add(key)
-    return taken(given, np.array(kept, np.int64)), repeated
+    return found
 
 
 def _still(view: View, keys: Texts, condition: Condition) -> Found:

@@ -2,6 +2,7 @@
 
     key          a field without dots          needed for a new collection
     indexes      field -> kind, or fields      none
+                 {"kind": ..., "unique": True} stands for a kind
     policy       name and numbers              prefix
     filter       a field                       none
     bloom_bits   bits an entry                 20
@@ -44,6 +45,8 @@ def given(key: Any, indexes: Any, policy: Any, filter: Any, bloom_bits: Any) -> 
         found["key"] = key
     if indexes is not None:
         found["indexes"] = checks.indexes(indexes, key or "")
+        if unique := checks.unique(indexes):
+            found["unique"] = unique
     if policy is not None:
         found["policy"] = checks.policy(policy)
     if filter is not None:
@@ -68,11 +71,13 @@ def complete(found: Mapping[str, Any]) -> dict[str, Any]:
             "a new collection needs the field its documents are known by, like key='id'"
         )
     indexes = found.get("indexes", {})
-    return {
-        "policy": checks.policy("prefix"), "filter": None,
-        "bloom_bits": _BLOOM_BITS, **found,
+    unique = [field for field, is_unique in found.get("unique", {}).items() if is_unique]
+    made = {
+        "policy": checks.policy("prefix"), "filter": None, "bloom_bits": _BLOOM_BITS, **found,
         "indexes": {field: kind or UNKNOWN for field, kind in indexes.items()},
     }  # fmt: skip
+    made.pop("unique", None)
+    return {**made, "unique": unique} if unique else made
 
 
 def same(name: str, found: Mapping[str, Any], stored: Collection) -> None:
@@ -80,6 +85,13 @@ def same(name: str, found: Mapping[str, Any], stored: Collection) -> None:
     for setting, value in found.items():
         if setting == "indexes":
             _same_indexes(name, value, stored)
+        elif setting == "unique":
+            for field, is_unique in value.items():
+                if is_unique != (field in stored.unique):
+                    raise Conflict(
+                        "the index is unique or not as it was made: drop it and make another",
+                        name=name, field=field, stored=field in stored.unique, given=is_unique,
+                    )  # fmt: skip
         elif value != (has := _stored(stored._engine.facts, setting)):
             raise Conflict(
                 f"the collection has another {setting}", name=name, stored=has, given=value
