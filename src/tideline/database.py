@@ -253,7 +253,7 @@ class Database:
 
     def collection(
         self, name: str, *, key: str | None = None,
-        indexes: Mapping[str, str | None] | Sequence[str] | None = None,
+        indexes: Mapping[str, str | Mapping[str, Any] | None] | Sequence[str] | None = None,
         policy: str | Mapping[str, Any] | None = None, filter: str | None = None,
         bloom_bits: int | None = None, journal_s: float | None = None,
         journal_before: bool | None = None,
@@ -262,7 +262,8 @@ class Database:
 
         `key` names the field that documents are known by; a new collection needs it. `indexes`
         are fields with the kind of their index: eager, lazy, composite or embedded; or fields
-        alone, ["road"], for the kind that fits when nothing is known (lazy). `policy` says
+        alone, ["road"], for the kind that fits when nothing is known (lazy); or settings,
+        {"mail": {"kind": "lazy", "unique": True}}. `policy` says
         which components merge: none, constant, prefix, correlated-prefix or leveled. `filter` is a
         field whose least and greatest value every component keeps. `bloom_bits` is the size of
         the bloom filters of embedded indexes, in bits an entry.

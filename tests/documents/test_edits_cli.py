@@ -105,3 +105,18 @@ def test_an_index_gets_a_kind(cars: Run) -> None:
     done = cars("collection", "index", "data", "cars", "lane")
     assert done.lines == [{"indexed": "lane", "kind": "lazy"}]
     assert cars("collection", "create", "data", "x", "--key", "id", "--index", "a=").code == 2
+
+
+def test_an_index_may_be_unique(cars: Run) -> None:
+    refused = cars("collection", "index", "data", "cars", "lane", "--unique")
+    assert refused.code == 4
+    assert "documents have the same value" in refused.error
+    cars("collection", "update-many", "data", "cars", '{"id": 0}', '{"$set": {"lane": 1}}')
+    cars("collection", "delete-where", "data", "cars", '{"id": {"$gt": 1}}')
+    done = cars("collection", "index", "data", "cars", "lane", "lazy", "--unique")
+    assert done.lines == [{"indexed": "lane", "kind": "lazy", "unique": True}]
+    assert cars("collection", "put", "data", "cars", '{"id": 9, "lane": 1}').code == 4
+    made = cars("collection", "create", "data", "users", "--key", "id", "--unique", "mail",
+                "--index", "town")  # fmt: skip
+    assert made.lines[0]["indexes"] == {"town": "lazy", "mail": "lazy"}
+    assert made.lines[0]["unique"] == ["mail"]

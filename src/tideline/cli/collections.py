@@ -83,6 +83,10 @@ def create(
             help="eager, lazy (if none is named), composite or embedded; repeatable.",
         ),
     ] = None,
+    unique: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FIELD", help="An indexed field whose values are unique; repeatable."),
+    ] = None,
     policy: Annotated[
         str | None,
         typer.Option(help="none, constant, prefix (the default), correlated-prefix or leveled."),
@@ -103,12 +107,14 @@ def create(
 
     Twin of Database.collection.
     """
-    indexes: dict[str, str | None] = {}
+    indexes: dict[str, Any] = {}
     for each in index or []:
         field, equals, kind = each.partition("=")
         if not field or (equals and not kind) or field in indexes:
             raise InvalidRequest("--index must be FIELD or FIELD=KIND, once a field", index=each)
         indexes[field] = kind or None
+    for field in unique or []:
+        indexes[field] = {"kind": indexes.get(field), "unique": True}
     with open_folder(folder, create=True) as database:
         made = database.collection(
             name, key=key, indexes=indexes or None, policy=policy, filter=filter,
@@ -344,13 +350,16 @@ def index(
             metavar="KIND", help="eager, lazy, composite or embedded; without it, what fits."
         ),
     ] = None,
+    unique: Annotated[
+        bool, typer.Option("--unique", help="No two documents may have one value.")
+    ] = False,
 ) -> None:
     """Index a field of what is stored, with progress on stderr.
 
     Twin of Collection.create_index. Interrupted, it goes on when the collection is opened again.
     """
     with opened_collection(folder, collection) as opened:
-        build = opened.create_index(field, kind)
+        build = opened.create_index(field, kind, unique=unique)
         live = sys.stderr.isatty()
         while live and not build.done:
             print(f"\r{field}: {build.progress:.0%}", end="", file=sys.stderr, flush=True)
@@ -359,7 +368,7 @@ def index(
         build.wait()
         if live:
             print(f"\r{field}: 100%", file=sys.stderr)
-        line({"indexed": field, "kind": build.kind})
+        line({"indexed": field, "kind": build.kind, **({"unique": True} if unique else {})})
 
 
 def unindex(folder: Folder, collection: Name, field: Field) -> None:
@@ -405,6 +414,7 @@ def _fields(collection: Any) -> dict[str, Any]:
         "name": collection.name,
         "key": collection.key,
         "indexes": collection.indexes,
+        **({"unique": list(collection.unique)} if collection.unique else {}),
         "policy": collection.policy["name"],
         "filter": collection.filter,
     }
