@@ -21,7 +21,9 @@ END = "<!-- /help -->"
 COMMANDS = [
     "channel create", "channels", "collection create", "collection list", "collection put",
     "collection get", "collection delete", "collection lookup", "collection range",
-    "collection find", "collection count", "collection explain", "collection index",
+    "collection find", "collection count", "collection explain", "collection insert",
+    "collection update", "collection update-many", "collection replace", "collection delete-where",
+    "collection distinct", "collection aggregate", "collection index",
     "collection unindex", "collection advise", "collection stats", "collection drop", "changes",
     "publish", "subscribe", "find", "subscriptions", "cancel", "resume", "apply", "session",
     "stats", "check", "drop", "serve", "token create", "token list", "token revoke", "backup",

@@ -35,6 +35,8 @@ from tideline.model import (
     Subscriber,
     SubscriptionInfo,
     Told,
+    Updated,
+    Versioned,
 )
 from tideline.space import Box, Circle, Flat, Grid, QuadTree, Topics
 
@@ -50,7 +52,7 @@ __all__ = [
     "Explanation", "Flat",
     "Grid", "InvalidRequest", "NotFound", "QuadTree", "Report", "Stored", "Subscriber",
     "Subscription", "SubscriptionInfo", "TidelineError", "Told", "Topics", "Unavailable",
-    "connect", "open",
+    "Updated", "Versioned", "connect", "open",
 ]  # fmt: skip
 
 __version__ = "0.1.0"

@@ -27,7 +27,7 @@ import shutil
 import tempfile
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -252,7 +252,8 @@ class Database:
     # ---- collections --------------------------------------------------------------------
 
     def collection(
-        self, name: str, *, key: str | None = None, indexes: Mapping[str, str] | None = None,
+        self, name: str, *, key: str | None = None,
+        indexes: Mapping[str, str | Mapping[str, Any] | None] | Sequence[str] | None = None,
         policy: str | Mapping[str, Any] | None = None, filter: str | None = None,
         bloom_bits: int | None = None, journal_s: float | None = None,
         journal_before: bool | None = None,
@@ -260,7 +261,9 @@ class Database:
         """Open a collection of documents, or create it. Settings are stored; others a `Conflict`.
 
         `key` names the field that documents are known by; a new collection needs it. `indexes`
-        are fields with the kind of their index: eager, lazy, composite or embedded. `policy` says
+        are fields with the kind of their index: eager, lazy, composite or embedded; or fields
+        alone, ["road"], for the kind that fits when nothing is known (lazy); or settings,
+        {"mail": {"kind": "lazy", "unique": True}}. `policy` says
         which components merge: none, constant, prefix, correlated-prefix or leveled. `filter` is a
         field whose least and greatest value every component keeps. `bloom_bits` is the size of
         the bloom filters of embedded indexes, in bits an entry.

@@ -35,6 +35,8 @@ __all__ = [
     "Subscriber",
     "SubscriptionInfo",
     "Told",
+    "Updated",
+    "Versioned",
 ]
 
 
@@ -264,6 +266,24 @@ class Stored:
     """How many documents are stored now."""
     rejected: pa.Table
     """row, reason. The rows that are not in it are stored."""
+
+
+class Versioned(NamedTuple):
+    """A document with its version, from `Collection.versioned`."""
+
+    document: dict[str, Any]
+    version: int
+    """The seq of the write that made it: every write gives a document another, greater one."""
+
+
+@dataclass(frozen=True)
+class Updated:
+    """What `Collection.update_many` returns."""
+
+    matched: int
+    """How many documents met the condition."""
+    changed: int
+    """How many of them are different now: these have a new version."""
 
 
 @dataclass(frozen=True)

@@ -13,15 +13,18 @@ import msgspec
 import numpy as np
 
 from tideline.documents.types import DELETE, Found, Rows
-from tideline.errors import Closed, NotFound
+from tideline.documents.updates import parse_update
+from tideline.errors import Closed, Conflict, InvalidRequest, NotFound
 from tideline.index.extract import ARRAYS, extract
 from tideline.index.kind import Entries, Estimate, make_kind
+from tideline.index.sorted import Gathered
 from tideline.index.texts import Texts
 from tideline.where import parse
 from tideline.where.keys import encode
 from tideline.where.order import entries, sort_key, sort_keys
 from tideline.where.values import RANK
 
+_text = msgspec.json.Encoder().encode
 SCALARS = (type(None), bool, int, float, str)
 
 
@@ -40,6 +43,44 @@ class Judge:
     def delete(self, key: Any) -> None:
         self.seq += 1
         self.documents.pop(key, None)
+
+    def updated(self, key: Any, change: Any, upsert: bool, stale: bool) -> Any:
+        """The document after an update, or the error it must end with."""
+        old = self.get(key)
+        if old is None and not upsert:
+            return NotFound
+        if old is not None and stale:
+            return Conflict
+        try:
+            new = self._changed({self.key: key} if old is None else old, change)
+        except InvalidRequest:
+            return InvalidRequest
+        if old is None or _text(new) != _text(old):
+            self.put(new)
+        return new
+
+    def update_many(self, where: Any, change: Any) -> Any:
+        """How many met the condition and how many changed, or the error; in key order."""
+        condition = parse(where)
+        met = [doc for doc in self.newest() if condition.matches(doc)]
+        try:
+            made = [(old, self._changed(old, change)) for old in met]
+        except InvalidRequest:
+            return InvalidRequest
+        changed = [new for old, new in made if _text(new) != _text(old)]
+        for new in changed:
+            self.put(new)
+        return len(met), len(changed)
+
+    def _changed(self, document: dict[str, Any], change: Any) -> dict[str, Any]:
+        return parse_update(change, self.key).apply(document)
+
+    def follow(self, versions: dict[Any, int]) -> None:
+        """The order of writes that were one step, in which any order is right."""
+        self.documents = {
+            key: (versions[key], document) for key, (_, document) in self.documents.items()
+        }
+        self.seq = max([self.seq, *versions.values()])
 
     def newest(self) -> list[dict[str, Any]]:
         return [doc for _, doc in sorted(self.documents.values(), key=lambda p: -p[0])]
@@ -81,12 +122,13 @@ class ModelEngine:
         self.indexes: dict[str, str] = dict(facts["indexes"])
         self.kinds = {field: make_kind(name, seed=7) for field, name in self.indexes.items()}
         self.building: list[str] = []
+        self.unique: tuple[str, ...] = ()
         self.records: dict[bytes, tuple[int, bytes]] = {}
         self.next_seq = 1
         self.closed = False
         self.writes: list[Rows] = []
 
-    def write(self, rows: Rows) -> int:
+    def write(self, rows: Rows, once: Any = None) -> int:
         self._open()
         first = self.next_seq
         keys, docs = rows.keys.to_list(), rows.docs.to_list()
@@ -101,6 +143,10 @@ class ModelEngine:
                 self.records[key] = (self.next_seq, doc)
             self.next_seq += 1
         return first
+
+    def change(self, compute: Any) -> tuple[int, Any]:
+        rows, found = compute(self.view())
+        return self.write(rows), found
 
     def view(self) -> ModelEngine:
         self._open()
@@ -163,6 +209,11 @@ class ModelEngine:
         ]  # fmt: skip
         for first in range(0, len(hits), batch):
             yield _found(hits[first : first + batch])
+
+    def scan_columns(self, *given: Any, **options: Any) -> Any:
+        for part in self.scan(*given, **options):
+            flags = np.zeros(len(part.docs), np.uint8)
+            yield Gathered(Texts.of(list(part.keys)), part.seqs, flags, Texts.of(part.docs))
 
     def _wanted(self, doc: bytes, filter: Any) -> bool:
         if filter is None:

@@ -355,7 +355,7 @@ def test_settings_are_stored_and_others_are_a_conflict(open_database: Callable[.
         ({"key": ""}, "name of a field"),
         ({"key": "a.b"}, "name of a field"),
         ({"key": 5}, "name of a field"),
-        ({"key": "id", "indexes": ["a"]}, "indexes must be like"),
+        ({"key": "id", "indexes": "a"}, "indexes must be like"),
         ({"key": "id", "indexes": {"a": "hash"}}, "kind must be one of"),
         ({"key": "id", "indexes": {"id": "lazy"}}, "needs no index"),
         ({"key": "id", "policy": "tiered"}, "policy must be one of"),

@@ -143,7 +143,7 @@ def test_commands_of_the_whole_database_cover_collections(tweets: Run) -> None:
         (["index", "data", "tweets", "a", "b-tree"], 2),
         (["unindex", "data", "tweets", "a"], 2),
         (["create", "data", "tweets", "--key", "other"], 4),
-        (["create", "data", "more", "--key", "id", "--index", "a"], 2),
+        (["create", "data", "more", "--key", "id", "--index", "a="], 2),
         (["drop", "data", "twets"], 3),
     ],
 )

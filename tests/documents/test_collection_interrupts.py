@@ -165,6 +165,28 @@ def put_many(model: Model) -> Any:
     return writing(model, lambda: model.docs.put_many(made), made)
 
 
+def insert(model: Model) -> Any:
+    made = document(model.new(), 2)
+    return writing(model, lambda: model.docs.insert(made), [made])
+
+
+def update(model: Model) -> Any:
+    made = {**document(3, model.made), "m": model.new()}
+    return writing(model, lambda: model.docs.update(3, {"$set": made}), [made])
+
+
+def update_many(model: Model) -> Any:
+    mark = model.new()
+    made = [{**one, "m": mark} for one in model.documents.values() if one["id"] < 3]
+    made.sort(key=lambda one: int(one["id"]))
+    change = {"$set": {"m": mark}}
+    return writing(model, lambda: model.docs.update_many({"id": {"$lt": 3}}, change), made)
+
+
+def delete_where(model: Model) -> Any:
+    return deleting(model, lambda keys: model.docs.delete_where({"id": {"$in": keys}}))
+
+
 def put_when_full(model: Model) -> Any:
     """The generation freezes first; the one before is sealed."""
     big = document(model.new(), 1, size=300_000)
@@ -259,6 +281,10 @@ WRITES: dict[str, Operation] = {
     "replace": replace,
     "put_many": put_many,
     "put when full": put_when_full,
+    "insert": insert,
+    "update": update,
+    "update_many": update_many,
+    "delete_where": delete_where,
     "delete": delete,
     "delete_many": delete_many,
     "create_index lazy": create_index("lazy"),
@@ -285,7 +311,12 @@ PLANNED: dict[str, Operation] = {  # many steps that only read, and then one of 
     "stats": reading("stats"),
     "advise": reading("advise"),
 }
-SOME = {"put_many": 3, "put when full": 5}  # of lines; `put` has most of them
+SOME = {
+    "put_many": 3,
+    "put when full": 5,
+    "update_many": 4,
+    "delete_where": 4,
+}  # of lines; `put` has most of them
 OPERATIONS = {**WRITES, **READS, **PLANNED}
 LOADED: list[bool] = []
 

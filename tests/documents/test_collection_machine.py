@@ -39,6 +39,12 @@ ROWS = st.lists(
     min_size=1, max_size=8,
 )  # fmt: skip
 
+CHANGES = st.sampled_from([
+    {"$set": {"a": 1}}, {"$set": {"a": [1, "x"], "b": 2}}, {"$unset": {"a": "", "c": ""}},
+    {"$inc": {"b": 1}}, {"$max": {"b": 1}, "$min": {"c": 0}}, {"$push": {"a": 1}},
+    {"$addToSet": {"c": "x"}}, {"$pull": {"c": "x"}}, {"$rename": {"a": "b"}}, {"$set": {"a.b": 1}},
+])  # fmt: skip
+
 # Their names are enough: written out, strategies of conditions fill pages.
 SOME = st.deferred(lambda: DOCUMENTS)
 WHERE = st.deferred(conditions)
@@ -92,6 +98,82 @@ class CollectionMachine(RuleBasedStateMachine):
         self.found.delete(key)
         self.judge.delete(key)
 
+    @rule(document=SOME)
+    def insert(self, document: Any) -> None:
+        if self.judge.get(document["id"]) is not None:
+            with pytest.raises(tideline.Conflict):
+                self.found.insert(document)
+        else:
+            version = self.found.insert(document)
+            self.judge.put(document)
+            assert self.found.versioned(document["id"]) == (document, version)
+
+    @rule(documents=st.lists(SOME, max_size=8))
+    def insert_many(self, documents: list[Any]) -> None:
+        new = []
+        for each in documents:
+            if self.judge.get(each["id"]) is None:
+                self.judge.put(each)
+                new.append(each)
+        assert self.found.insert_many(documents).stored == len(new)
+
+    @rule(key=KEYS, change=CHANGES, upsert=st.booleans(), stale=st.booleans())
+    def update(self, key: Any, change: Any, upsert: bool, stale: bool) -> None:
+        versioned = self.found.versioned(key)
+        assert (versioned is None) == (self.judge.get(key) is None)
+        expected = None if versioned is None or upsert else versioned.version + stale
+        wanted = self.judge.updated(key, change, upsert, stale and expected is not None)
+        if isinstance(wanted, dict):
+            assert self.found.update(key, change, upsert=upsert, if_version=expected) == wanted
+            after = self.found.versioned(key)
+            assert after is not None
+            assert after.document == wanted
+        else:
+            with pytest.raises(wanted):
+                self.found.update(key, change, upsert=upsert, if_version=expected)
+
+    @rule(document=SOME, stale=st.booleans())
+    def replace(self, document: Any, stale: bool) -> None:
+        versioned = self.found.versioned(document["id"])
+        if versioned is None:
+            with pytest.raises(tideline.NotFound):
+                self.found.replace(document["id"], document)
+        elif stale:
+            with pytest.raises(tideline.Conflict):
+                self.found.replace(document["id"], document, if_version=versioned.version + 1)
+            with pytest.raises(tideline.Conflict):
+                self.found.delete(document["id"], if_version=versioned.version + 1)
+        else:
+            version = self.found.replace(document["id"], document, if_version=versioned.version)
+            self.judge.put(document)
+            assert version > versioned.version
+
+    @rule(where=WHERE, change=CHANGES)
+    def update_many(self, where: Any, change: Any) -> None:
+        wanted = self.judge.update_many(where, change)
+        if isinstance(wanted, tuple):
+            done = self.found.update_many(where, change)
+            assert (done.matched, done.changed) == wanted
+            self.judge.follow({
+                each["id"]: version
+                for batch in self.found.scan()
+                for each, version in zip(
+                    map(msgspec.json.decode, batch["document"].to_pylist()),
+                    batch["seq"].to_pylist(), strict=True,
+                )
+            })  # fmt: skip
+        else:
+            with pytest.raises(wanted):
+                self.found.update_many(where, change)
+
+    @rule(where=WHERE)
+    def delete_where(self, where: Any) -> None:
+        gone = self.judge.find(where)
+        if len(gone) < 4:  # some are to stay
+            assert self.found.delete_where(where) == len(gone)
+            for each in gone:
+                self.judge.delete(each["id"])
+
     @rule()
     def seal(self) -> None:
         self.found._engine.seal()
@@ -124,10 +206,20 @@ class CollectionMachine(RuleBasedStateMachine):
                 wanted = self.judge.range_lookup(field, low, high, k)
                 assert self.found.range_lookup(field, low, high, k=k) == wanted
 
-    @rule(where=WHERE, sort=SORTS, limit=st.sampled_from([None, 1, 3]))
-    def find(self, where: Any, sort: Any, limit: Any) -> None:
-        wanted = self.judge.find(where, sort, limit)
-        assert self.found.find(where, sort=sort, limit=limit) == wanted
+    @rule(
+        where=WHERE, sort=SORTS, limit=st.sampled_from([None, 1, 3]), skip=st.sampled_from([0, 2])
+    )  # fmt: skip
+    def find(self, where: Any, sort: Any, limit: Any, skip: int) -> None:
+        wanted = self.judge.find(where, sort)[skip:][:limit]
+        asked: Any = {"sort": sort, "limit": limit, "skip": skip}
+        assert self.found.find(where, **asked) == wanted
+        assert list(self.found.find_iter(where, **asked)) == wanted
+        assert self.found.find_one(where, sort=sort, skip=skip) == (wanted or [None])[0]
+        batches = list(self.found.find_batches(where, **asked))
+        texts = [text for batch in batches for text in batch["document"].to_pylist()]
+        assert [msgspec.json.decode(text) for text in texts] == wanted
+        versions = [self.found.versioned(each["id"]).version for each in wanted]
+        assert [seq for batch in batches for seq in batch["seq"].to_pylist()] == versions
         assert self.found.count(where) == len(self.judge.find(where))
 
     @rule()

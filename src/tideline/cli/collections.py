@@ -11,47 +11,44 @@
 
 and `tideline changes`, which prints what was written: Collection.changes.
 
-Documents go in and come out as JSON lines. A KEY or VALUE is JSON if it reads as JSON, else text:
-17 is a number, '"17"' and A1 are texts.
+More commands are in edits.py. Documents go in and come out as JSON lines.
 """
 
 from __future__ import annotations
 
-import itertools
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import suppress
 from typing import Annotated, Any
 
-import msgspec
 import typer
 
+from tideline.cli import edits
+from tideline.cli.documents import (
+    BATCH,
+    Document,
+    Field,
+    File,
+    Keys,
+    Limit,
+    Most,
+    Name,
+    Sort,
+    Where,
+    check_given,
+    condition_of,
+    fields_of,
+    opened_collection,
+    order_of,
+    print_all,
+    store,
+    value_of,
+)
 from tideline.cli.manage import AsJson, Folder
-from tideline.cli.output import line, plain, show, warn
-from tideline.cli.parse import parse_json
-from tideline.cli.session import failed
+from tideline.cli.output import line, plain, show
 from tideline.cli.store import open_folder
 from tideline.errors import InvalidRequest, NotFound, Unavailable
 
-__all__ = ["existing_collection", "register"]
-
-_BATCH = 10_000
-_TABLES = (".parquet", ".arrow", ".feather", ".ipc")
-
-Name = Annotated[str, typer.Argument(metavar="COLLECTION", help="The name of the collection.")]
-Field = Annotated[str, typer.Argument(metavar="FIELD", help="An indexed field.")]
-Keys = Annotated[list[str], typer.Argument(metavar="KEY...", help="Primary keys.")]
-Most = Annotated[int | None, typer.Option("--k", "-k", help="At most so many, the newest.")]
-Where = Annotated[str | None, typer.Argument(metavar="WHERE", help="A condition, as JSON.")]
-Sort = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="FIELD[:1|:-1]",
-        help="Order, 1 up and -1 down; repeatable. A FIELD that holds a colon needs one: a:b:1.",
-    ),
-]
-Limit = Annotated[int | None, typer.Option(help="At most so many.")]
+__all__ = ["register"]
 
 
 def register(app: typer.Typer) -> None:
@@ -66,6 +63,8 @@ def register(app: typer.Typer) -> None:
         ("stats", stats), ("drop", drop),
     ):  # fmt: skip
         group.command(name)(command)
+    for name, more in edits.COMMANDS.items():
+        group.command(name)(more)
     app.add_typer(group, name="collection")
     app.command("changes")(changes)
 
@@ -79,7 +78,14 @@ def create(
     key: Annotated[str, typer.Option(help="The field that documents are known by.")],
     index: Annotated[
         list[str] | None,
-        typer.Option(metavar="FIELD=KIND", help="eager, lazy, composite or embedded; repeatable."),
+        typer.Option(
+            metavar="FIELD[=KIND]",
+            help="eager, lazy (if none is named), composite or embedded; repeatable.",
+        ),
+    ] = None,
+    unique: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FIELD", help="An indexed field whose values are unique; repeatable."),
     ] = None,
     policy: Annotated[
         str | None,
@@ -101,12 +107,14 @@ def create(
 
     Twin of Database.collection.
     """
-    indexes: dict[str, str] = {}
+    indexes: dict[str, Any] = {}
     for each in index or []:
-        field, _, kind = each.partition("=")
-        if not field or not kind or field in indexes:
-            raise InvalidRequest("--index must be FIELD=KIND, once a field", index=each)
-        indexes[field] = kind
+        field, equals, kind = each.partition("=")
+        if not field or (equals and not kind) or field in indexes:
+            raise InvalidRequest("--index must be FIELD or FIELD=KIND, once a field", index=each)
+        indexes[field] = kind or None
+    for field in unique or []:
+        indexes[field] = {"kind": indexes.get(field), "unique": True}
     with open_folder(folder, create=True) as database:
         made = database.collection(
             name, key=key, indexes=indexes or None, policy=policy, filter=filter,
@@ -130,7 +138,7 @@ def stats(folder: Folder, collection: Name, as_json: AsJson = False) -> None:
 
     Twin of Collection.stats.
     """
-    with _opened(folder, collection) as opened:
+    with opened_collection(folder, collection) as opened:
         show([{"collection": collection, **plain(opened.stats())}], title="stats", as_json=as_json)
 
 
@@ -147,51 +155,41 @@ def drop(folder: Folder, collection: Name) -> None:
 # ---- writing ------------------------------------------------------------------------------------
 
 
-def put(
-    folder: Folder,
-    collection: Name,
-    document: Annotated[
-        str | None, typer.Argument(metavar="DOCUMENT", help="JSON; without it, lines on stdin.")
-    ] = None,
-    file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help=".jsonl, .parquet or .arrow")
-    ] = None,
-) -> None:
+def put(folder: Folder, collection: Name, document: Document = None, file: File = None) -> None:
     """Store documents, in place of those with the same keys.
 
     Twin of Collection.put and Collection.put_many.
 
     Bad lines are reported on stderr and the others are stored.
     """
-    if document is not None and file is not None:
-        raise InvalidRequest("give a DOCUMENT or --file, not both")
-    if document is None and file is None and (sys.stdin is None or sys.stdin.isatty()):
-        raise InvalidRequest("give a DOCUMENT, --file, or JSON lines on stdin")
-    with _opened(folder, collection) as opened:
-        if document is not None:
-            opened.put(document)
-            line({"stored": 1, "rejected": 0})
-            return
-        stored = 0
-        rejected: list[tuple[int, str]] = []
-        for numbers, part, what in _parts(file):
-            done = opened.put_many(part)
-            stored += done.stored
-            for bad in done.rejected.to_pylist():
-                warn("InvalidRequest", f"{what} {numbers[bad['row']]}: {bad['reason']}")
-                rejected.append((bad["row"], bad["reason"]))
-        line({"stored": stored, "rejected": len(rejected)})
-        if rejected:
-            raise failed(InvalidRequest("documents were rejected"))
+    check_given(document, file)
+    with opened_collection(folder, collection) as opened:
+        store(opened.put, opened.put_many, document, file)
 
 
-def delete(folder: Folder, collection: Name, keys: Keys) -> None:
+def delete(
+    folder: Folder, collection: Name, keys: Keys,
+    if_version: Annotated[
+        int | None,
+        typer.Option(
+            "--if-version", metavar="N", help="One KEY, only if it has this version, else Conflict."
+        ),
+    ] = None,
+) -> None:  # fmt: skip
     """Delete documents by key.
 
-    Twin of Collection.delete_many. Deleting what is not there changes nothing, and is not counted.
+    Twin of Collection.delete_many, and of Collection.delete with --if-version. Deleting what is not
+    there changes nothing, and is not counted.
     """
-    with _opened(folder, collection) as opened:
-        given = list(dict.fromkeys(map(_value, keys)))
+    if if_version is not None:
+        if len(keys) != 1:
+            raise InvalidRequest("--if-version is for one KEY", keys=keys)
+        with opened_collection(folder, collection) as opened:
+            opened.delete(value_of(keys[0]), if_version=if_version)
+            line({"deleted": 1})
+        return
+    with opened_collection(folder, collection) as opened:
+        given = list(dict.fromkeys(map(value_of, keys)))
         there = [key for key, found in zip(given, opened.get_many(given), strict=True) if found]
         opened.delete_many(there)
         line({"deleted": len(there)})
@@ -200,16 +198,24 @@ def delete(folder: Folder, collection: Name, keys: Keys) -> None:
 # ---- reading ------------------------------------------------------------------------------------
 
 
-def get(folder: Folder, collection: Name, keys: Keys) -> None:
+def get(
+    folder: Folder, collection: Name, keys: Keys,
+    versions: Annotated[
+        bool, typer.Option("--versions", help="Each with its version: {version, document}.")
+    ] = False,
+) -> None:  # fmt: skip
     """Print documents by key; NotFound if one is not there.
 
-    Twin of Collection.get and Collection.get_many.
+    Twin of Collection.get and Collection.get_many, and of Collection.versioned with --versions.
     """
-    with _opened(folder, collection) as opened:
+    with opened_collection(folder, collection) as opened:
         missing = []
-        for key, document in zip(keys, opened.get_many([_value(k) for k in keys]), strict=True):
+        for key, document in zip(keys, opened.get_many([value_of(k) for k in keys]), strict=True):
             if document is None:
                 missing.append(key)
+            elif versions:
+                found = opened.versioned(value_of(key))
+                line({"version": found.version, "document": found.document})
             else:
                 line(document)
         if missing:
@@ -227,8 +233,8 @@ def lookup(
 
     Twin of Collection.lookup.
     """
-    with _opened(folder, collection) as opened:
-        _print(opened.lookup(field, _value(value), k=k))
+    with opened_collection(folder, collection) as opened:
+        print_all(opened.lookup(field, value_of(value), k=k))
 
 
 def range_(
@@ -243,9 +249,9 @@ def range_(
 
     Twin of Collection.range_lookup.
     """
-    with _opened(folder, collection) as opened:
-        sides = [None if side is None else _value(side) for side in (low, high)]
-        _print(opened.range_lookup(field, *sides, k=k))
+    with opened_collection(folder, collection) as opened:
+        sides = [None if side is None else value_of(side) for side in (low, high)]
+        print_all(opened.range_lookup(field, *sides, k=k))
 
 
 def find(
@@ -254,13 +260,25 @@ def find(
     where: Where = None,
     sort: Sort = None,
     limit: Limit = None,
+    skip: Annotated[int, typer.Option(help="Leave out so many at the start.")] = 0,
+    fields: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FIELDS", help="""These fields, a,b.c; or as JSON: '{"text": 0}' for all but."""
+        ),
+    ] = None,
 ) -> None:
     """Documents that meet a condition.
 
-    Twin of Collection.find.
+    Twin of Collection.find_iter: they are read as they are printed.
     """
-    with _opened(folder, collection) as opened:
-        _print(opened.find(_where(where), sort=_sort(sort), limit=limit))
+    with opened_collection(folder, collection) as opened:
+        print_all(
+            opened.find_iter(
+                condition_of(where), sort=order_of(sort), limit=limit, skip=skip,
+                fields=fields_of(fields),
+            )
+        )  # fmt: skip
 
 
 def count(folder: Folder, collection: Name, where: Where = None) -> None:
@@ -268,8 +286,8 @@ def count(folder: Folder, collection: Name, where: Where = None) -> None:
 
     Twin of Collection.count.
     """
-    with _opened(folder, collection) as opened:
-        line({"count": opened.count(_where(where))})
+    with opened_collection(folder, collection) as opened:
+        line({"count": opened.count(condition_of(where))})
 
 
 def explain(
@@ -284,8 +302,8 @@ def explain(
 
     Twin of Collection.explain.
     """
-    with _opened(folder, collection) as opened:
-        told = opened.explain(_where(where), sort=_sort(sort), limit=limit)
+    with opened_collection(folder, collection) as opened:
+        told = opened.explain(condition_of(where), sort=order_of(sort), limit=limit)
         if as_json or not sys.stdout.isatty():
             line(plain(told))
         else:
@@ -306,11 +324,11 @@ def changes(
     Twin of Collection.changes. --journal-s of a collection keeps more of it, --journal-before old
     versions. Nobody else writes while a command has the folder, so it ends with the newest change.
     """
-    with _opened(folder, collection) as opened:
+    with opened_collection(folder, collection) as opened:
         begin = opened.earliest() if after is None else after
         left = limit
         with opened.changes(after=begin, before=before) as found:
-            while part := found.take(_BATCH if left is None else min(left, _BATCH)):
+            while part := found.take(BATCH if left is None else min(left, BATCH)):
                 for change in part:
                     old = {"before": change.before} if before else {}
                     line({"seq": change.seq, "key": change.key, **old, "after": change.after})
@@ -327,15 +345,21 @@ def index(
     collection: Name,
     field: Annotated[str, typer.Argument(metavar="FIELD", help="The field to index.")],
     kind: Annotated[
-        str, typer.Argument(metavar="KIND", help="eager, lazy, composite or embedded.")
-    ],
+        str | None,
+        typer.Argument(
+            metavar="KIND", help="eager, lazy, composite or embedded; without it, what fits."
+        ),
+    ] = None,
+    unique: Annotated[
+        bool, typer.Option("--unique", help="No two documents may have one value.")
+    ] = False,
 ) -> None:
     """Index a field of what is stored, with progress on stderr.
 
     Twin of Collection.create_index. Interrupted, it goes on when the collection is opened again.
     """
-    with _opened(folder, collection) as opened:
-        build = opened.create_index(field, kind)
+    with opened_collection(folder, collection) as opened:
+        build = opened.create_index(field, kind, unique=unique)
         live = sys.stderr.isatty()
         while live and not build.done:
             print(f"\r{field}: {build.progress:.0%}", end="", file=sys.stderr, flush=True)
@@ -344,7 +368,7 @@ def index(
         build.wait()
         if live:
             print(f"\r{field}: 100%", file=sys.stderr)
-        line({"indexed": field, "kind": kind})
+        line({"indexed": field, "kind": build.kind, **({"unique": True} if unique else {})})
 
 
 def unindex(folder: Folder, collection: Name, field: Field) -> None:
@@ -352,7 +376,7 @@ def unindex(folder: Folder, collection: Name, field: Field) -> None:
 
     Twin of Collection.drop_index.
     """
-    with _opened(folder, collection) as opened:
+    with opened_collection(folder, collection) as opened:
         opened.drop_index(field)
         line({"unindexed": field})
 
@@ -377,32 +401,12 @@ def advise(
     process; conditions that are given count in this advice alone. --anew is the twin of
     Collection.forget_workload.
     """
-    with _opened(folder, collection) as opened:
+    with opened_collection(folder, collection) as opened:
         if anew:
             opened.forget_workload()
-        asked = [_where(each) for each in where or []]
+        asked = [condition_of(each) for each in where or []]
         rows = [plain(advice) for advice in opened.advise(scarce=scarce, where=asked, limit=limit)]
         show(rows, title="advice", as_json=as_json)
-
-
-# ---- inside -------------------------------------------------------------------------------------
-
-
-@contextmanager
-def _opened(folder: Path, name: str) -> Iterator[Any]:
-    with open_folder(folder) as database:
-        yield existing_collection(database, name)
-
-
-def existing_collection(database: Any, name: str) -> Any:
-    """A stored collection; `NotFound` names those that are there."""
-    names = database.collections()
-    if name not in names:
-        raise NotFound(
-            "no such collection; `tideline collection create` makes one",
-            collection=name, collections=names,
-        )  # fmt: skip
-    return database.collection(name)
 
 
 def _fields(collection: Any) -> dict[str, Any]:
@@ -410,73 +414,7 @@ def _fields(collection: Any) -> dict[str, Any]:
         "name": collection.name,
         "key": collection.key,
         "indexes": collection.indexes,
+        **({"unique": list(collection.unique)} if collection.unique else {}),
         "policy": collection.policy["name"],
         "filter": collection.filter,
     }
-
-
-def _print(documents: list[dict[str, Any]]) -> None:
-    for document in documents:
-        line(document)
-
-
-def _value(text: str) -> Any:
-    """JSON, if it is; else the text itself.
-
-    >>> _value("17"), _value('"17"'), _value("A1")
-    (17, '17', 'A1')
-    """
-    try:
-        return msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        return text
-
-
-def _where(text: str | None) -> Any:
-    return None if text is None else parse_json(text, "where")
-
-
-def _sort(given: list[str] | None) -> list[tuple[str, int]] | None:
-    """Fields with their directions.
-
-    >>> _sort(["time:-1", "user", "a:b:1"])
-    [('time', -1), ('user', 1), ('a:b', 1)]
-    """
-    if not given:
-        return None
-    found = []
-    for each in given:
-        name, colon, direction = each.rpartition(":")
-        if not colon:
-            found.append((each, 1))
-        elif direction in ("1", "-1"):
-            found.append((name, int(direction)))
-        else:
-            raise InvalidRequest(
-                "--sort must be FIELD, FIELD:1 or FIELD:-1; "
-                "a FIELD that holds a colon needs its direction",
-                sort=each,
-            )
-    return found
-
-
-def _parts(file: Path | None) -> Iterator[tuple[list[int], Any, str]]:
-    """Documents in batches: their line or row numbers, themselves, and what a number counts."""
-    if file is not None and file.suffix.lower() in _TABLES:
-        from tideline.cli.batch import read_table
-
-        table = read_table(file)
-        for first in range(0, table.num_rows, _BATCH):
-            part = table.slice(first, _BATCH)
-            yield list(range(first, first + part.num_rows)), part, "row"
-        return
-    if file is not None and file.suffix.lower() not in (".jsonl", ".ndjson"):
-        raise InvalidRequest("FILE must end in .jsonl, .parquet or .arrow", file=str(file))
-    stream = sys.stdin.buffer if file is None else file.open("rb")
-    try:
-        lines = ((number, text) for number, text in enumerate(stream, start=1) if text.strip())
-        while part := list(itertools.islice(lines, _BATCH)):
-            yield [number for number, _ in part], [text for _, text in part], "line"
-    finally:
-        if file is not None:
-            stream.close()

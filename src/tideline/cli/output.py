@@ -45,7 +45,7 @@ class ReaderGone(Exception):
     """Nobody reads our output any more, as in `tideline find ... | head -1`."""
 
 
-def line(record: Mapping[str, Any]) -> None:
+def line(record: Any) -> None:
     """Print one JSON line and hand it on at once."""
     text = msgspec.json.encode(record, enc_hook=plain).decode()
     try:

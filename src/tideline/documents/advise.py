@@ -29,8 +29,10 @@ import numpy as np
 from tideline.index.extract import ARRAYS, of_document
 from tideline.model import Advice
 
-__all__ = ["Asked", "Workload", "advise", "correlation"]
+__all__ = ["UNKNOWN", "Asked", "Workload", "advise", "correlation", "kind_for"]
 
+UNKNOWN = "lazy"
+"""The kind for a field of which nothing is known yet: lookups will want the newest few."""
 SMALL_K = 100
 _FEW_LOOKUPS, _MANY_WRITES, _WITH_TIME = 0.05, 0.5, 0.9
 _READ, _SAMPLE = 20_000, 2_000
@@ -160,6 +162,21 @@ def advise(
         kind, why = _choose(asked, count, share, written, rises, scarce)
         found.append(Advice(name, indexes.get(name), kind, why, facts))
     return found
+
+
+def kind_for(engine: Any, work: Workload, name: str) -> str:
+    """The kind of an index that is made without naming one: by the same rules.
+
+    A field that nobody has asked by is taken to be looked up for the newest few.
+    """
+    asked = work.fields.get(name)
+    rises = correlation(engine, [name])[name]
+    if asked is None or not asked.lookups + asked.ranges:
+        return _choose(Asked(1, 0, 1), 1, 1.0, 0.0, rises, False)[0] or UNKNOWN
+    writes, count = work.puts + work.deletes, asked.lookups + asked.ranges
+    share = count / max(count + work.gets, 1)
+    written = writes / max(writes + work.gets + count, 1)
+    return _choose(asked, count, share, written, rises, False)[0] or UNKNOWN
 
 
 def _choose(

@@ -127,6 +127,7 @@ class Building:
             engine.indexes = {name: it for name, it in engine.indexes.items() if name != field}
             engine.kinds = {name: it for name, it in engine.kinds.items() if name != field}
             engine.building = [name for name in engine.building if name != field]
+            engine.unique = tuple(name for name in engine.unique if name != field)
             self._jobs.pop(field, None)
             index = engine.alone.pop(field, None)
             if index is not None:

@@ -17,13 +17,15 @@ import pyarrow as pa
 from tideline.documents.policies import SETTINGS, policy_of
 from tideline.errors import InvalidRequest
 from tideline.index import kinds as kinds  # registers them
-from tideline.index.kind import kind_names
+from tideline.index.kind import kind_names, make_kind
+from tideline.where import Condition, parse
 from tideline.where.build import path_of
 from tideline.where.order import sort_keys
 from tideline.where.values import compare
 
-__all__ = ["at_most", "between", "count", "flag", "index", "indexes",
-           "listed", "name_of_field", "policy", "scalar", "slices", "sort"]  # fmt: skip
+__all__ = ["at_most", "between", "condition", "count", "flag", "index", "indexes", "listed",
+           "name_of_field", "policy", "scalar", "skip", "slices", "sort", "unique",
+           "version"]  # fmt: skip
 
 _FIELDS_LIMIT = 32
 _WHOLE = 1 << 53
@@ -86,11 +88,34 @@ def count(value: Any, name: str) -> int | None:
     return min(int(value), _COUNT_LIMIT)
 
 
+def skip(value: Any) -> int:
+    """How many are left out at the start."""
+    if type(value) is not int or value < 0:
+        raise InvalidRequest("skip must be a whole number, 0 or more", skip=value)
+    return min(value, _COUNT_LIMIT)
+
+
 def flag(value: Any, name: str) -> bool:
     """True or False, and nothing that is like them."""
     if not isinstance(value, bool):
         raise InvalidRequest(f"{name} must be True or False", **{name: value})
     return value
+
+
+def version(value: Any) -> int | None:
+    """The version that a document must have; None for any."""
+    if value is not None and (type(value) is not int or value < 1):
+        raise InvalidRequest(
+            "if_version must be the version of a document, a whole number", if_version=value
+        )
+    return value
+
+
+def condition(where: Any, verb: str) -> Condition:
+    """The condition of a verb that changes what meets it: `{}` is everything, None is an error."""
+    if where is None:
+        raise InvalidRequest(f"{verb} needs a condition; {{}} is every document")
+    return parse(where)
 
 
 def sort(spec: Any, key: str) -> list[tuple[str, int]] | None:
@@ -108,18 +133,46 @@ def sort(spec: Any, key: str) -> list[tuple[str, int]] | None:
     return found
 
 
-def indexes(given: Any, key: str) -> dict[str, str]:
-    """Indexed fields and their kinds."""
+def indexes(given: Any, key: str) -> dict[str, str | None]:
+    """Indexed fields and their kinds; None for any kind."""
+    if isinstance(given, (list, tuple)):
+        if len({str(each) for each in given}) < len(given):
+            raise InvalidRequest("indexes names a field twice", indexes=given)
+        for field in given:
+            name_of_field(field)
+        given = dict.fromkeys(given)
     if not isinstance(given, Mapping):
-        raise InvalidRequest("indexes must be like {'user': 'lazy'}", indexes=given)
+        raise InvalidRequest("indexes must be like {'user': 'lazy'} or ['user']", indexes=given)
     at_most(len(given))
     return dict(index(field, kind, key) for field, kind in given.items())
 
 
-def index(field: Any, kind: Any, key: str) -> tuple[str, str]:
-    """A field and the kind of its index."""
+def unique(given: Any) -> dict[str, bool]:
+    """Of indexes with settings, whether each is unique."""
+    found: dict[str, bool] = {}
+    for field, kind in given.items() if isinstance(given, Mapping) else ():
+        if isinstance(kind, Mapping):
+            odd = kind.keys() - {"kind", "unique"}
+            if odd:
+                raise InvalidRequest(
+                    "an index has the settings kind and unique, like "
+                    "{'kind': 'lazy', 'unique': True}", field=field, given=dict(kind),
+                )  # fmt: skip
+            found[field] = flag(kind.get("unique", False), "unique")
+            name = kind.get("kind")
+            if found[field] and name in kind_names() and make_kind(name, seed=0).extract:
+                raise InvalidRequest(
+                    "an index of this kind cannot be unique", field=field, kind=name
+                )
+    return found
+
+
+def index(field: Any, kind: Any, key: str) -> tuple[str, str | None]:
+    """A field and the kind of its index; None for any kind."""
     name_of_field(field)
-    if not isinstance(kind, str) or kind not in kind_names():
+    if isinstance(kind, Mapping):
+        kind = kind.get("kind")
+    if kind is not None and (not isinstance(kind, str) or kind not in kind_names()):
         names = ", ".join(kind_names())
         raise InvalidRequest(f"kind must be one of {names}", field=field, kind=kind)
     if field == key:
@@ -187,7 +240,7 @@ def slices(given: Any, size: int) -> Iterator[tuple[int, Any]]:
         return
     if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
         raise InvalidRequest(
-            "put_many takes a list of documents or a pyarrow Table", type=type(given).__name__
+            "give a list of documents or a pyarrow Table", type=type(given).__name__
         )
     left = iter(given)
     first = 0

@@ -1,9 +1,11 @@
 """A collection: documents by primary key, with indexes on other fields.
 
     put, put_many, delete       rows.py -> engine.write: atomic over the primary and all indexes
+    insert, update, replace ... what depends on what is stored: edits.py
     get, get_many               by primary key
     lookup, range_lookup        one index, newest first
     find, count, explain        finding.py: plan.py chooses the way, search.py goes it
+    find_iter, aggregate ...    more of that: queries.py
     scan                        all of it as Arrow batches
     changes                     every write from a seq on: changes.py
     create_index, drop_index    indexing.py, beside readers and writers
@@ -25,13 +27,16 @@ import numpy as np
 import pyarrow as pa
 
 from tideline.documents import checks, rows
-from tideline.documents.advise import Workload, advise
+from tideline.documents.advise import Workload, advise, kind_for
 from tideline.documents.changes import Changes
+from tideline.documents.edits import SLICE, Edits, stored
 from tideline.documents.export import json_keys, scanned_batch
 from tideline.documents.finding import Finder
 from tideline.documents.indexing import Build
+from tideline.documents.projection import parse_fields
+from tideline.documents.queries import Fields, Queries
 from tideline.documents.types import Found, Rows
-from tideline.errors import Closed, InvalidRequest
+from tideline.errors import Closed, Conflict, InvalidRequest
 from tideline.index.texts import Texts
 from tideline.model import Advice, CollectionStats, Explanation, IndexStats, Stored
 from tideline.where import parse
@@ -41,7 +46,6 @@ from tideline.where.order import entries
 
 __all__ = ["Collection"]
 
-_SLICE = 16_384  # documents that are written at once, and share one frame of the log
 _PART_ROWS, _MOST_PARTS = 1_000_000, 64  # of a read in parts
 _decode = msgspec.json.Decoder().decode
 
@@ -49,7 +53,7 @@ Document = dict[str, Any]
 Given = Document | str | bytes
 
 
-class Collection:
+class Collection(Edits, Queries):
     """An open collection of documents; `Database.collection` makes one."""
 
     def __init__(self, name: str, engine: Any) -> None:
@@ -104,40 +108,46 @@ class Collection:
         (2, 1)
         >>> db.close()
         """
-        stored = 0
+        count = 0
         rejected: dict[int, str] = {}
-        for first, part in checks.slices(documents, _SLICE):
+        for first, part in checks.slices(documents, SLICE):
             prepared = rows.prepare(part, self.key, self._fields(), self.filter)
             for row, reason in prepared.rejected.items():
                 rejected[first + row] = reason
-            if prepared.rows.count:
-                self._write(prepared.rows, prepared.arrays)
-                stored += prepared.rows.count
-                self._workload.puts += prepared.rows.count
-        numbers = sorted(rejected)
-        table = pa.table({
-            "row": pa.array(numbers, pa.int64()),
-            "reason": pa.array([rejected[row] for row in numbers], pa.string()),
-        })  # fmt: skip
-        return Stored(stored, table)
+            if self._engine.unique:
+                written = self._write_distinct(prepared, part, first, rejected)
+            else:
+                written = prepared.rows.count
+                if written:
+                    self._write(prepared.rows, prepared.arrays)
+            count += written
+            self._workload.puts += written
+        return stored(count, rejected)
 
     def check_many(self, documents: Iterable[Given] | pa.Table | pa.RecordBatch) -> dict[int, str]:
         """Which documents `put_many` would reject, and why, by their row; nothing is stored."""
         return {
             first + row: reason
-            for first, part in checks.slices(documents, _SLICE)
+            for first, part in checks.slices(documents, SLICE)
             for row, reason in rows.prepare(part, self.key, (), None).rejected.items()
         }
 
-    def delete(self, key: int | str) -> None:
-        """Delete the document with this key; deleting what is not there changes nothing."""
-        self._delete([rows.key_bytes(key)])
+    def delete(self, key: int | str, *, if_version: int | None = None) -> None:
+        """Delete the document with this key; deleting what is not there changes nothing.
+
+        With `if_version` it must be there, or it is `NotFound`, and have this version, or it is
+        `Conflict`.
+        """
+        if if_version is None:
+            self._delete([rows.key_bytes(key)])
+        else:
+            self._delete_version(key, checks.version(if_version))
 
     def delete_many(self, keys: Iterable[int | str]) -> None:
         """Delete the documents with these keys; one bad key, and none is deleted."""
         found = [rows.key_bytes(key) for key in checks.listed(keys, "keys")]
-        for first in range(0, len(found), _SLICE):
-            self._delete(found[first : first + _SLICE])
+        for first in range(0, len(found), SLICE):
+            self._delete(found[first : first + SLICE])
 
     # ---- by key -------------------------------------------------------------------------------
 
@@ -232,11 +242,15 @@ class Collection:
     # ---- by condition -------------------------------------------------------------------------
 
     def find(
-        self, where: Document | None = None, *, sort: Any = None, limit: int | None = None
-    ) -> list[Document]:
+        self, where: Document | None = None, *, sort: Any = None, limit: int | None = None,
+        skip: int = 0, fields: Fields = None,
+    ) -> list[Document]:  # fmt: skip
         """The documents that meet a condition, planned onto the indexes.
 
         Without `sort` the newest come first; `sort` is [("time", -1), ...], 1 up and -1 down.
+        The first `skip` are left out, and at most `limit` come. `fields` are those that are
+        wanted, ["speed", "place.road"], or {"text": 0} for all but these; the key comes with
+        them unless it says {"id": 0}.
 
         >>> import tideline
         >>> db = tideline.open(":memory:")
@@ -249,7 +263,10 @@ class Collection:
         """
         condition = parse(where)
         order = checks.sort(sort, self.key)
-        return self._finder.find(condition, order, checks.count(limit, "limit"))
+        most, without = checks.count(limit, "limit"), checks.skip(skip)
+        project = parse_fields(fields, self.key)
+        found = self._finder.find(condition, order, most, without)
+        return found if project is None else [project(one) for one in found]
 
     def count(self, where: Document | None = None) -> int:
         """How many documents meet a condition.
@@ -377,8 +394,17 @@ class Collection:
         """The indexed fields and the kind of each index, without one that is being built."""
         return self._finder.indexes()
 
-    def create_index(self, field: str, kind: str) -> Build:
+    @property
+    def unique(self) -> tuple[str, ...]:
+        """The fields of which no two documents have one value."""
+        unique: tuple[str, ...] = self._engine.unique
+        return unique
+
+    def create_index(self, field: str, kind: str | None = None, *, unique: bool = False) -> Build:
         """Index a field of what is stored and of what will be, while everything else goes on.
+
+        Without a `kind` it gets the one that fits by the rules of `advise`. A `unique` one is
+        waited for; `Conflict` when documents have the same value, and then there is no index.
 
         Returns at once: `Build.wait()` waits, `Build.progress` tells how far it is.
 
@@ -392,6 +418,7 @@ class Collection:
         >>> db.close()
         """
         checks.index(field, kind, self.key)
+        checks.unique({field: {"kind": kind, "unique": unique}})
         if field in self._engine.indexes:
             raise InvalidRequest(
                 "the field has an index; drop it first to have another kind",
@@ -401,7 +428,15 @@ class Collection:
         if self._build is not None and not self._build.done:
             raise InvalidRequest("an index is being built; wait for it", field=self._build.field)
         self._finder.indexes_change(field)
+        kind = kind or kind_for(self._engine, self._observed(), field)
         self._build = Build(self._engine, field, kind)
+        if unique:
+            self._build.wait()
+            try:
+                self._engine.make_unique(field)
+            except (Conflict, InvalidRequest):
+                self.drop_index(field)
+                raise
         return self._build
 
     def drop_index(self, field: str) -> None:

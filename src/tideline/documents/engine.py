@@ -1,6 +1,7 @@
 """The engine of a collection: generations, components, log and recovery.
 
     write    rows -> log (one frame) -> active generation: primary memory and every index
+    change   the same with rows that are computed from what there is, while nobody else writes
     read     a view (view.py): active generation, frozen ones, components, always newest first;
              `get` looks among the records that were read lately before
     seal     a full generation freezes; the dataset writes one component a tree; all take its
@@ -11,9 +12,9 @@ counts exactly when the newest version of its key has that seq. So indexes need 
 record that was replaced cannot appear, whatever has been merged so far.
 
 Facts, kept in the manifest: `seed`, `indexes` (field -> kind), `building` (fields whose index is
-not complete yet), `policy`, `filter` (a field or None), `bloom_bits`, `next_seq`, `writers`
-(whose batches have landed: lsm/writers.py), `workload` (what was done so far, for `advise`; the
-owner of the engine counts it), and those of the feed (feed.py).
+not complete yet), `unique` (fields: unique.py), `policy`, `filter` (a field or None), `bloom_bits`,
+`next_seq`, `writers` (whose batches have landed: lsm/writers.py), `workload` (what was done so far,
+for `advise`; the owner of the engine counts it), and those of the feed (feed.py).
 
 Threads: readers take no lock. They take what was published last (`Recent.now`) and read that, with
 buffers of their own (reader.py), while others write, seal, merge and build. `lock` guards what
@@ -35,7 +36,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,6 +52,7 @@ from tideline.documents.policies import POLICIES, policy_of
 from tideline.documents.reader import Readers
 from tideline.documents.recent import Recent
 from tideline.documents.types import PUT, Found, Rows
+from tideline.documents.unique import refuse_repeated, require_distinct
 from tideline.documents.view import Now, Sources, View
 from tideline.index import kinds as kinds  # registers them
 from tideline.index.extract import extract as extract_values
@@ -72,6 +74,7 @@ __all__ = ["POLICIES", "Engine"]
 Words = NDArray[np.int64]
 
 Once = tuple[str, int] | None
+T = TypeVar("T")
 
 _LEAST_BYTES, _MOST_BYTES = 256 << 10, 64 << 20
 _RECENT_BYTES = 4 << 20
@@ -111,6 +114,8 @@ class Engine:
         known = {field: name for field, name in self.indexes.items() if name in kind_names()}
         self.kinds = {field: self.make_kind(name) for field, name in known.items()}
         self._own_extracts: tuple[dict[str, IndexKind], dict[str, Extract]] = ({}, {})
+        self.unique: tuple[str, ...] = tuple(self.facts.get("unique", ()))
+        """The fields of which no two documents have one value; replaced, never changed."""
         self.building += [f for f in self.indexes if f not in {*known, *self.building}]
         self.next_seq = int(self.facts.get("next_seq", 1))
         self.workload: Callable[[], dict[str, Any]] = lambda: self.facts.get("workload", {})
@@ -251,6 +256,8 @@ class Engine:
         with self.writing:
             if self.unfinished is not None:
                 self.settle()
+            if self.unique:
+                refuse_repeated(rows, self.unique, self.facts["key"], self.view())
             first = self.next_seq
             left = rows.count
             for part in in_parts(rows):
@@ -261,6 +268,32 @@ class Engine:
             if self.store.sync and self.feed.bells:
                 self.feed.ring()  # followers see what is on disk
         return first
+
+    def change(self, compute: Callable[[View], tuple[Rows, T]]) -> tuple[int, T]:
+        """Store rows that are computed from what there is now, before anybody else writes.
+
+        `compute` gets a view and gives the rows and something for the caller, who gets that with
+        the seq of the first row. It must not write. What it raises is raised, and nothing is
+        stored; without rows nothing is stored, either. Readers do not wait; writers do, so it
+        should be quick. Of frames and errors, all is as `write` says.
+        """
+        position = None
+        with self.writing:
+            if self.unfinished is not None:
+                self.settle()
+            view = self.view()
+            rows, found = compute(view)
+            first = self.next_seq
+            if rows.count:
+                if self.unique:
+                    refuse_repeated(rows, self.unique, self.facts["key"], view)
+                for part in in_parts(rows):
+                    position = self._write_part(part, None)
+        if position is not None:
+            self.store.log.sync(position)
+            if self.store.sync and self.feed.bells:
+                self.feed.ring()
+        return first, found
 
     def _write_part(self, rows: Rows, once: Once) -> Any:
         if not self.feed.wants_old or not self.feed.still_wants_old():
@@ -449,6 +482,8 @@ class Engine:
         facts = {**self.facts, "indexes": dict(self.indexes), "building": list(self.building)}
         kept = self.feed.kept_log(first)
         facts["writers"] = self.writers.to_json()
+        if self.unique or "unique" in facts:
+            facts["unique"] = list(self.unique)
         facts |= {"next_seq": self.next_seq, "workload": self.workload(), **self.feed.facts(kept)}
         return Snapshot(facts, first, kept)
 
@@ -566,6 +601,23 @@ class Engine:
         is `Unavailable`. It goes on after a restart.
         """
         self.building_jobs.add(field, kind, progress)
+
+    def make_unique(self, field: str) -> None:
+        """Let an index that is complete be unique from now on; `Conflict` when it is not."""
+        with self.writing:
+            self.settle()
+            self.require_open()
+            require_distinct(self.view(), field)
+            self.sheltered(lambda: self._make_unique(field))
+
+    def _make_unique(self, field: str) -> None:
+        before = self.unique
+        self.unique = (*before, field)
+        try:
+            self.dataset.commit()
+        except BaseException:
+            self.unique = before
+            raise
 
     def drop_index(self, field: str) -> None:
         """Forget an index and delete its files."""

@@ -14,19 +14,28 @@ Safe from any thread.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 from tideline.documents.advise import Workload
 from tideline.documents.plan import Plan, considered, plan
-from tideline.documents.search import Order, Search
+from tideline.documents.search import Hit, Order, Search
 from tideline.errors import InvalidRequest, NotFound, Unavailable
 from tideline.index.extract import ARRAYS
 from tideline.index.kind import Estimate
 from tideline.model import Explanation
 from tideline.where import Condition
 
-__all__ = ["Finder"]
+__all__ = ["Finder", "Hits"]
+
+
+class Hits(NamedTuple):
+    """What meets a condition in a view."""
+
+    view: Any
+    parts: Iterator[list[Hit]]
+    in_key_order: bool
+    """Otherwise they are in no order."""
 
 
 class Finder:
@@ -42,9 +51,22 @@ class Finder:
 
     # ---- asking -----------------------------------------------------------------------------
 
-    def find(self, condition: Condition, order: Order, limit: int | None) -> list[dict[str, Any]]:
-        """The documents that meet a condition."""
-        return self._search(condition, order, limit)[0]
+    def find(
+        self, condition: Condition, order: Order, limit: int | None, skip: int = 0
+    ) -> list[dict[str, Any]]:
+        """The documents that meet a condition, without the first `skip`."""
+        if not skip:
+            return self._search(condition, order, limit)[0]
+        return self._search(condition, order, None if limit is None else skip + limit)[0][skip:]
+
+    def hits(self, condition: Condition) -> Hits:
+        """What meets a condition, of one moment, some at a time."""
+        view = self._engine.view()
+        self._workload.finds += 1
+        chosen = self._plan(view, condition, None)
+        self.note(self._workload, chosen, None)
+        search = Search(view, self._key, condition, None, None)
+        return Hits(view, search.batches(chosen), search.in_key_order(chosen))
 
     def count(self, condition: Condition) -> int:
         """How many there are."""

@@ -71,6 +71,11 @@ class Piece(msgspec.Struct):
 def recipe_of(collection: Collection) -> Recipe:
     """What components of this collection are made by now."""
     engine = collection._engine
+    if engine.unique:
+        raise InvalidRequest(
+            "a collection with unique indexes is not loaded in bulk: put its documents",
+            collection=collection.name, unique=list(engine.unique),
+        )  # fmt: skip
     names = {field: kind.name for field, kind in engine.kinds.items()}
     bits = int(engine.facts.get("bloom_bits", 20))
     return Recipe(collection.key, engine.seed, bits, names, collection.filter)

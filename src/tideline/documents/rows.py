@@ -34,8 +34,8 @@ from tideline.where.keys import encode
 from tideline.where.plain import encoded as encoded_json
 from tideline.where.plain import has_nan, is_json, plain_json, refuse
 
-__all__ = ["DOCUMENT_LIMIT_BYTES", "KEY_LIMIT_BYTES", "Prepared", "deletions", "key_bytes",
-           "prepare", "single"]  # fmt: skip
+__all__ = ["DOCUMENT_LIMIT_BYTES", "KEY_LIMIT_BYTES", "NONE", "Prepared", "deletions",
+           "document_of", "key_bytes", "keys_of", "prepare", "single"]  # fmt: skip
 
 DOCUMENT_LIMIT_BYTES = 16 << 20
 KEY_LIMIT_BYTES = 1024
@@ -47,6 +47,10 @@ _decode = msgspec.json.Decoder().decode
 _ONE_PUT = np.array([PUT], np.uint8)
 _ROW_0 = np.zeros(1, np.int64)
 _NO_ENTRIES = Entries(np.empty(0, np.int64), Texts.of([]))
+
+
+NONE = Rows(np.empty(0, np.uint8), Texts.of([]), Texts.of([]), {})
+"""Nothing to write."""
 
 
 class Prepared(NamedTuple):
@@ -106,6 +110,11 @@ def single(given: Any, key: str, fields: Sequence[str], filter: str | None) -> P
         None if filter is None else Texts.of(_without_mark(of_document(document, filter))),
     )
     return Prepared(rows, arrays, {})
+
+
+def document_of(given: Any) -> dict[str, Any]:
+    """A document, a dict or JSON text, as a dict; `InvalidRequest` if it is a bad one."""
+    return _text_of(given)[1]
 
 
 def _one(text: bytes) -> Texts:
@@ -281,6 +290,15 @@ def _prepared(
         scanned.arrays,
         rejected,
     )
+
+
+def keys_of(docs: Texts, key: str) -> Texts:
+    """The keys of documents that are stored.
+
+    >>> keys_of(Texts.of([b'{"id": "a"}', b'{"id": "b"}']), "id").to_list()
+    [b'\\x02a', b'\\x02b']
+    """
+    return _keys(Scanned(docs, [key]), key, {})
 
 
 def _keys(scanned: Scanned, key: str, rejected: dict[int, str]) -> Texts:

@@ -28,7 +28,7 @@ from tideline.where.batch import matching
 from tideline.where.order import sort_keys
 from tideline.where.parse import Condition
 
-__all__ = ["Order", "Search", "Searched"]
+__all__ = ["Hit", "Order", "Search", "Searched"]
 
 _FIRST_K = 64
 _GROWTH = 4
@@ -83,7 +83,7 @@ class Search:
 
     def count(self, plan: Plan) -> int:
         """How many there are."""
-        self.done.found = sum(len(hits) for hits in self._batches(plan))
+        self.done.found = sum(len(hits) for hits in self.batches(plan))
         return self.done.found
 
     # ---- orders -----------------------------------------------------------------------------
@@ -91,20 +91,21 @@ class Search:
     def _sorted(self, plan: Plan) -> list[dict[str, Any]]:
         assert self._sort is not None
         make = sort_keys(self._sort, self._key)
-        if self.by_key and self._sort[0][1] == 1 and self._in_key_order(plan):
+        if self.by_key and self._sort[0][1] == 1 and self.in_key_order(plan):
             found: list[dict[str, Any]] = []
-            for hits in self._batches(plan):
+            for hits in self.batches(plan):
                 found += [_decode(text) for _, text in hits]
                 if self._limit is not None and len(found) >= self._limit:
                     return found[: self._limit]
             return found
-        documents = (_decode(text) for hits in self._batches(plan) for _, text in hits)
+        documents = (_decode(text) for hits in self.batches(plan) for _, text in hits)
         if self._limit is None:
             return sorted(documents, key=make)
         return heapq.nsmallest(self._limit, documents, key=make)
 
     @staticmethod
-    def _in_key_order(plan: Plan) -> bool:
+    def in_key_order(plan: Plan) -> bool:
+        """Whether `batches` gives them in the order of keys."""
         return len(plan.ways) == 1 and plan.ways[0].kind != "index"  # ranges are in order
 
     def _newest(self, plan: Plan) -> list[Hit]:
@@ -112,7 +113,7 @@ class Search:
         if limit is not None and all(way.kind == "index" for way in plan.ways):
             return self._newest_by_index(plan, limit)
         kept: list[Hit] = []
-        for hits in self._batches(plan):
+        for hits in self.batches(plan):
             kept += hits
             if limit is not None and len(kept) > 4 * limit + 1000:
                 kept = heapq.nlargest(limit, kept, key=_seq)
@@ -141,7 +142,7 @@ class Search:
 
     # ---- ways -------------------------------------------------------------------------------
 
-    def _batches(self, plan: Plan) -> Iterator[list[Hit]]:
+    def batches(self, plan: Plan) -> Iterator[list[Hit]]:
         """What meets the condition, each document once."""
         if len(plan.ways) == 1:
             for found in self._way(plan.ways[0], alone=True):

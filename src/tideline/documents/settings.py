@@ -1,11 +1,13 @@
 """The settings of a collection: given, filled up, compared with what is stored.
 
     key          a field without dots          needed for a new collection
-    indexes      field -> kind                 none
+    indexes      field -> kind, or fields      none
+                 {"kind": ..., "unique": True} stands for a kind
     policy       name and numbers              prefix
     filter       a field                       none
     bloom_bits   bits an entry                 20
 
+An index without a kind gets the one that `advise` has for a field of which nothing is known.
 They are stored when the collection is made. Whoever opens it again gives none of them or the
 same; indexes change by `create_index` and `drop_index`. Pure functions.
 """
@@ -16,6 +18,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tideline.documents import checks
+from tideline.documents.advise import UNKNOWN
 from tideline.errors import Conflict, InvalidRequest
 
 if TYPE_CHECKING:
@@ -42,6 +45,8 @@ def given(key: Any, indexes: Any, policy: Any, filter: Any, bloom_bits: Any) -> 
         found["key"] = key
     if indexes is not None:
         found["indexes"] = checks.indexes(indexes, key or "")
+        if unique := checks.unique(indexes):
+            found["unique"] = unique
     if policy is not None:
         found["policy"] = checks.policy(policy)
     if filter is not None:
@@ -65,10 +70,14 @@ def complete(found: Mapping[str, Any]) -> dict[str, Any]:
         raise InvalidRequest(
             "a new collection needs the field its documents are known by, like key='id'"
         )
-    return {
-        "indexes": {}, "policy": checks.policy("prefix"), "filter": None,
-        "bloom_bits": _BLOOM_BITS, **found,
+    indexes = found.get("indexes", {})
+    unique = [field for field, is_unique in found.get("unique", {}).items() if is_unique]
+    made = {
+        "policy": checks.policy("prefix"), "filter": None, "bloom_bits": _BLOOM_BITS, **found,
+        "indexes": {field: kind or UNKNOWN for field, kind in indexes.items()},
     }  # fmt: skip
+    made.pop("unique", None)
+    return {**made, "unique": unique} if unique else made
 
 
 def same(name: str, found: Mapping[str, Any], stored: Collection) -> None:
@@ -76,6 +85,13 @@ def same(name: str, found: Mapping[str, Any], stored: Collection) -> None:
     for setting, value in found.items():
         if setting == "indexes":
             _same_indexes(name, value, stored)
+        elif setting == "unique":
+            for field, is_unique in value.items():
+                if is_unique != (field in stored.unique):
+                    raise Conflict(
+                        "the index is unique or not as it was made: drop it and make another",
+                        name=name, field=field, stored=field in stored.unique, given=is_unique,
+                    )  # fmt: skip
         elif value != (has := _stored(stored._engine.facts, setting)):
             raise Conflict(
                 f"the collection has another {setting}", name=name, stored=has, given=value
@@ -87,7 +103,7 @@ def _stored(facts: Mapping[str, Any], setting: str) -> Any:
     return checks.policy(facts[setting]) if setting == "policy" else facts[setting]
 
 
-def _same_indexes(name: str, wanted: dict[str, str], stored: Collection) -> None:
+def _same_indexes(name: str, wanted: dict[str, str | None], stored: Collection) -> None:
     has = stored._engine.indexes
     for field, kind in wanted.items():
         if field not in has:
@@ -95,7 +111,7 @@ def _same_indexes(name: str, wanted: dict[str, str], stored: Collection) -> None
                 "the collection is there, without an index on this field: add it separately",
                 name=name, field=field, indexes=sorted(has),
             )  # fmt: skip
-        if has[field] != kind:
+        if kind is not None and has[field] != kind:
             raise Conflict(
                 "the index is of another kind: drop it and make another",
                 name=name, field=field, stored=has[field], given=kind,

@@ -261,7 +261,7 @@ class Hub:
 
 
 def _weight(info: Any) -> int:
-    return parse(info.where, delta=True).cost.weight if info.where else 0
+    return parse(info.where, delta=True, stored=True).cost.weight if info.where else 0
 
 
 def _is_there(channel: Any, id: str | None) -> bool:

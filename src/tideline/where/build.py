@@ -68,6 +68,8 @@ class Builder:
 
     delta: bool
     """Whether `$delta` is allowed."""
+    careful: bool = False
+    """Whether operators without their $ are an error."""
     deltas: set[str] = field(default_factory=set)
     clauses: int = 0
     program: int = 0
@@ -90,6 +92,12 @@ class Builder:
         """What is asked of one field: a value or operators."""
         if isinstance(asked, dict) and any(name.startswith("$") for name in asked):
             return self.operators(path, asked, place)
+        if self.careful and isinstance(asked, dict) and _lacks_dollars(asked):
+            name = next(iter(asked))
+            raise InvalidRequest(
+                f"{place_text((place, name))} is not an operator: did you mean ${name}? "
+                "To compare with this very object, say {'$eq': {...}}"
+            )
         return [self.at(path, Equals(asked), place)]
 
     def operators(self, path: Path, asked: Document, place: Place) -> list[Node]:
@@ -133,6 +141,26 @@ class Builder:
 def together(nodes: list[Node]) -> Node:
     """All of these."""
     return nodes[0] if len(nodes) == 1 else All(tuple(nodes))
+
+
+_SLIPS: dict[str, Callable[[object], bool]] = {
+    **dict.fromkeys(("eq", "ne", "gt", "gte", "lt", "lte"), lambda operand: True),
+    **dict.fromkeys(("in", "nin", "all"), lambda operand: isinstance(operand, list)),
+    "exists": lambda operand: isinstance(operand, bool),
+    "regex": lambda operand: isinstance(operand, str),
+    "options": lambda operand: isinstance(operand, str),
+    "elemMatch": lambda operand: isinstance(operand, dict),
+    "geoWithin": lambda operand: isinstance(operand, dict),
+    "nearSphere": lambda operand: isinstance(operand, (dict, list)),
+}
+"""Operators without their $, where nobody means a field: not `size`, `type`, `words` or `near`."""
+
+
+def _lacks_dollars(asked: Document) -> bool:
+    """Whether every name is an operator that lacks its $ and has what the operator takes."""
+    return bool(asked) and all(
+        name in _SLIPS and _SLIPS[name](operand) for name, operand in asked.items()
+    )
 
 
 def path_of(name: str, place: Place) -> Path:

@@ -134,10 +134,12 @@ def number_at(body: object, dotted: str) -> Any:
 ALWAYS = Condition(b"", All(()))
 
 
-def parse(document: object, *, delta: bool = False) -> Condition:
+def parse(document: object, *, delta: bool = False, stored: bool = False) -> Condition:
     """Check a condition document; `None` and `{}` always hold.
 
-    `delta` allows the operator `$delta`, which only a channel can answer.
+    `delta` allows the operator `$delta`, which only a channel can answer. A field that is
+    compared with an object of operators without their $ is a slip, like `{"price": {"gte": 20}}`,
+    unless the condition was `stored` before. `{"price": {"$eq": {"gte": 20}}}` means that object.
 
     >>> parse({"speed": {"$gt": 50}})
     Condition({"speed":{"$gt":50}})
@@ -163,7 +165,7 @@ def parse(document: object, *, delta: bool = False) -> Condition:
         raise InvalidRequest(
             f"where is too long; at most {SIZE_LIMIT} bytes are allowed", size_bytes=len(encoded)
         )
-    builder = Builder(delta)
+    builder = Builder(delta, careful=not stored)
     tree = builder.query(kept, "where")
     if tree == All(()):  # like {"$and": [{}]}: it holds for every object, but for nothing else
         tree = All((tree,))
@@ -172,6 +174,8 @@ def parse(document: object, *, delta: bool = False) -> Condition:
 
 def parse_text(text: bytes | str, *, delta: bool = False) -> Condition:
     """Check a condition given as JSON text; empty text and `null` always hold.
+
+    It may have been stored before: operators without their $ are names in it.
 
     The last 16,384 texts are kept parsed.
 
@@ -200,4 +204,4 @@ def _parse_bytes(text: bytes, delta: bool) -> Condition:
         document = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidRequest(f"where is not valid JSON ({error})", text=text) from error
-    return parse(document, delta=delta)
+    return parse(document, delta=delta, stored=True)

@@ -82,6 +82,9 @@ one) and {depth} levels of nesting. A pattern has at most {pattern:,} characters
 a condition {program:,} instructions of RE2, a polygon {points:,} points. Numbers must be finite,
 whole ones must fit 64 bits. Anything else is `InvalidRequest`, naming the place:
 `where.$or[1].speed.$gtt is not an operator: did you mean $gt?`.
+A field compared with an object whose names are all operators without their `$`, like
+`{{"price": {{"gte": 20}}}}`, is an error too: `did you mean $gte?`. What means that very object is
+`{{"price": {{"$eq": {{"gte": 20}}}}}}`.
 
 ## Not as in MongoDB
 

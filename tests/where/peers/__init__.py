@@ -60,9 +60,13 @@ class Mingo:
 
     def __call__(self, condition: dict[str, Any], bodies: list[Any]) -> Answers:
         """What mingo says of each body."""
+        return self.ask(condition=condition, bodies=bodies)
+
+    def ask(self, **question: Any) -> Any:
+        """An answer to any question of mingo.js; None for what mingo refuses."""
         assert self._node.stdin is not None
         assert self._node.stdout is not None
-        self._node.stdin.write(json.dumps({"condition": condition, "bodies": bodies}) + "\n")
+        self._node.stdin.write(json.dumps(question) + "\n")
         self._node.stdin.flush()
         answer = json.loads(self._node.stdout.readline())
         return answer.get("answers")

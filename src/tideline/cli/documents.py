@@ -1,0 +1,175 @@
+"""What the commands on documents share: their arguments, and how text becomes values.
+
+A KEY or VALUE is JSON if it reads as JSON, else text: 17 is a number, '"17"' and A1 are texts.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from tideline.cli.output import line, warn
+from tideline.cli.parse import parse_json
+from tideline.cli.session import failed
+from tideline.cli.store import open_folder
+from tideline.errors import InvalidRequest, NotFound
+
+__all__ = [
+    "BATCH", "Document", "Field", "File", "Keys", "Limit", "Most", "Name", "Sort", "Where",
+    "check_given", "condition_of", "documents_in", "existing_collection", "fields_of",
+    "opened_collection", "order_of", "print_all", "store", "value_of",
+]  # fmt: skip
+
+BATCH = 10_000
+_TABLES = (".parquet", ".arrow", ".feather", ".ipc")
+
+Name = Annotated[str, typer.Argument(metavar="COLLECTION", help="The name of the collection.")]
+Field = Annotated[str, typer.Argument(metavar="FIELD", help="An indexed field.")]
+Keys = Annotated[list[str], typer.Argument(metavar="KEY...", help="Primary keys.")]
+Most = Annotated[int | None, typer.Option("--k", "-k", help="At most so many, the newest.")]
+Where = Annotated[str | None, typer.Argument(metavar="WHERE", help="A condition, as JSON.")]
+Sort = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="FIELD[:1|:-1]",
+        help="Order, 1 up and -1 down; repeatable. A FIELD that holds a colon needs one: a:b:1.",
+    ),
+]
+Limit = Annotated[int | None, typer.Option(help="At most so many.")]
+Document = Annotated[
+    str | None, typer.Argument(metavar="DOCUMENT", help="JSON; without it, lines on stdin.")
+]
+File = Annotated[Path | None, typer.Option(metavar="FILE", help=".jsonl, .parquet or .arrow")]
+
+
+@contextmanager
+def opened_collection(folder: Path, name: str) -> Iterator[Any]:
+    """A stored collection, of a folder that is open as long as it is used."""
+    with open_folder(folder) as database:
+        yield existing_collection(database, name)
+
+
+def existing_collection(database: Any, name: str) -> Any:
+    """A stored collection; `NotFound` names those that are there."""
+    names = database.collections()
+    if name not in names:
+        raise NotFound(
+            "no such collection; `tideline collection create` makes one",
+            collection=name, collections=names,
+        )  # fmt: skip
+    return database.collection(name)
+
+
+def print_all(documents: Iterable[Any]) -> None:
+    """Print each as a JSON line."""
+    for document in documents:
+        line(document)
+
+
+def value_of(text: str) -> Any:
+    """JSON, if it is; else the text itself.
+
+    >>> value_of("17"), value_of('"17"'), value_of("A1")
+    (17, '17', 'A1')
+    """
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return text
+
+
+def condition_of(text: str | None) -> Any:
+    """A condition; None when there is none."""
+    return None if text is None else parse_json(text, "where")
+
+
+def order_of(given: list[str] | None) -> list[tuple[str, int]] | None:
+    """Fields with their directions.
+
+    >>> order_of(["time:-1", "user", "a:b:1"])
+    [('time', -1), ('user', 1), ('a:b', 1)]
+    """
+    if not given:
+        return None
+    found = []
+    for each in given:
+        name, colon, direction = each.rpartition(":")
+        if not colon:
+            found.append((each, 1))
+        elif direction in ("1", "-1"):
+            found.append((name, int(direction)))
+        else:
+            raise InvalidRequest(
+                "--sort must be FIELD, FIELD:1 or FIELD:-1; "
+                "a FIELD that holds a colon needs its direction",
+                sort=each,
+            )
+    return found
+
+
+def documents_in(file: Path | None) -> Iterator[tuple[list[int], Any, str]]:
+    """Documents in batches: their line or row numbers, themselves, and what a number counts."""
+    if file is not None and file.suffix.lower() in _TABLES:
+        from tideline.cli.batch import read_table
+
+        table = read_table(file)
+        for first in range(0, table.num_rows, BATCH):
+            part = table.slice(first, BATCH)
+            yield list(range(first, first + part.num_rows)), part, "row"
+        return
+    if file is not None and file.suffix.lower() not in (".jsonl", ".ndjson"):
+        raise InvalidRequest("FILE must end in .jsonl, .parquet or .arrow", file=str(file))
+    stream = sys.stdin.buffer if file is None else file.open("rb")
+    try:
+        lines = ((number, text) for number, text in enumerate(stream, start=1) if text.strip())
+        while part := list(itertools.islice(lines, BATCH)):
+            yield [number for number, _ in part], [text for _, text in part], "line"
+    finally:
+        if file is not None:
+            stream.close()
+
+
+def fields_of(text: str | None) -> Any:
+    """Fields that are wanted: JSON, or names with commas between them.
+
+    >>> fields_of("speed,place.road"), fields_of('{"text": 0}')
+    (['speed', 'place.road'], {'text': 0})
+    """
+    if text is None:
+        return None
+    return parse_json(text, "fields") if text.lstrip()[:1] in ("{", "[") else text.split(",")
+
+
+def check_given(document: str | None, file: Path | None) -> None:
+    """`InvalidRequest` when there is nothing to store, or too much."""
+    if document is not None and file is not None:
+        raise InvalidRequest("give a DOCUMENT or --file, not both")
+    if document is None and file is None and (sys.stdin is None or sys.stdin.isatty()):
+        raise InvalidRequest("give a DOCUMENT, --file, or JSON lines on stdin")
+
+
+def store(
+    one: Callable[[Any], Any], many: Callable[[Any], Any], document: str | None, file: Path | None
+) -> None:
+    """Store what a command was given, by a verb for one and a verb for many; tell the bad ones."""
+    if document is not None:
+        one(document)
+        line({"stored": 1, "rejected": 0})
+        return
+    stored = rejected = 0
+    for numbers, part, what in documents_in(file):
+        done = many(part)
+        stored += done.stored
+        for bad in done.rejected.to_pylist():
+            warn("InvalidRequest", f"{what} {numbers[bad['row']]}: {bad['reason']}")
+            rejected += 1
+    line({"stored": stored, "rejected": rejected})
+    if rejected:
+        raise failed(InvalidRequest("documents were rejected"))

@@ -1,0 +1,147 @@
+"""Commands that write what depends on what is stored, and questions of more than one step.
+
+insert         Collection.insert, insert_many    update        Collection.update
+update-many    Collection.update_many            replace       Collection.replace
+delete-where   Collection.delete_where
+distinct       Collection.distinct               aggregate     Collection.aggregate
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+from tideline.cli.documents import (
+    Document,
+    File,
+    Name,
+    Where,
+    check_given,
+    condition_of,
+    opened_collection,
+    print_all,
+    store,
+    value_of,
+)
+from tideline.cli.manage import Folder
+from tideline.cli.output import line
+from tideline.cli.parse import parse_json
+
+__all__ = ["COMMANDS"]
+
+Key = Annotated[str, typer.Argument(metavar="KEY", help="The primary key.")]
+Change = Annotated[
+    str, typer.Argument(metavar="CHANGE", help="""Operators, as JSON: '{"$inc": {"seen": 1}}'.""")
+]
+Met = Annotated[
+    str, typer.Argument(metavar="WHERE", help="A condition, as JSON; {} is every document.")
+]
+IfVersion = Annotated[
+    int | None,
+    typer.Option("--if-version", metavar="N", help="Only if it has this version, else Conflict."),
+]
+
+
+def insert(folder: Folder, collection: Name, document: Document = None, file: File = None) -> None:
+    """Store new documents.
+
+    Twin of Collection.insert and Collection.insert_many.
+
+    A DOCUMENT whose key is there is a Conflict. Lines whose keys are there, and bad lines, are
+    reported on stderr and the others are stored.
+    """
+    check_given(document, file)
+    with opened_collection(folder, collection) as opened:
+        store(opened.insert, opened.insert_many, document, file)
+
+
+def update(
+    folder: Folder,
+    collection: Name,
+    key: Key,
+    change: Change,
+    upsert: Annotated[
+        bool, typer.Option("--upsert", help="Make the document if there is none.")
+    ] = False,
+    if_version: IfVersion = None,
+) -> None:
+    """Change a document by MongoDB's operators, and print what it is now.
+
+    Twin of Collection.update. The operators: $set $unset $inc $mul $min $max $rename
+    $setOnInsert $push $addToSet $pull $pullAll $pop.
+    """
+    asked = parse_json(change, "change")
+    with opened_collection(folder, collection) as opened:
+        line(opened.update(value_of(key), asked, upsert=upsert, if_version=if_version))
+
+
+def update_many(folder: Folder, collection: Name, where: Met, change: Change) -> None:
+    """Change all documents that meet a condition.
+
+    Twin of Collection.update_many.
+    """
+    asked = parse_json(change, "change")
+    with opened_collection(folder, collection) as opened:
+        done = opened.update_many(condition_of(where), asked)
+        line({"matched": done.matched, "changed": done.changed})
+
+
+def replace(
+    folder: Folder,
+    collection: Name,
+    key: Key,
+    document: Annotated[str, typer.Argument(metavar="DOCUMENT", help="JSON, whole.")],
+    if_version: IfVersion = None,
+) -> None:
+    """Store a document in place of one that is there.
+
+    Twin of Collection.replace. `tideline collection get --versions` shows versions.
+    """
+    with opened_collection(folder, collection) as opened:
+        line({"version": opened.replace(value_of(key), document, if_version=if_version)})
+
+
+def delete_where(folder: Folder, collection: Name, where: Met) -> None:
+    """Delete all documents that meet a condition.
+
+    Twin of Collection.delete_where.
+    """
+    with opened_collection(folder, collection) as opened:
+        line({"deleted": opened.delete_where(condition_of(where))})
+
+
+def distinct(
+    folder: Folder,
+    collection: Name,
+    field: Annotated[str, typer.Argument(metavar="FIELD", help="A field, indexed or not.")],
+    where: Where = None,
+) -> None:
+    """Print the different values of a field, one a line.
+
+    Twin of Collection.distinct.
+    """
+    with opened_collection(folder, collection) as opened:
+        print_all(opened.distinct(field, condition_of(where)))
+
+
+def aggregate(
+    folder: Folder,
+    collection: Name,
+    pipeline: Annotated[str, typer.Argument(metavar="PIPELINE", help="A list of stages, as JSON.")],
+) -> None:
+    """Print what comes out of MongoDB's stages.
+
+    Twin of Collection.aggregate. The stages: $match $group $sort $limit $skip $project $unwind
+    $count.
+    """
+    asked = parse_json(pipeline, "pipeline")
+    with opened_collection(folder, collection) as opened:
+        print_all(opened.aggregate(asked))
+
+
+COMMANDS: dict[str, Callable[..., None]] = {
+    "insert": insert, "update": update, "update-many": update_many, "replace": replace,
+    "delete-where": delete_where, "distinct": distinct, "aggregate": aggregate,
+}  # fmt: skip
