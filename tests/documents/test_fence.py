@@ -126,14 +126,14 @@ def test_a_component_without_a_fence_is_given_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As they were written before there were fences."""
-    build = SortedKind._build
+    build = SortedKind.build
 
     def without(self: SortedKind, *arguments: Any) -> Any:
         made = build(self, *arguments)
         del made.extra["side"]["fence"]
         return made
 
-    monkeypatch.setattr(SortedKind, "_build", without)
+    monkeypatch.setattr(SortedKind, "build", without)
     with tideline.open(tmp_path / "db") as db:
         cars = db.collection("cars", key="id", indexes={"road": "lazy"})
         cars.put_many([{"id": n, "road": n % 7} for n in range(1000)])

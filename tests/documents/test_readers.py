@@ -67,8 +67,8 @@ class Watched:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.engine, name)
 
-    def write(self, rows: Rows) -> int:
-        first = self.engine.write(rows)
+    def write(self, rows: Rows, once: tuple[str, int] | None = None) -> int:
+        first = self.engine.write(rows, once)
         ops = zip(rows.ops.tolist(), rows.keys.to_list(), rows.docs.to_list(), strict=True)
         self.history.append((first, list(ops)))
         return first

@@ -12,7 +12,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 import tideline
@@ -254,17 +253,6 @@ def filter_bodies() -> None:
                 matching(parse(where), bodies)
 
 
-def deduplicate() -> None:
-    """Keys of rows, judged and moved."""
-    from tideline.kernels import seen
-
-    keys, verdict = np.arange(2_000), np.zeros(2_000, np.uint8)
-    table = [np.zeros(1 << 13, np.int64), np.zeros(1 << 13, np.int64),
-             np.full(1 << 13, seen.EMPTY, np.int64)]  # fmt: skip
-    seen.judge_rows(keys, keys, keys, verdict, -1, 10, *table)
-    seen.move_keys(keys, keys, keys, -1, *table)
-
-
 def keep_documents(folder: str) -> None:
     """Collections of every kind and policy: written every way, sealed, merged, asked, reopened."""
     kinds = ("eager", "lazy", "composite", "embedded")
@@ -326,7 +314,6 @@ def main(folder: Path) -> None:
     keep_documents(":memory:")
     keep_documents(str(folder / "documents"))
     filter_bodies()
-    deduplicate()
     use(":memory:", ManualClock(1_000_000))
     use(str(folder / "all"), ManualClock(1_000_000))
     overfill(str(folder / "full"), ManualClock(1_000_000))

@@ -28,6 +28,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from tideline.addresses import address_of
 from tideline.documents import rows
 from tideline.errors import Conflict, Corruption, InvalidRequest, Unavailable
 from tideline.index import kinds as kinds  # registers them
@@ -253,7 +254,8 @@ def _shift(path: Path, seq: int) -> None:
             column = table["entries"].chunk(0).values.field("seq")
         if column.offset or column.null_count:
             raise Corruption("component has other columns than it should", file=path)
-        start, count = column.buffers()[1].address - whole.address, len(column)
+        start = address_of(column.to_numpy()) - address_of(np.frombuffer(whole, np.uint8))
+        count = len(column)
         del table, column, whole
     numbers = np.memmap(path, np.int64, "r+", start, (count,))
     numbers += seq

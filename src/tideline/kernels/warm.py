@@ -43,7 +43,6 @@ from tideline.kernels import (
     listing,
     routing,
     rows,
-    seen,
     tables,
     told,
 )
@@ -134,8 +133,6 @@ def kernels(group: str | None = None) -> list[tuple[Any, tuple[Any, ...]]]:
         (judge.judge_numbers, (_W, _W, _F1, _B, _I, _I, _F, _F, _B)),
         (judge.judge_texts, (_I, _I, _W, _W, _B, _B, _I, _B, _B)),
         (judge.copy_texts, (_I, _W, _W, _B)),
-        (seen.judge_rows, (_W, _W, _W, _B, _I, _I, _W, _W, _W)),
-        (seen.move_keys, (_W, _W, _W, _I, _W, _W, _W)),
         (geo.shapes_meet, (_I, _F, _F, _F, _F) * 2),
         (geo.circle_cover, (_F,) * 7 + (_I,) * 3),
         (geo.point_keys, (_F1, _F1, _F1, _W, _B, _W, _F2, _F, _F, _F, _F, _I, _I, _I,

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -61,9 +60,7 @@ class HttpClient(Reading):
         self._channels[channel] = self._remote.channel(channel, space=space_from_spec(space))
 
     def times(self, channel: str, parts: int) -> list[int]:
-        path = ("v1", "channels", channel, "times")
-        found = self._remote._http.json("GET", *path, query={"parts": parts})
-        return [to_us(datetime.fromisoformat(each), "time") for each in found]
+        return [to_us(time, "time") for time in self._channel(channel).times_between(parts)]
 
     def collection(
         self, name: str, key: str | None = None, indexes: dict[str, str] | None = None
