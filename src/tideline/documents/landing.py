@@ -7,7 +7,8 @@ with the letters of change capture: c, u and r put, d deletes. A delete needs th
 
 `version` names a field: a row counts when its version is greater than that of the stored document
 with its key, and of every row with its key that came before it in the batch, deletes too. An older
-or equal one changes nothing. A delete leaves nothing behind: in a later batch, an older put with
+or equal one changes nothing. But a delete counts with an equal one, too: change capture tells the
+version that the row had last. A delete leaves nothing behind: in a later batch, an older put with
 its key counts again.
 
 Without a version the last row of a key counts, in the order given.
@@ -157,7 +158,7 @@ class Arriving:
             versions = versions_of(found.docs, self._version)
             for row, key in enumerate(keys):
                 other = best.get(key)
-                if other is None or versions[row] > versions[other]:  # type: ignore[operator]
+                if other is None or _after(versions[row], versions[other], found.ops[row]):
                     best[key] = row
         return np.array(sorted(best.values()), np.int64)
 
@@ -173,7 +174,9 @@ class Arriving:
             key, version, old = keys[at], versions[row], there[at]
             assert version is not None
             deleted = self._deleted.get(key)
-            if (old is not None and version <= old) or (deleted is not None and version <= deleted):
+            if old is not None and not _after(version, old, found.ops[row]):
+                continue
+            if deleted is not None and version <= deleted:
                 continue
             if found.ops[row] == PUT:
                 self._deleted.pop(key, None)
@@ -183,6 +186,13 @@ class Arriving:
                     continue  # nothing to delete
             good.append(row)
         return np.array(good, np.int64)
+
+
+def _after(version: bytes | None, other: bytes | None, op: int) -> bool:
+    """Whether a row with a version counts after one that has the other version."""
+    assert version is not None
+    assert other is not None
+    return version > other or (version == other and op != PUT)
 
 
 def versions_of(docs: Texts, field: str) -> list[bytes | None]:

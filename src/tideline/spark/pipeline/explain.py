@@ -134,7 +134,8 @@ def _place(config: Config) -> Iterable[str]:
     if place.column is not None:
         yield f"the text in {place.column} is the place"
         return
-    assert place.point is not None
+    if place.point is None:
+        return  # documents have no place
     point = f"({place.point[0]}, {place.point[1]})"
     if place.store_as == "cell":
         level = f" at level {place.level}" if place.level else ""
@@ -160,8 +161,8 @@ def _deduplicate(config: Config) -> Iterable[str]:
         "is taken"
     )
     yield (
-        f"rows whose {time} is more than {wanted.within_s:g} s before the newest of earlier "
-        "batches are counted as late"
+        f"rows whose {time} is more than {wanted.within_s:g} s before the newest that "
+        "the batch before the last had seen are counted as late"
     )
 
 

@@ -220,7 +220,9 @@ class Operation:
 class Archive:
     """What was stored, kept as Parquet files."""
 
-    folder: str = key("text", "the folder, partitioned by `day` and `area`")
+    folder: str = key(
+        "text", "the folder, partitioned by `day`, `area` (not with level 0) and `batch`"
+    )
     level: int = key("whole", "how much of the place names the area: levels of the tree of cells, "
                      "segments of a topic, characters of a key; 0 for none", 0)  # fmt: skip
 
