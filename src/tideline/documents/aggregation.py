@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from tideline.documents import checks
-from tideline.documents.expressions import Expression, expression, field_path
+from tideline.documents.expressions import Expression, expression, field_path, fields_used
 from tideline.documents.grouping import group
 from tideline.documents.projection import projection_of
 from tideline.errors import InvalidRequest
@@ -50,6 +50,8 @@ class Pipeline:
         self.stages: list[Stage] = []
         self.is_ordered = True
         """Whether the order of what is found matters."""
+        self.fields: set[str] | None = None
+        """The fields that the stages read, if not all: only these need to be decoded."""
 
     def run(self, documents: Iterable[Document]) -> list[Document]:
         """What comes out, of what was found."""
@@ -85,6 +87,8 @@ def parse_pipeline(given: Any, key: str) -> Pipeline:
         if name == "$group":
             stage_, ordered = group(operand, place)
             known = "_id"
+            if number == 0:
+                made.fields = fields_used(operand)
         else:
             stage_, ordered = _MAKERS[name](operand, place, known), name != "$count"
             known = None if name == "$count" else known

@@ -19,7 +19,7 @@ from tideline.errors import InvalidRequest
 from tideline.where.build import path_of
 from tideline.where.values import MISSING
 
-__all__ = ["Expression", "at_path", "expression", "field_path"]
+__all__ = ["Expression", "at_path", "expression", "field_path", "fields_used"]
 
 Document = dict[str, Any]
 Expression = Callable[[Document], Any]
@@ -51,6 +51,30 @@ def expression(given: Any, place: str) -> Expression:
         parts = [expression(part, f"{place}[{n}]") for n, part in enumerate(given)]
         return lambda document: [_or_null(part(document)) for part in parts]
     return _constant(given)
+
+
+def fields_used(given: Any) -> set[str] | None:
+    """The fields of a document, without what is below them, that expressions read; None for all.
+
+    >>> sorted(fields_used({"_id": "$at.road", "n": {"$sum": ["$cars", 1]}}))
+    ['at', 'cars']
+    """
+    if isinstance(given, str):
+        if given == "$$ROOT":
+            return None
+        return {given[1:].split(".")[0]} if given.startswith("$") else set()
+    parts: list[Any] = []
+    if isinstance(given, dict):
+        parts = [part for name, part in given.items() if name != "$literal"]
+    elif isinstance(given, list):
+        parts = given
+    used: set[str] = set()
+    for part in parts:
+        found = fields_used(part)
+        if found is None:
+            return None
+        used |= found
+    return used
 
 
 def field_path(given: Any, place: str) -> tuple[str, ...]:

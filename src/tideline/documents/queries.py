@@ -12,8 +12,8 @@ for one thread.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import msgspec
 import pyarrow as pa
@@ -153,7 +153,8 @@ class Queries:
             found = self._finder.find(asked.condition, order, asked.limit, asked.skip)
             return asked.run(found)
         parts = self._finder.hits(asked.condition).parts
-        return asked.run(_decode(text) for part in parts for _, text in part)
+        decode = _decode if asked.fields is None else _decoder_of(asked.fields)
+        return asked.run(decode(text) for part in parts for _, text in part)
 
     def _read(self, where: Any, sort: Any, limit: Any, skip: Any, batch: int) -> Iterator[Found]:
         """What a condition finds, in order and some at a time; checked at once."""
@@ -163,6 +164,11 @@ class Queries:
         return cursor.read(
             self._finder.hits(condition), self.key, order, checks.skip(skip), most, batch
         )
+
+
+def _decoder_of(fields: set[str]) -> Callable[[bytes], Document]:
+    """Decodes these fields of a document and passes over the others: several times as fast."""
+    return msgspec.json.Decoder(TypedDict("Some", dict.fromkeys(fields, Any), total=False)).decode  # type: ignore[operator]
 
 
 def _batch(part: Found, project: Projection | None) -> pa.RecordBatch:
