@@ -129,7 +129,19 @@ def test_the_layers_have_no_circle() -> None:
 
 
 def test_import_tideline_loads_nothing_slow() -> None:
-    code = "import json, sys, tideline; print(json.dumps(sorted(sys.modules)))"
+    loaded = _loaded_by("tideline")
+    assert [name for name in LAZY if name in loaded] == []
+
+
+def test_a_reader_of_spark_loads_no_kernels() -> None:
+    """Every process that plans or runs a read loads it."""
+    pytest.importorskip("pyspark")
+    loaded = _loaded_by("tideline.spark.source, tideline.spark.remote, tideline.spark.http")
+    assert [name for name in ("numba", "tideline.kernels") if name in loaded] == []
+
+
+def _loaded_by(modules: str) -> set[str]:
+    code = f"import json, sys, {modules}; print(json.dumps(sorted(sys.modules)))"
     done = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,
@@ -137,8 +149,7 @@ def test_import_tideline_loads_nothing_slow() -> None:
         check=True,
         env={**os.environ, "PYTHONPATH": str(SOURCE.parent)},
     )
-    loaded = set(json.loads(done.stdout))
-    assert [name for name in LAZY if name in loaded] == []
+    return set(json.loads(done.stdout))
 
 
 def test_all_names_what_is_importable() -> None:

@@ -23,11 +23,11 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 
 from tideline.channel.ahead import Ahead
 from tideline.channel.checks import BODY_LIMIT_BYTES, ID_LIMIT_BYTES
+from tideline.channel.landed import Landed, Once
 from tideline.channel.operations import read_operations
 from tideline.channel.spool import SLICE, Spool, merged
 from tideline.errors import InvalidRequest
@@ -37,24 +37,6 @@ __all__ = ["DocumentLanding", "Landed", "Landing", "Once"]
 _TABLES_BITS = 20
 _REASONS = 5
 _DOCUMENTS = 16_384  # rows that are landed in one step
-
-Once = tuple[str, int]
-"""A writer and the number of its batch."""
-
-
-class Landed(msgspec.Struct, frozen=True):
-    """What became of rows that were written."""
-
-    rows: int = 0
-    """Rows given, good and bad."""
-    answers: int = 0
-    rejected: int = 0
-    reasons: list[str] = msgspec.field(default_factory=list)
-    """The first few reasons why rows were rejected."""
-    repeated: int = 0
-    """How many of the rows had landed before."""
-    token: str | None = None
-    """Where the rejected rows are staged, with their reasons, if they were asked for."""
 
 
 class Landing:

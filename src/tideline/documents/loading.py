@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -168,13 +169,17 @@ def _require(collection: Collection, recipe: Recipe) -> None:
 
 def _check(engine: Engine, pieces: Sequence[Piece]) -> None:
     """Whether files are what they say, and no key is in two of them."""
-    spans = []
-    for piece in pieces:
-        for info, kind in _files(engine, piece):
-            reader = kind.open(Component.open(Path(piece.folder), info))
-            reader.check()
-            reader.component.close()
-        spans.append(ComponentInfo.from_json(piece.primary).filters["key"])
+
+    def check(piece: Piece, info: ComponentInfo, kind: Any) -> None:
+        reader = kind.open(Component.open(Path(piece.folder), info))
+        reader.check()
+        reader.component.close()
+
+    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:  # sums are made without the GIL
+        files = ((piece, *file) for piece in pieces for file in _files(engine, piece))
+        for done in [pool.submit(check, *file) for file in files]:
+            done.result()
+    spans = [ComponentInfo.from_json(piece.primary).filters["key"] for piece in pieces]
     spans.sort(key=lambda span: span.low)
     for one, following in pairwise(spans):
         if following.low <= one.high:

@@ -172,28 +172,38 @@ def _pieces(batches: Iterator[pa.RecordBatch], key: str, by: str | None) -> Iter
     """Rows in the order of their keys, each key once, so many at a time."""
     held: list[pa.RecordBatch] = []
     size = 0
-    left: pa.RecordBatch | None = None  # the last row: the next may have its key
     for batch in batches:
-        if not batch.num_rows:
-            continue
-        if by is not None and batch.column(by).null_count:
-            raise InvalidRequest("a row cannot be loaded: it has no version", version=by)
-        both = batch if left is None else pa.concat_batches([left, batch])
-        keys, last = both.column(key), both.num_rows - 1
-        same = pc.equal(keys.slice(0, last), keys.slice(1))
-        if by is None and pc.any(same).as_py():
-            raise InvalidRequest(
-                "two rows have one key: drop one, or name the field that says which is newer with "
-                "version=", key=_readable(keys[pc.index(same, True).as_py()].as_py()),
-            )  # fmt: skip
-        held.append(both.slice(0, last).filter(pc.invert(same)))
-        left = both.slice(last)
+        held.append(batch)
         size += batch.nbytes
         if size >= _PIECE_BYTES:
-            yield pa.Table.from_batches(held)
-            held, size = [], 0
-    if left is not None:
-        yield pa.Table.from_batches([*held, left])
+            table = _newest(held, key, by)
+            last = table.num_rows - 1
+            yield table.slice(0, last)
+            held = table.slice(last).to_batches()  # the next row may have its key
+            size = 0
+    table = _newest(held, key, by) if held else None
+    if table:
+        yield table
+
+
+def _newest(batches: list[pa.RecordBatch], key: str, by: str | None) -> pa.Table:
+    """Sorted rows as one table, of those with one key the last."""
+    table = pa.Table.from_batches(batches).combine_chunks()
+    if by is not None and table[by].null_count:
+        raise InvalidRequest("a row cannot be loaded: it has no version", version=by)
+    keys, last = table[key], table.num_rows - 1
+    if last < 1:
+        return table
+    same = pc.fill_null(pc.equal(keys.slice(0, last), keys.slice(1)), False)  # no key: told later
+    if not pc.any(same).as_py():
+        return table
+    if by is None:
+        raise InvalidRequest(
+            "two rows have one key: drop one, or name the field that says which is newer with "
+            "version=", key=_readable(keys[pc.index(same, True).as_py()].as_py()),
+        )  # fmt: skip
+    kept = pa.concat_arrays([*pc.invert(same).chunks, pa.array([True])])
+    return table.filter(kept)
 
 
 def _readable(key: Any) -> Any:

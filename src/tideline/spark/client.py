@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 import pyarrow as pa
 
-from tideline.channel.landing import Landed, Once
+from tideline.channel.landed import Landed, Once
 
 if TYPE_CHECKING:
     from tideline.spark.options import Target

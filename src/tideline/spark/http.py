@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tideline.channel.landing import Landed, Landing, Once
+from tideline.channel.landed import Landed, Once
 from tideline.clock import to_us
 from tideline.errors import Conflict, InvalidRequest, NotFound, Unavailable
 from tideline.spark.client import Arriving, Facts
@@ -98,6 +98,8 @@ class HttpClient(Reading):
         self, channel: str, tables: Iterable[pa.Table | pa.RecordBatch],
         once: Once | None = None,
     ) -> Landed:  # fmt: skip
+        from tideline.channel.landing import Landing  # loads kernels, which readers do not need
+
         return Landing(self._channel(channel), None).apply(tables, once)
 
     def stage(self, job: str, batches: Iterable[pa.RecordBatch], order: str = "time") -> str:
