@@ -35,24 +35,19 @@ __all__ = [
 ]
 
 _NAMES = {
-    "read": ["channel", "kind", "place", "since", "until", "where", "partitions"],
-    "follow": ["channel", "kind", "startingPosition", "maxRowsPerBatch"],
+    "read": [
+        "channel", "kind", "place", "since", "until", "where", "partitions", "bodyAs", "placeAs",
+    ],
+    "follow": ["channel", "kind", "startingPosition", "maxRowsPerBatch", "bodyAs", "placeAs"],
     "write": ["channel", "op", "space", "rejected", "order", "writer", "number"],
     "stream": ["channel", "op", "space", "rejected", "order"],
-    "read documents": ["collection", "where", "low", "high", "partitions"],
-    "follow documents": ["collection", "startingPosition", "maxRowsPerBatch", "before"],
+    "read documents": ["collection", "where", "low", "high", "partitions", "bodyAs"],
+    "follow documents": ["collection", "startingPosition", "maxRowsPerBatch", "before", "bodyAs"],
     "write documents": [
-        "collection",
-        "op",
-        "version",
-        "key",
-        "indexes",
-        "rejected",
-        "writer",
-        "number",
+        "collection", "op", "version", "key", "indexes", "rejected", "writer", "number",
     ],
     "stream documents": ["collection", "op", "version", "key", "indexes", "rejected"],
-}
+}  # fmt: skip
 _PLACES = ["url", "token"]  # of everything: a server instead of a folder
 _SPARKS = {  # Spark hands these on, the second line with a table of its catalog
     "path", "checkpointlocation", "queryname",
