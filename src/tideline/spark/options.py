@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -72,6 +73,8 @@ class Target:
     token: str | None = field(default=None, repr=False)
     documents: bool = False
     """Whether it is a collection."""
+    host: str = ""
+    """The machine that may open the folder when nobody has it open: where Spark plans."""
 
     @property
     def is_url(self) -> bool:
@@ -125,7 +128,8 @@ def target(options: Mapping[str, str], doing: str) -> Target:
         )
     if "token" in options:
         raise InvalidRequest("the option token goes with url")
-    return Target(os.path.abspath(path), channel, documents=what == "collection")
+    whole = os.path.abspath(path)
+    return Target(whole, channel, documents=what == "collection", host=socket.gethostname())
 
 
 def _folder(options: Mapping[str, str]) -> str | None:
