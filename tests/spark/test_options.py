@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from tideline import Flat, Grid, QuadTree, Topics
-from tideline.channel import annotations, tables
+from tideline.channel import tables
+from tideline.channel.annotations import ANSWERS
 from tideline.errors import InvalidRequest, TidelineError
 from tideline.spark import share
 from tideline.spark.client import connect
@@ -62,7 +64,7 @@ def test_the_schema_is_the_channels(space: Any, kind: str) -> None:
 
     from tideline.spark.columns import schema_of
 
-    there = annotations.ANSWERS if kind == "answers" else tables.schema_of(kind, space)
+    there = ANSWERS if kind == "answers" else tables.schema_of(kind, space)
     assert to_arrow_schema(schema_of(kind, space.spec()), timezone="UTC") == there
 
 
@@ -276,6 +278,26 @@ def test_types_that_spark_has_more_of_are_taken(source: Callable[..., Any]) -> N
     source(channel="map", space='{"kind":"quadtree","bounds":[0,0,9,9],"depth":3}').writer(
         struct(columns), False
     )
+
+
+def test_the_guide_has_every_option_where_it_goes() -> None:
+    from tideline.spark.options import _NAMES, _PLACES
+
+    page = Path(__file__).resolve().parents[2] / "docs" / "guide" / "spark-source.md"
+    lines = page.read_text().partition("## Options")[2].partition("\n## ")[0].splitlines()
+    told: dict[str, set[str]] = {doing: set() for doing in _NAMES}
+    for line in lines:
+        if not line.startswith("| `"):
+            continue
+        names, *cells = line.split("|")[1:6]
+        for doing, cell in zip(("read", "follow", "write", "stream"), cells, strict=True):
+            assert cell.strip() in ("", "both", "channel", "collection"), line
+            for name in re.findall("`([a-zA-Z]+)`", names):
+                if cell.strip() in ("both", "channel"):
+                    told[doing].add(name)
+                if cell.strip() in ("both", "collection"):
+                    told[f"{doing} documents"].add(name)
+    assert told == {doing: {*names, *_PLACES} for doing, names in _NAMES.items()}
 
 
 # ---- positions ----------------------------------------------------------------------------

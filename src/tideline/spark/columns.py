@@ -118,9 +118,13 @@ def _place_of(given: T.StructType) -> T.StructType:
     ])  # fmt: skip
 
 
-def check_read(asked: T.StructType, kind: str, space: dict[str, Any]) -> pa.Schema:
+def check_read(
+    asked: T.StructType, kind: str, space: dict[str, Any], options: Mapping[str, str]
+) -> pa.Schema:
     """The Arrow schema of the columns that were asked for: some, in any order and shape."""
-    return check_columns(asked, schema_of(kind, space), kind)
+    given = schema_of(kind, space)
+    reshaped(given, options)  # refuses what is wrong, though what was asked for counts
+    return check_columns(asked, given, kind)
 
 
 def check_columns(asked: T.StructType, given: T.StructType, kind: str) -> pa.Schema:

@@ -86,7 +86,7 @@ class DocumentReader(D.DataSourceReader):
         condition(options)
         self._where, self._low, self._high = (options.get(n) for n in ("where", "low", "high"))
         self._parts = number(options, "partitions", 1) or 0
-        self._schema = _check_read(schema, "documents", before=False)
+        self._schema = _check_read(schema, "documents", options)
 
     def partitions(self) -> Sequence[Keys]:
         client = connect(self._target)
@@ -116,10 +116,11 @@ class DocumentReader(D.DataSourceReader):
             client.close()
 
 
-def _check_read(asked: T.StructType, kind: str, before: bool) -> pa.Schema:
+def _check_read(asked: T.StructType, kind: str, options: Mapping[str, str]) -> pa.Schema:
     """The Arrow schema of what was asked for: columns of ours, and fields of documents."""
-    ours = _columns(before)
-    if "before" in asked.names and not before:
+    documents_schema(options)  # refuses what is wrong, though what was asked for counts
+    ours = _columns(_before(options))
+    if "before" in asked.names and "before" not in ours.names:
         raise InvalidRequest("the column before is of streams with the option before", kind=kind)
     for field in asked:
         if field.name not in ours.names:
@@ -185,7 +186,7 @@ class DocumentFollower(D.DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._most = number(options, "maxRowsPerBatch", 1)
         self._limit: int | None = None  # where a run that reads what there is now ends
         self._client: Client | None = None
-        self._schema = _check_read(schema, "changes", self._before)
+        self._schema = _check_read(schema, "changes", options)
         self._facts()  # refused now, if it will be
 
     def __getstate__(self) -> dict[str, Any]:
