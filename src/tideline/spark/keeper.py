@@ -37,6 +37,8 @@ _IDLE_S = 2.0
 _STEP_S = 0.1
 _READY = "ready"
 
+_started: list[subprocess.Popen[str]] = []  # by this process; looked at, so that none is a zombie
+
 
 def open_for_spark(folder: Path, reach: Callable[[], Connection]) -> Connection:
     """Have the folder opened and shared, and connect; `reach` connects to the gate there is."""
@@ -62,6 +64,7 @@ def _start(folder: Path) -> str:
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
         start_new_session=True,
     )  # fmt: skip
+    _started[:] = [each for each in (*_started, keeper) if each.poll() is None]
     assert keeper.stdout is not None
     with keeper.stdout:
         said = keeper.stdout.readline().strip()
