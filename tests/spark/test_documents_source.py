@@ -144,7 +144,7 @@ def test_what_is_wrong_with_a_read_is_said(load: Any, options: Any, message: str
 @pytest.mark.parametrize(
     ("row", "options", "message"),
     [
-        ({"user": 1}, {}, "the column of the key is missing"),
+        ({"user": 1}, {}, "the column of the key, id, is missing"),
         ({"id": 1, "user": 1}, {"op": "delete"}, "the column of the key alone"),
         ({"document": 1}, {}, "must hold JSON text"),
         ({"id": 1}, {"op": "upsert"}, "must be one of put, delete, change"),

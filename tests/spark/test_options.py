@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from tideline import Flat, Grid, QuadTree, Topics
-from tideline.channel import annotations, tables
+from tideline.channel import tables
+from tideline.channel.annotations import ANSWERS
 from tideline.errors import InvalidRequest, TidelineError
 from tideline.spark import share
 from tideline.spark.client import connect
@@ -62,7 +64,7 @@ def test_the_schema_is_the_channels(space: Any, kind: str) -> None:
 
     from tideline.spark.columns import schema_of
 
-    there = annotations.ANSWERS if kind == "answers" else tables.schema_of(kind, space)
+    there = ANSWERS if kind == "answers" else tables.schema_of(kind, space)
     assert to_arrow_schema(schema_of(kind, space.spec()), timezone="UTC") == there
 
 
@@ -93,6 +95,9 @@ def test_the_schema_is_the_channels(space: Any, kind: str) -> None:
         ({"place": ""}, "a place must be text of 1 to 512 bytes"),
         ({"channel": "quads", "place": "circle:1,2"}, "place must be a cell, LON,LAT, circle:"),
         ({"channel": "quads", "place": "circle:500,2,3"}, "a circle's center must be"),
+        ({"bodyAs": "struct"}, "bodyAs must be one of json, variant"),
+        ({"placeAs": "text"}, "placeAs must be one of columns, struct"),
+        ({"kind": "subscriptions", "bodyAs": "variant"}, "no body for the option bodyAs"),
         ({"channel": "quads", "place": "9/9"}, "a quad path is 1 to 9 of the digits 1 to 4"),
     ],
     ids=str,
@@ -138,7 +143,12 @@ def test_a_word_that_is_nearly_one_is_no_folder(
     ("columns", "said"),
     [
         ({"id": "string", "colour": "string"}, "events have no such column: there are id, place"),
+        ({"boddy": "string"}, r"no such column \(did you mean 'body'\?\)"),
         ({"id": "bigint"}, "the column id of events is string. asked='bigint'"),
+        ({"body": "bigint"}, "the column body of events is string, or a struct. asked='bigint'"),
+        ({"body": "struct<d: binary>"}, r"not read as this type.*column='body.d', type='binary'"),
+        ({"place": "struct<lon: double>"}, "places have no such column: there are name"),
+        ({"place": "struct<name: int>"}, "the column name of places is string. asked='int'"),
     ],
     ids=str,
 )
@@ -190,11 +200,25 @@ def test_a_stream_that_cannot_be_says_why(
         ({"at": None}, {}, "the column at is missing: the time of each row"),
         ({"body": None}, {}, "the column body is missing: JSON text"),
         ({"place": None}, {}, "a place is missing"),
-        ({"colour": "string"}, {}, r"unknown or repeated columns.*columns=\['colour'\]"),
-        ({"at": "string"}, {}, "the column at must hold timestamps: for example F.to_timestamp"),
+        ({"colour": "string"}, {}, "the column colour is unknown; with op publish there are id"),
+        ({"at": "string"}, {}, r"at must hold timestamps, not string: for example F.to_timestamp"),
         ({"until": "date"}, {}, "the column until must hold timestamps"),
-        ({"id": "bigint"}, {}, "the column id must hold text. type='bigint'"),
-        ({"body": "struct<n: int>"}, {}, "the column body must hold text: write JSON, for example"),
+        ({"id": "bigint"}, {}, "the column id must hold text, not bigint"),
+        (
+            {"body": "map<string,int>"},
+            {},
+            r"not map<string,int>: write JSON, for example F.to_json",
+        ),
+        ({"body": "struct<d: date>"}, {}, r"body.d is date, which no JSON value is: .*F.to_json"),
+        ({"place": "struct<nam: string>"}, {}, r"a place has no nam \(did you mean 'name'\?\)"),
+        ({"place": "struct<lon: string, lat: int>"}, {}, "place.lon must hold numbers, not string"),
+        ({"place": "struct<lon: int>", "lon": "int"}, {}, "goes without lon, lat and radius_m"),
+        (
+            {"body": None, "At": "timestamp", "at": None, "boddy": "string", "id": "int"},
+            {},
+            r"at is missing \(did you mean 'At'\?\).*body is missing \(did you mean 'boddy'\?\)"
+            r".*id must hold text, not int.*columns=\{'id': 'int', .*'boddy': 'string'\}",
+        ),
         ({"lon": "string"}, {}, "the column lon must hold numbers"),
         ({"op": "string", "unseen": "int"}, {"op": "apply"}, "unseen must hold booleans"),
     ],
@@ -254,6 +278,26 @@ def test_types_that_spark_has_more_of_are_taken(source: Callable[..., Any]) -> N
     source(channel="map", space='{"kind":"quadtree","bounds":[0,0,9,9],"depth":3}').writer(
         struct(columns), False
     )
+
+
+def test_the_guide_has_every_option_where_it_goes() -> None:
+    from tideline.spark.options import _NAMES, _PLACES
+
+    page = Path(__file__).resolve().parents[2] / "docs" / "guide" / "spark-source.md"
+    lines = page.read_text().partition("## Options")[2].partition("\n## ")[0].splitlines()
+    told: dict[str, set[str]] = {doing: set() for doing in _NAMES}
+    for line in lines:
+        if not line.startswith("| `"):
+            continue
+        names, *cells = line.split("|")[1:6]
+        for doing, cell in zip(("read", "follow", "write", "stream"), cells, strict=True):
+            assert cell.strip() in ("", "both", "channel", "collection"), line
+            for name in re.findall("`([a-zA-Z]+)`", names):
+                if cell.strip() in ("both", "channel"):
+                    told[doing].add(name)
+                if cell.strip() in ("both", "collection"):
+                    told[f"{doing} documents"].add(name)
+    assert told == {doing: {*names, *_PLACES} for doing, names in _NAMES.items()}
 
 
 # ---- positions ----------------------------------------------------------------------------

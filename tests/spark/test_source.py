@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+import tideline
 from tideline import QuadTree
 from tideline.spark import share
 from tideline.spark.local import Local
@@ -368,3 +369,38 @@ def test_names_of_options_take_any_case(save: Callable[..., None], db: Any, spar
     save([event(1)])
     found = spark.read.format("tideline").option("CHANNEL", "roads").option("Kind", "events")
     assert found.load(str(db.path)).count() == 1
+
+
+# ---- a folder that nobody has open ----------------------------------------------------------
+
+
+def test_a_folder_that_nobody_has_open_is_read_written_and_followed(
+    spark: Any, tmp_path: Path
+) -> None:
+    """Spark opens it for as long as it needs, and whoever opens it then finds everything."""
+    folder = tmp_path / "data"
+    now = datetime.now(UTC)
+    with tideline.open(folder) as db:
+        db.channel("roads", journal_s=3600).publish("p", {"n": 0}, id="e0")
+        db.collection("tweets", key="id").put({"id": 0})
+    read = spark.read.format("tideline")
+    assert read.option("channel", "roads").option("partitions", "2").load(str(folder)).count() == 1
+    row = {"place": "p", "at": now, "body": "{}"}
+    frame = spark.createDataFrame(table([{"id": f"e{n}", **row} for n in (1, 2)])).repartition(2)
+    frame.write.format("tideline").option("channel", "roads").mode("append").save(str(folder))
+    query = (
+        spark.readStream.format("tideline").option("channel", "roads").load(str(folder))
+        .selectExpr("cast(substr(id, 2) as int) as id").writeStream.format("tideline")
+        .option("collection", "tweets").option("checkpointLocation", str(tmp_path / "check"))
+        .trigger(availableNow=True).start(str(folder))
+    )  # fmt: skip
+    query.awaitTermination()
+    with tideline.open(folder) as db:
+        assert len(db.channel("roads").find("p")) == 3
+        assert db.collection("tweets").find(sort=[("id", 1)]) == [{"id": n} for n in range(3)]
+        with pytest.raises(Exception, match=r"nobody shares the store.*share\(db\).*open in ano"):
+            read.option("channel", "roads").load(str(folder))
+    (tmp_path / "other").mkdir()
+    with pytest.raises(Exception, match="NotFound: there is no store here"):
+        read.option("channel", "roads").load(str(tmp_path / "other"))
+    assert list((tmp_path / "other").iterdir()) == []

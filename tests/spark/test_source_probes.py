@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -94,16 +95,78 @@ def test_null_and_huge_bodies(db: Any, spark: Any) -> None:
     assert [(row.id, len(row.body)) for row in found] == [("a", len(huge))]
 
 
+def test_null_and_huge_documents(db: Any, spark: Any) -> None:
+    path = str(db.path)
+    huge = {"id": 1, "text": "x" * (4 << 20), "none": None}
+    texts = [json.dumps(huge), None, json.dumps({"id": 2, "text": "y" * (17 << 20)})]
+    frame = spark.createDataFrame(pa.table({"document": texts})).coalesce(1)
+    writer = frame.write.format("tideline").option("collection", "tweets").mode("append")
+    with pytest.raises(Exception, match=r"2 of 3 rows are rejected.*is null.*too large"):
+        writer.save(path)
+    writer.option("rejected", "drop").save(path)
+    assert db.collection("tweets").find() == [huge]
+    found = spark.read.format("tideline").option("collection", "tweets").load(path).head()
+    assert json.loads(found.document) == huge
+
+
+def test_a_stream_reads_late_and_unordered_rows_once(db: Any, spark: Any, tmp_path: Path) -> None:
+    """A stream gives what was written in the order of writing, whatever the rows' times are."""
+    path, roads = str(db.path), db.channel("roads")
+    moments = [5, 1, 9, 0, 7, 3, 8, 2]
+
+    def run() -> list[Any]:
+        stream = spark.readStream.format("tideline").options(channel="roads", maxRowsPerBatch="2")
+        query = (
+            stream.load(path).writeStream.format("parquet").trigger(availableNow=True)
+            .option("checkpointLocation", str(tmp_path / "check")).start(str(tmp_path / "out"))
+        )  # fmt: skip
+        query.awaitTermination()
+        found = spark.read.parquet(str(tmp_path / "out")).orderBy("seq").toArrow().to_pylist()
+        return [(row["id"], row["at"]) for row in found]
+
+    expected = []
+    for half in (moments[:4], moments[4:]):
+        for second in half:
+            at = START + timedelta(seconds=second)
+            roads.publish("p", {}, at=at, id=f"e{second}")
+            expected.append((f"e{second}", at))
+        assert run() == expected
+    assert run() == expected
+
+
 def test_a_drift_of_columns_is_named(db: Any, spark: Any) -> None:
+    """tests/spark/test_options.py has every case of a channel."""
     path = str(db.path)
 
-    def save(columns: str, **options: str) -> None:
+    def said(columns: str, **options: str) -> str:
         frame = spark.createDataFrame([], columns)
-        frame.write.format("tideline").options(**options).mode("append").save(path)
+        with pytest.raises(Exception, match="InvalidRequest") as told:
+            frame.write.format("tideline").options(**options).mode("append").save(path)
+        lines = [line for line in str(told.value).splitlines() if "InvalidRequest" in line]
+        return lines[-1]
 
-    with pytest.raises(Exception, match=r"the column at must hold timestamps.*type='string'"):
-        save("place string, at string, body string", channel="roads")
-    with pytest.raises(Exception, match=r"unknown or repeated columns.*columns=\['speed'\]"):
-        save("place string, at timestamp, body string, speed int", channel="roads")
-    with pytest.raises(Exception, match="column='when', type='date'"):
-        save("id long, when date", collection="tweets")
+    found = said("plaec string, at string, body string, speed int", channel="roads")
+    for part in (
+        "a place is missing (did you mean 'plaec'?)",
+        "the column plaec is unknown (did you mean 'place'?)",
+        "the column speed is unknown;",
+        "the column at must hold timestamps, not string",
+        "columns={'plaec': 'string', 'at': 'string', 'body': 'string', 'speed': 'int'}",
+    ):
+        assert part in found
+    found = said("ID long, when date, more struct<x: binary>", collection="tweets")
+    for part in (
+        "the column of the key, id, is missing (did you mean 'ID'?)",
+        "the column when is date, which no JSON value is",
+        "the column more.x is binary",
+    ):
+        assert part in found
+    assert "F.to_json(F.struct('*'))" in said("id long, v variant", collection="tweets")
+    assert "document must hold JSON text, a struct or VARIANT, not int: write F.to_json" in said(
+        "document int", collection="tweets"
+    )
+    found = said("op int, id long", collection="tweets")
+    assert "the column op must hold text, one of c, u, r (put) and d (delete), not int" in found
+    found = said("id long", collection="tweets", version="v", op="change")
+    assert "the column op is missing" in found
+    assert "the column of the version, v, is missing" in found

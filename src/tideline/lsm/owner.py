@@ -2,6 +2,8 @@
 
     LOCK := "pid 4711 since 2026-02-03T04:05:06+00:00" [", serving at http://..."] "\\n"
 
+An owner that signs with `PASSING` lets go by itself soon: whoever comes waits a few seconds for it.
+
 The lock is flock(2) on the open file: a killed process lets go of it by itself, and the line is
 only for whoever finds the folder taken. Whether that is this process itself is known from `_HELD`,
 not from the line: two containers may have the same process id. A forked child inherits the open
@@ -16,15 +18,18 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 
 from tideline.errors import Unavailable
 from tideline.lsm.files import unavailable
 
-__all__ = ["SERVING", "Owner"]
+__all__ = ["PASSING", "SERVING", "Owner"]
 
 SERVING = "serving at"  # what a server says in the lock file, before its address
+PASSING = "for Spark, until it is idle"  # what an owner says that leaves by itself
+_STEP_S, _STEPS = 0.05, 200  # how long such a one is waited for
 _HELD: dict[tuple[int, int], int] = {}  # lock files by device and inode: the process that holds it
 
 
@@ -55,9 +60,7 @@ class Owner:
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise unavailable(error, "folder cannot be used", path) from error
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        if not self._taken():
             ours = _HELD.get(_identity(self._fd)) == os.getpid()
             owner = os.read(self._fd, 200).decode(errors="replace").strip()
             self.leave()
@@ -73,12 +76,23 @@ class Owner:
                 values["owner"] = owner
             if serving:
                 values["url"] = url.strip()
-            raise Unavailable(message, **values) from None
+            raise Unavailable(message, **values)
         self._identity = _identity(self._fd)
         _HELD[self._identity] = os.getpid()
         started = datetime.now(UTC).isoformat(timespec="seconds")
         self._name = f"pid {os.getpid()} since {started}"
         self.sign()
+
+    def _taken(self) -> bool:
+        """Take the lock, if it is free or whoever has it leaves soon."""
+        for _ in range(_STEPS):
+            with contextlib.suppress(OSError):
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
+            if PASSING.encode() not in os.pread(self._fd, 200, 0):
+                return False
+            time.sleep(_STEP_S)
+        return False
 
     def sign(self, doing: str = "") -> None:
         """Say what the owner does with the folder, to whoever finds it in use."""

@@ -20,6 +20,7 @@ part goes on where it stopped.
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -165,7 +166,11 @@ class Client(Protocol):
 
 
 def connect(where: str | os.PathLike[str] | Target) -> Client:
-    """A client for a store's folder, which some process has opened and shared, or for a server."""
+    """A client for a store's folder, or for a server.
+
+    Some process has opened the folder and shares it; if nobody has it open, it is opened on the
+    machine where Spark planned the work (keeper.py).
+    """
     from tideline.spark.options import Target
 
     found = where if isinstance(where, Target) else Target(os.fspath(where), "")
@@ -175,4 +180,4 @@ def connect(where: str | os.PathLike[str] | Target) -> Client:
         return HttpClient(found.path, found.token, found.channel, found.documents)
     from tideline.spark.remote import GateClient
 
-    return GateClient(found.path)
+    return GateClient(found.path, opens=found.host == socket.gethostname())

@@ -5,15 +5,19 @@
     answers         subscription, event, user, kind, at
     shapes          lon, lat, radius_m, west, south, east, north: in a space that is a map
 
-`body` and `where` are JSON text. Written are the columns of `Channel.apply`; with the option
-op "publish" or "subscribe" every row is that, and the column `op` is not given.
+`body` and `where` are JSON text. Whoever asks for it gets the body as a struct or VARIANT, and the
+place with its shapes as one struct; the same is taken when it is written (shapes.py).
+
+Written are the columns of `Channel.apply`; with the option op "publish" or "subscribe" every row
+is that, and the column `op` is not given.
 
 Pure functions; safe from any thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -21,14 +25,19 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from tideline.errors import InvalidRequest
+from tideline.spark import shapes
+from tideline.spark.options import choice
 
-__all__ = ["OPS", "check_columns", "check_read", "check_written", "fit", "prepared", "schema_of"]
+__all__ = [
+    "OPS", "check_columns", "check_read", "check_readable", "check_written", "drifted", "fit",
+    "nearest", "no_json", "prepared", "reshaped", "schema_of",
+]  # fmt: skip
 
 OPS = ("publish", "subscribe", "apply")
 
 _TEXT, _TIME, _NUMBER, _FLAG = T.StringType(), T.TimestampType(), T.DoubleType(), T.BooleanType()
-_SHAPES = ["lon", "lat", "radius_m", "west", "south", "east", "north"]
 _MAPS = ("grid", "quadtree")
+_JSON = ("body", "document", "before")  # columns of JSON that come in other shapes too
 
 _WRITTEN: dict[str, pa.DataType] = {
     "op": pa.string(), "id": pa.string(), "place": pa.string(), "lon": pa.float64(),
@@ -37,7 +46,8 @@ _WRITTEN: dict[str, pa.DataType] = {
     "until": pa.timestamp("us", "UTC"), "body": pa.string(), "where": pa.string(),
     "unseen": pa.bool_(),
 }  # fmt: skip
-_PLACES = ["id", "place", "lon", "lat", "radius_m"]
+_POINT = ["lon", "lat", "radius_m"]
+_PLACES = ["id", "place", *_POINT]
 _TAKEN = {
     "publish": [*_PLACES, "at", "until", "body"],
     "subscribe": [*_PLACES, "user", "at", "since", "until", "where", "unseen"],
@@ -52,6 +62,9 @@ _ADVICE = {
 }
 
 
+# ---- reading ----------------------------------------------------------------------------------
+
+
 def schema_of(kind: str, space: dict[str, Any]) -> T.StructType:
     """The columns that a reader gives.
 
@@ -60,7 +73,7 @@ def schema_of(kind: str, space: dict[str, Any]) -> T.StructType:
     """
     places: list[tuple[str, T.DataType]] = [("place", _TEXT)]
     if space["kind"] in _MAPS:
-        places += [(name, _NUMBER) for name in _SHAPES]
+        places += [(name, _NUMBER) for name in shapes.AREA]
     columns: list[tuple[str, T.DataType]]
     if kind == "answers":
         names = ["subscription", "event", "user", "kind"]
@@ -74,87 +87,214 @@ def schema_of(kind: str, space: dict[str, Any]) -> T.StructType:
     return T.StructType([T.StructField(name, each) for name, each in columns])
 
 
-def check_read(asked: T.StructType, kind: str, space: dict[str, Any]) -> pa.Schema:
-    """The Arrow schema of the columns that were asked for: some, in any order."""
-    return check_columns(asked, schema_of(kind, space), kind)
+def reshaped(given: T.StructType, options: Mapping[str, str]) -> T.StructType:
+    """The columns as the options `bodyAs` and `placeAs` have them.
+
+    >>> reshaped(schema_of("events", {"kind": "grid"}), {"placeAs": "struct"}).names
+    ['id', 'place', 'at', 'until', 'body', 'seq']
+    """
+    variant = choice(options, "bodyAs", ("json", "variant"), "json") == "variant"
+    struct = choice(options, "placeAs", ("columns", "struct"), "columns") == "struct"
+    for name, asked, columns in (("bodyAs", variant, _JSON), ("placeAs", struct, ("place",))):
+        if asked and not set(columns) & set(given.names):
+            raise InvalidRequest(f"what is read has no {columns[0]} for the option {name}",
+                                 columns=given.names)  # fmt: skip
+    found = T.StructType()
+    for field in given:
+        if field.name in _JSON and variant:
+            found.add(field.name, T.VariantType())
+        elif field.name == "place" and struct:
+            found.add("place", _place_of(given))
+        elif not (field.name in shapes.AREA and struct):
+            found.add(field)
+    return found
+
+
+def _place_of(given: T.StructType) -> T.StructType:
+    """The struct that a place is, with these columns."""
+    area = [name for name in shapes.AREA if name in given.names]
+    return T.StructType([
+        T.StructField("name", _TEXT), *(T.StructField(name, _NUMBER) for name in area)
+    ])  # fmt: skip
+
+
+def check_read(
+    asked: T.StructType, kind: str, space: dict[str, Any], options: Mapping[str, str]
+) -> pa.Schema:
+    """The Arrow schema of the columns that were asked for: some, in any order and shape."""
+    given = schema_of(kind, space)
+    reshaped(given, options)  # refuses what is wrong, though what was asked for counts
+    return check_columns(asked, given, kind)
 
 
 def check_columns(asked: T.StructType, given: T.StructType, kind: str) -> pa.Schema:
     """The same, of the columns that are given."""
     there = {field.name: field.dataType for field in given}
     for field in asked:
-        if field.name not in there:
+        name, wanted = field.name, field.dataType
+        if name not in there:
             raise InvalidRequest(
-                f"{kind} have no such column: there are {', '.join(there)}", column=field.name
+                f"{kind} have no such column{nearest(name, there)}: there are {', '.join(there)}",
+                column=name,
             )
-        if field.dataType != there[field.name]:
+        if wanted == there[name]:
+            continue
+        if name in _JSON and shapes.is_shaped(wanted):
+            check_readable(name, wanted)
+        elif name == "place" and isinstance(wanted, T.StructType):
+            check_columns(wanted, _place_of(given), "places")
+        else:
+            also = "" if name not in (*_JSON, "place") else ", or a struct"
             raise InvalidRequest(
-                f"the column {field.name} of {kind} is {there[field.name].simpleString()}",
-                asked=field.dataType.simpleString(),
+                f"the column {name} of {kind} is {there[name].simpleString()}{also}",
+                asked=wanted.simpleString(),
             )
     return to_arrow_schema(asked, timezone="UTC")
 
 
+def check_readable(name: str, kind: T.DataType) -> None:
+    """`InvalidRequest` for a type that JSON cannot be read as."""
+    bad = shapes.unreadable(kind, name)
+    if bad is not None:
+        raise InvalidRequest(
+            "JSON is not read as this type: read it as string, and cast it in Spark",
+            column=bad[0], type=bad[1].simpleString(),
+        )  # fmt: skip
+
+
 def fit(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The columns of a batch that a schema names."""
-    columns = [batch.column(field.name).cast(field.type) for field in schema]
+    """The columns of a batch that a schema names, in its shapes."""
+    columns = []
+    for field in schema:
+        if field.name == "place" and pa.types.is_struct(field.type):
+            columns.append(shapes.place_struct(batch, field.type))
+        elif pa.types.is_struct(field.type):
+            columns.append(shapes.from_json(batch.column(field.name), field.type))
+        else:
+            columns.append(batch.column(field.name).cast(field.type))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
+# ---- writing ----------------------------------------------------------------------------------
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """`, did you mean ...?` when a known name is near; else nothing.
+
+    >>> nearest("Plaec", ["place", "at"]), nearest("colour", ["place"])
+    (" (did you mean 'place'?)", '')
+    """
+    by_case = {each.casefold(): each for each in known}
+    close = difflib.get_close_matches(name.casefold(), by_case, n=1)
+    return f" (did you mean {by_case[close[0]]!r}?)" if close else ""
+
+
+def drifted(problems: Sequence[str], given: T.StructType, **other: Any) -> None:
+    """`InvalidRequest` that says all that is wrong with the columns of a frame."""
+    if problems:
+        columns = {field.name: field.dataType.simpleString() for field in given}
+        raise InvalidRequest("; ".join(problems), **other, columns=columns)
+
+
 def check_written(given: T.StructType, op: str) -> None:
-    """Whether rows of these columns can be written."""
-    names = given.names
-    taken = _TAKEN[op]
-    for name in _NEEDED[op]:
-        if name not in names:
-            raise InvalidRequest(
-                f"the column {name} is missing: {_ADVICE[name]}", op=op, columns=names
-            )
-    unknown = [name for name in names if name not in taken]
-    if unknown or len(set(names)) != len(names):
-        raise InvalidRequest(
-            f"unknown or repeated columns: with op {op} allowed are {', '.join(taken)}; drop or "
-            "rename the others", columns=unknown or names,
-        )  # fmt: skip
+    """Whether rows of these columns can be written; all that is wrong is said at once."""
+    names, taken = given.names, _TAKEN[op]
+    unknown = [name for name in dict.fromkeys(names) if name not in taken]
+    problems = [
+        f"the column {name} is missing{nearest(name, unknown)}: {_ADVICE[name]}"
+        for name in _NEEDED[op]
+        if name not in names
+    ]
     if op != "apply" and "place" not in names and not {"lon", "lat"} <= set(names):
-        raise InvalidRequest(
-            "a place is missing: text in the column place, or numbers in lon and lat",
-            op=op, columns=names,
-        )  # fmt: skip
-    for field in given:
-        _check_type(field)
+        problems.append(
+            f"a place is missing{nearest('place', unknown)}: text in the column place, or numbers "
+            "in lon and lat"
+        )
+    problems += [f"the column {name} is there twice" for name in dict.fromkeys(names)
+                 if names.count(name) > 1]  # fmt: skip
+    left = [name for name in taken if name not in names]
+    problems += [f"the column {name} is unknown{nearest(name, left)}" for name in unknown]
+    if unknown:
+        problems.append(f"with op {op} there are {', '.join(taken)}: drop or rename the others")
+    problems += filter(None, (_wrong_type(field) for field in given if field.name in taken))
+    shaped = [
+        field for field in given if field.name == "place" and shapes.is_shaped(field.dataType)
+    ]
+    if shaped and set(_POINT) & set(names):
+        problems.append("a struct in the column place goes without lon, lat and radius_m")
+    drifted(problems, given, op=op)
 
 
-def _check_type(field: T.StructField) -> None:
-    wanted, kind = _WRITTEN[field.name], field.dataType
+def _wrong_type(field: T.StructField) -> str:
+    """What is wrong with the type of a column; nothing when it is right."""
+    name, kind = field.name, field.dataType
+    wanted = _WRITTEN[name]
     if isinstance(kind, T.NullType):
-        return
+        return ""
+    if name == "place" and isinstance(kind, T.StructType):
+        return "; ".join(filter(None, map(_wrong_part, kind)))
+    advice = ""
     if wanted == pa.string():
         good: bool = isinstance(kind, T.StringType)
         what = "text"
+        if name == "body":
+            good, what = good or shapes.is_shaped(kind), "JSON text, a struct or VARIANT"
+            if isinstance(kind, T.StructType):
+                return no_json(name, kind, f"F.to_json('{name}')")
+        if isinstance(kind, (T.StructType, T.MapType, T.ArrayType, T.VariantType)):
+            advice = f": write JSON, for example F.to_json('{name}')"
     elif pa.types.is_timestamp(wanted):
-        good = isinstance(kind, (T.TimestampType, T.TimestampNTZType))
-        what = "timestamps"
+        good, what = isinstance(kind, (T.TimestampType, T.TimestampNTZType)), "timestamps"
+        advice = f": for example F.to_timestamp('{name}')"
     elif wanted == pa.bool_():
         good, what = isinstance(kind, T.BooleanType), "booleans"
     else:
         good, what = isinstance(kind, T.NumericType), "numbers"
-    if not good:
-        advice = ""
-        if wanted == pa.string() and isinstance(kind, (T.StructType, T.MapType, T.ArrayType)):
-            advice = f": write JSON, for example F.to_json('{field.name}')"
-        elif pa.types.is_timestamp(wanted):
-            advice = f": for example F.to_timestamp('{field.name}')"
-        raise InvalidRequest(
-            f"the column {field.name} must hold {what}{advice}", type=kind.simpleString()
-        )
+    return "" if good else f"the column {name} must hold {what}, not {kind.simpleString()}{advice}"
+
+
+def _wrong_part(field: T.StructField) -> str:
+    """What is wrong with a field of a struct that is a place."""
+    name, kind = field.name, field.dataType
+    if name not in ("name", *_POINT):
+        near = nearest(name, ["name", *_POINT])
+        return f"a place has no {name}{near}: there are name, {', '.join(_POINT)}"
+    wanted = T.StringType if name == "name" else T.NumericType
+    if isinstance(kind, (wanted, T.NullType)):
+        return ""
+    what = "text" if name == "name" else "numbers"
+    return f"the column place.{name} must hold {what}, not {kind.simpleString()}"
+
+
+_IN_JSON = (
+    T.StringType, T.BooleanType, T.IntegralType, T.FloatType, T.DoubleType, T.NullType,
+)  # fmt: skip
+
+
+def no_json(name: str, kind: T.DataType, advice: str) -> str:
+    """What there is in a type that no JSON value is; nothing when all is well."""
+    if isinstance(kind, T.ArrayType):
+        return no_json(name, kind.elementType, advice)
+    if isinstance(kind, T.StructType):
+        parts = (no_json(f"{name}.{field.name}", field.dataType, advice) for field in kind)
+        return "; ".join(filter(None, parts))
+    if isinstance(kind, _IN_JSON):
+        return ""
+    return (f"the column {name} is {kind.simpleString()}, which no JSON value is: cast it, for "
+            f"example to string, or write {advice}")  # fmt: skip
 
 
 def prepared(batch: pa.RecordBatch, op: str) -> pa.RecordBatch:
     """A batch as `Channel.apply` takes it: every column of the right type, `op` filled in."""
-    names: Sequence[str] = batch.schema.names
-    columns = [batch.column(name).cast(_WRITTEN[name], safe=False) for name in names]
+    columns: dict[str, pa.Array] = {}
     if op != "apply":
-        names = ["op", *names]
-        columns = [pa.repeat(pa.scalar(op), batch.num_rows), *columns]
-    return pa.RecordBatch.from_arrays(columns, names=list(names))
+        columns["op"] = pa.repeat(pa.scalar(op), batch.num_rows)
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if name == "place":
+            columns |= shapes.place_columns(column)
+        else:
+            columns[name] = shapes.to_json(column) if name == "body" else column
+    return pa.RecordBatch.from_pydict({
+        name: column.cast(_WRITTEN.get(name, column.type), safe=False)
+        for name, column in columns.items()
+    })  # fmt: skip

@@ -2,9 +2,12 @@
 
     read      key, seq, op, document      a task a range of keys; each reads at one moment
     follow    key, seq, op, document      what was written, from a seq on, each change once
-    write     a column `document` with JSON, or a column a field: rows staged by tasks, then landed
-              in the order of partitions (documents/landing.py)
+    write     a column `document`, or a column a field: rows staged by tasks, then landed in the
+              order of partitions (documents/landing.py)
     stream    the same for every micro-batch
+
+A document is JSON text, a struct or VARIANT (shapes.py). Whoever gives a schema with other columns
+than these gets the fields of these names.
 
 Read, op is r. Followed, it is u for a put and d for a delete, and c for the first put of a key
 where old versions are kept (option `before`). Written, a column `op` says what a row does: c, u
@@ -20,6 +23,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import datasource as D
 from pyspark.sql import types as T
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -28,8 +32,17 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from tideline.errors import InvalidRequest
+from tideline.spark import shapes
 from tideline.spark.client import Client, connect
-from tideline.spark.columns import check_columns, fit
+from tideline.spark.columns import (
+    check_columns,
+    check_readable,
+    drifted,
+    fit,
+    nearest,
+    no_json,
+    reshaped,
+)
 from tideline.spark.options import choice, condition, json_object, number, rejected, target
 from tideline.spark.writer import Batch, Stream, Writing
 
@@ -42,14 +55,14 @@ _TEXT, _LONG = T.StringType(), T.LongType()
 OPS = ("put", "delete", "change")
 _SPAN = 250_000  # changes that one task reads
 
-_PLAIN = (
-    T.StringType, T.BooleanType, T.IntegralType, T.FloatType, T.DoubleType, T.NullType,
-)  # fmt: skip
-
 
 def documents_schema(options: Mapping[str, str]) -> T.StructType:
     """The columns of reads and streams: of a stream with the option `before`, that too."""
-    names = ["key", "seq", "op", "document", *(["before"] if _before(options) else [])]
+    return reshaped(_columns(_before(options)), options)
+
+
+def _columns(before: bool) -> T.StructType:
+    names = ["key", "seq", "op", "document", *(["before"] if before else [])]
     return T.StructType([
         T.StructField(name, _LONG if name == "seq" else _TEXT) for name in names
     ])  # fmt: skip
@@ -73,7 +86,7 @@ class DocumentReader(D.DataSourceReader):
         condition(options)
         self._where, self._low, self._high = (options.get(n) for n in ("where", "low", "high"))
         self._parts = number(options, "partitions", 1) or 0
-        self._schema = check_columns(schema, documents_schema({}), "documents")
+        self._schema = _check_read(schema, "documents", options)
 
     def partitions(self) -> Sequence[Keys]:
         client = connect(self._target)
@@ -98,9 +111,35 @@ class DocumentReader(D.DataSourceReader):
                 name, where=self._where, low=keys.low, high=keys.high, limit=keys.limit
             ):
                 op = pa.repeat(pa.scalar("r"), batch.num_rows)
-                yield fit(batch.append_column("op", op), self._schema)
+                yield _fit(batch.append_column("op", op), self._schema)
         finally:
             client.close()
+
+
+def _check_read(asked: T.StructType, kind: str, options: Mapping[str, str]) -> pa.Schema:
+    """The Arrow schema of what was asked for: columns of ours, and fields of documents."""
+    documents_schema(options)  # refuses what is wrong, though what was asked for counts
+    ours = _columns(_before(options))
+    if "before" in asked.names and "before" not in ours.names:
+        raise InvalidRequest("the column before is of streams with the option before", kind=kind)
+    for field in asked:
+        if field.name not in ours.names:
+            check_readable(field.name, field.dataType)
+    known = T.StructType([field for field in asked if field.name in ours.names])
+    check_columns(known, ours, kind)
+    return to_arrow_schema(asked, timezone="UTC")
+
+
+def _fit(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The columns that a schema names; what is no column is a field of the document."""
+    fields = [field for field in schema if field.name not in batch.schema.names]
+    if not fields:
+        return fit(batch, schema)
+    ours = fit(batch, pa.schema([field for field in schema if field not in fields]))
+    found = shapes.from_json(batch.column("document"), pa.struct(fields)).flatten()
+    columns = dict(zip(ours.schema.names, ours.columns, strict=True))
+    columns |= dict(zip((field.name for field in fields), found, strict=True))
+    return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
 
 def _inside(cut: str, low: str | None, high: str | None) -> bool:
@@ -149,7 +188,7 @@ class DocumentFollower(D.DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._most = number(options, "maxRowsPerBatch", 1)
         self._limit: int | None = None  # where a run that reads what there is now ends
         self._client: Client | None = None
-        self._schema = check_columns(schema, documents_schema(options), "changes")
+        self._schema = _check_read(schema, "changes", options)
         self._facts()  # refused now, if it will be
 
     def __getstate__(self) -> dict[str, Any]:
@@ -187,7 +226,7 @@ class DocumentFollower(D.DataSourceStreamReader, SupportsTriggerAvailableNow):
         try:
             name = self._target.channel
             for batch in client.changes(name, partition.after, partition.upto, self._before):
-                yield fit(batch, self._schema)
+                yield _fit(batch, self._schema)
         finally:
             client.close()
 
@@ -233,7 +272,13 @@ class _Documents(Writing):
             facts = client.collection(self._target.channel, key, indexes)
         finally:
             client.close()
-        _check_written(schema, op, facts["key"], version)
+        self._whole = _check_written(schema, op, facts["key"], version)
+
+    def _rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if not self._whole:
+            return batch
+        at = batch.schema.get_field_index("document")
+        return batch.set_column(at, "document", shapes.to_json(batch.column(at)))
 
 
 class DocumentWriter(_Documents, Batch):
@@ -251,45 +296,37 @@ class DocumentStreamWriter(_Documents, Stream):
         self._open(options, schema, "stream documents")
 
 
-def _check_written(schema: T.StructType, op: str, key: str, version: str | None) -> None:
+def _check_written(schema: T.StructType, op: str, key: str, version: str | None) -> bool:
+    """Whether rows of these columns can be written; True: they are whole documents."""
     types = {field.name: field.dataType for field in schema}
+    problems = [f"the column {name} is there twice" for name in types
+                if schema.names.count(name) > 1]  # fmt: skip
     letters = types.pop("op", None) if op == "change" else T.StringType()
-    if not isinstance(letters, T.StringType):
-        raise InvalidRequest(
-            "the column op must be text, one of c, u, r (put) and d (delete)",
-            type="missing" if letters is None else letters.simpleString(),
-        )
+    if letters is None:
+        problems.append("the column op is missing: text, one of c, u, r (put) and d (delete)")
+    elif not isinstance(letters, T.StringType):
+        problems.append("the column op must hold text, one of c, u, r (put) and d (delete), not "
+                        f"{letters.simpleString()}")  # fmt: skip
     if list(types) == ["document"]:
-        if not isinstance(types["document"], T.StringType):
-            raise InvalidRequest(
-                "the column document must hold JSON text: write F.to_json, or a column a field",
-                type=types["document"].simpleString(),
-            )
-        return
+        kind = types["document"]
+        if isinstance(kind, T.StructType):
+            problems.append(no_json("document", kind, "F.to_json('document')"))
+        elif not isinstance(kind, (T.StringType, T.VariantType, T.NullType)):
+            problems.append(f"the column document must hold JSON text, a struct or VARIANT, not "
+                            f"{kind.simpleString()}: write F.to_json('document')")  # fmt: skip
+        drifted([each for each in problems if each], schema)
+        return True
     if key not in types:
-        raise InvalidRequest(
-            "the column of the key is missing: give a column a field, or one column document with "
-            "JSON", key=key, columns=list(types),
-        )  # fmt: skip
+        problems.append(f"the column of the key, {key}, is missing{nearest(key, types)}: give a "
+                        "column a field, or one column document")  # fmt: skip
     if version is not None and version.split(".")[0] not in types:
-        raise InvalidRequest(
-            "the column of the version is missing", version=version, columns=list(types)
-        )
+        problems.append(f"the column of the version, {version}, is missing"
+                        f"{nearest(version, types)}")  # fmt: skip
     if op == "delete" and not set(types) <= {key, version}:
-        raise InvalidRequest("to delete, give the column of the key alone, or with the version",
-                             key=key, columns=list(types))  # fmt: skip
-    for name, kind in types.items():
-        _check_type(name, kind)
-
-
-def _check_type(name: str, kind: T.DataType) -> None:
-    if isinstance(kind, T.ArrayType):
-        _check_type(name, kind.elementType)
-    elif isinstance(kind, T.StructType):
-        for field in kind:
-            _check_type(f"{name}.{field.name}", field.dataType)
-    elif not isinstance(kind, _PLAIN):
-        raise InvalidRequest(
-            "the column has a type that no JSON value has: cast it, for example to string",
-            column=name, type=kind.simpleString(),
-        )  # fmt: skip
+        others = ", ".join(name for name in types if name not in (key, version))
+        problems.append("to delete, give the column of the key alone, or with the version: drop "
+                        f"{others}")  # fmt: skip
+    whole = "the row as one column document: F.to_json(F.struct('*'))"
+    problems += [no_json(name, kind, whole) for name, kind in types.items()]
+    drifted([each for each in problems if each], schema, key=key)
+    return False

@@ -142,6 +142,18 @@ class Gate:
         return self._ended.is_set()
 
     @property
+    def connected(self) -> bool:
+        """Whether some process is connected."""
+        return bool(self._connections)
+
+    @property
+    def staged(self) -> bool:
+        """Whether rows are staged, or being staged."""
+        with contextlib.suppress(OSError):
+            return any(path.suffix != ".over" for path in self._spool.iterdir())
+        return False
+
+    @property
     def client(self) -> Local:
         """What the gate serves, for code in this process."""
         return self._local

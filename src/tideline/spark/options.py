@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -35,24 +36,19 @@ __all__ = [
 ]
 
 _NAMES = {
-    "read": ["channel", "kind", "place", "since", "until", "where", "partitions"],
-    "follow": ["channel", "kind", "startingPosition", "maxRowsPerBatch"],
+    "read": [
+        "channel", "kind", "place", "since", "until", "where", "partitions", "bodyAs", "placeAs",
+    ],
+    "follow": ["channel", "kind", "startingPosition", "maxRowsPerBatch", "bodyAs", "placeAs"],
     "write": ["channel", "op", "space", "rejected", "order", "writer", "number"],
     "stream": ["channel", "op", "space", "rejected", "order"],
-    "read documents": ["collection", "where", "low", "high", "partitions"],
-    "follow documents": ["collection", "startingPosition", "maxRowsPerBatch", "before"],
+    "read documents": ["collection", "where", "low", "high", "partitions", "bodyAs"],
+    "follow documents": ["collection", "startingPosition", "maxRowsPerBatch", "before", "bodyAs"],
     "write documents": [
-        "collection",
-        "op",
-        "version",
-        "key",
-        "indexes",
-        "rejected",
-        "writer",
-        "number",
+        "collection", "op", "version", "key", "indexes", "rejected", "writer", "number",
     ],
     "stream documents": ["collection", "op", "version", "key", "indexes", "rejected"],
-}
+}  # fmt: skip
 _PLACES = ["url", "token"]  # of everything: a server instead of a folder
 _SPARKS = {  # Spark hands these on, the second line with a table of its catalog
     "path", "checkpointlocation", "queryname",
@@ -77,6 +73,8 @@ class Target:
     token: str | None = field(default=None, repr=False)
     documents: bool = False
     """Whether it is a collection."""
+    host: str = ""
+    """The machine that may open the folder when nobody has it open: where Spark plans."""
 
     @property
     def is_url(self) -> bool:
@@ -130,7 +128,8 @@ def target(options: Mapping[str, str], doing: str) -> Target:
         )
     if "token" in options:
         raise InvalidRequest("the option token goes with url")
-    return Target(os.path.abspath(path), channel, documents=what == "collection")
+    whole = os.path.abspath(path)
+    return Target(whole, channel, documents=what == "collection", host=socket.gethostname())
 
 
 def _folder(options: Mapping[str, str]) -> str | None:

@@ -51,7 +51,7 @@ class Reader(D.DataSourceReader):
             client.close()
         self._narrow = narrowed(options, self._kind, space)
         self._parts = number(options, "partitions", 1) or 0
-        self._schema = check_read(schema, self._kind, space)
+        self._schema = check_read(schema, self._kind, space, options)
 
     def partitions(self) -> Sequence[Span]:
         since, until = self._narrow["since"], self._narrow["until"]

@@ -46,7 +46,9 @@ class Address(msgspec.Struct):
 class GateClient:
     """A store that another process has open and shares."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, opens: bool = False) -> None:
+        """`opens`: a folder that nobody has open is opened (keeper.py)."""
+        self._opens = opens
         self._folder = Path(os.path.abspath(path))
         self._connection: Connection | None = None
 
@@ -119,6 +121,8 @@ class GateClient:
         return msgspec.convert(value, Landed)
 
     def stage(self, job: str, batches: Iterable[pa.RecordBatch], order: str = "time") -> str:
+        if self._connection is None:
+            self._connection = self._connect()  # who opened the folder stays while one is there
         return Spool(self._address().spool).stage(job, batches, order)
 
     def check(
@@ -193,6 +197,16 @@ class GateClient:
             raise
 
     def _connect(self) -> Connection:
+        try:
+            return self._reach()
+        except Unavailable:
+            if not self._opens:
+                raise
+        from tideline.spark.keeper import open_for_spark
+
+        return open_for_spark(self._folder, self._reach)
+
+    def _reach(self) -> Connection:
         address = self._address()
         try:
             return sockets.Client(address.socket, "AF_UNIX", authkey=bytes.fromhex(address.key))

@@ -18,7 +18,7 @@ from pyspark.sql.datasource import DataSource
 
 from tideline.errors import InvalidRequest
 from tideline.spark.client import KINDS, connect
-from tideline.spark.columns import schema_of
+from tideline.spark.columns import reshaped, schema_of
 from tideline.spark.documents import (
     DocumentFollower,
     DocumentReader,
@@ -60,7 +60,7 @@ class TidelineSource(DataSource):
         try:
             space = client.describe(found.channel).space
             narrowed(self.options, kind, space)  # so that load() says what is wrong
-            return schema_of(kind, space)
+            return reshaped(schema_of(kind, space), self.options)
         finally:
             client.close()
 

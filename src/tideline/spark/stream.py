@@ -61,7 +61,7 @@ class Follower(D.DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._limit: str | None = None  # where a run that reads what there is now ends
         self._client: Client | None = None
         space = self._store().describe(self._target.channel).space
-        self._schema = check_read(schema, self._kind, space)
+        self._schema = check_read(schema, self._kind, space, options)
         self._store().earliest(self._target.channel, self._kind)  # refused now, if it will be
 
     def __getstate__(self) -> dict[str, Any]:

@@ -64,7 +64,10 @@ class Writing:
     def _stage(self, job: str, batches: Iterator[pa.RecordBatch]) -> Staged:
         client = connect(self._target)
         context = TaskContext.get()
-        token = client.stage(job, (self._rows(batch) for batch in batches), self._order)
+        try:
+            token = client.stage(job, (self._rows(batch) for batch in batches), self._order)
+        finally:
+            client.close()
         return Staged(job, context.partitionId() if context else 0, token)
 
     def _commit(self, job: str, messages: Sequence[Staged | None], once: Once | None) -> None:
