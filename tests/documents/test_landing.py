@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,29 @@ def test_versions_are_taken_row_by_row(tmp_path: Path, seed: int) -> None:
             for road in range(3):
                 wanted = {key for key, car in state.items() if car["road"] == road}
                 assert {car["id"] for car in cars.lookup("road", road)} == wanted
+
+
+def test_a_batch_that_changes_nothing_has_landed_all_the_same(tmp_path: Path) -> None:
+    stale = pa.table({"op": ["u"], "id": [1], "v": [1]})
+    with tideline.open(tmp_path / "db") as db:
+        cars = db.collection("cars", key="id")
+        cars.put({"id": 1, "v": 5})
+        batch = Arriving(cars, "change", "v", once=("loader", 3))
+        assert batch.land(stale, last=True) == {}
+        assert cars.landed("loader", 3) is None
+        assert cars.landed("loader", 4) == 0
+    with tideline.open(tmp_path / "db") as db:
+        cars = db.collection("cars", key="id")
+        cars.delete(1)
+        assert Arriving(cars, "change", "v", once=("loader", 3)).is_repeated
+
+
+@pytest.mark.parametrize("version", [[1], [1, 2], [1, 2, 3], True, None, {}, "x" * 2000])
+def test_a_version_is_one_number_or_text(version: Any) -> None:
+    with tideline.open(":memory:") as db:
+        cars = db.collection("cars", key="id")
+        given = pa.table({"document": [json.dumps({"id": 1, "v": version})]})
+        assert "is no number and no text" in Arriving(cars, version="v").land(given, last=True)[0]
 
 
 def test_a_delete_has_the_version_that_the_row_had_last() -> None:

@@ -38,6 +38,7 @@ from tideline.documents.queries import Fields, Queries
 from tideline.documents.types import Found, Rows
 from tideline.errors import Closed, Conflict, InvalidRequest
 from tideline.index.texts import Texts
+from tideline.lsm.writers import check_once
 from tideline.model import Advice, CollectionStats, Explanation, IndexStats, Stored
 from tideline.where import parse
 from tideline.where.batch import matching
@@ -352,6 +353,17 @@ class Collection(Edits, Queries):
         return f"{self._engine.seed & (1 << 64) - 1:016x}"
 
     # ---- changes ------------------------------------------------------------------------------
+
+    def landed(self, writer: str, number: int) -> int | None:
+        """0 when a writer's batch has not landed yet (Spark's batches do), None when it has.
+
+        >>> import tideline
+        >>> with tideline.open(":memory:") as db:
+        ...     db.collection("cars", key="id").landed("loader", 7)
+        0
+        """
+        found: int | None = self._engine.writers.landed(*check_once((writer, number)))
+        return found
 
     def changes(self, after: int | None = None, *, before: bool = False) -> Changes:
         """Follow what is written: an iterator over `Change`, in order and without a gap.

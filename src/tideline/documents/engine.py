@@ -295,6 +295,15 @@ class Engine:
                 self.feed.ring()
         return first, found
 
+    def note_landed(self, once: tuple[str, int]) -> None:
+        """A writer's batch has landed, of which nothing had to be written: the manifest says so."""
+        with self.writing:
+            self.settle()
+            self.require_open()
+            with self.lock:
+                self.writers.note(*once)
+            self.sheltered(self.dataset.commit)
+
     def _write_part(self, rows: Rows, once: Once) -> Any:
         if not self.feed.wants_old or not self.feed.still_wants_old():
             return self._write_frame(rows, None, once)

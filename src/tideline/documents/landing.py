@@ -35,6 +35,7 @@ from tideline.errors import InvalidRequest
 from tideline.index.extract import Scanned
 from tideline.index.texts import Texts
 from tideline.lsm.writers import check_once
+from tideline.where.keys import is_cut
 
 if TYPE_CHECKING:
     from tideline.documents.collection import Collection
@@ -108,6 +109,8 @@ class Arriving:
         if len(puts):
             collection._write(taken(found, puts), arrays, once)
             collection._workload.puts += len(puts)
+        if once is not None and not len(kept):
+            collection._engine.note_landed(once)
         return rejected
 
     # ---- inside -------------------------------------------------------------------------------
@@ -139,7 +142,7 @@ class Arriving:
                 if version is None:
                     rejected.setdefault(
                         int(numbers[at]),
-                        f"the version, the field {self._version}, is no number and no text",
+                        f"the version, the field {self._version}, is no number and no text of less than a kilobyte",
                     )
         found = found._replace(ops=ops)
         if len(rejected) > len(prepared.rejected):
@@ -196,11 +199,14 @@ def _after(version: bytes | None, other: bytes | None, op: int) -> bool:
 
 
 def versions_of(docs: Texts, field: str) -> list[bytes | None]:
-    """The versions of documents, as bytes that compare as they do; None where there is none."""
+    """The versions of documents, as bytes that compare as they do; None where there is none.
+
+    A text that is too long for an index is none: it would be cut.
+    """
     found: list[bytes | None] = [None] * docs.count
     entries = Scanned(docs, [field]).entries(field)
-    values = entries.values.to_list()
-    for row, value in zip(entries.row.tolist(), values, strict=True):
-        if value[:1] and value[0] in (_NUMBER, _TEXT):
-            found[row] = value if found[row] is None else None
+    counts = np.bincount(entries.row, minlength=docs.count)  # arrays have more than one
+    for row, value in zip(entries.row.tolist(), entries.values.to_list(), strict=True):
+        if counts[row] == 1 and value[:1] and value[0] in (_NUMBER, _TEXT) and not is_cut(value):
+            found[row] = value
     return found

@@ -49,6 +49,9 @@ if TYPE_CHECKING:
 __all__ = ["Piece", "Recipe", "adopt", "build_piece", "recipe_of"]
 
 
+_CHANGED = "the indexes of the collection have changed meanwhile: load again"
+
+
 class Recipe(msgspec.Struct, frozen=True):
     """What components of a collection are made by."""
 
@@ -164,7 +167,7 @@ def adopt(collection: Collection, recipe: Recipe, pieces: Sequence[Piece]) -> tu
 
 def _require(collection: Collection, recipe: Recipe) -> None:
     if recipe_of(collection) != recipe:
-        raise Conflict("the indexes of the collection have changed meanwhile: load again")
+        raise Conflict(_CHANGED)
 
 
 def _check(engine: Engine, pieces: Sequence[Piece]) -> None:
@@ -189,8 +192,11 @@ def _check(engine: Engine, pieces: Sequence[Piece]) -> None:
 def _files(engine: Engine, piece: Piece) -> Iterator[tuple[ComponentInfo, Any]]:
     yield ComponentInfo.from_json(piece.primary), engine.kind
     for field, infos in piece.indexes.items():
+        kind = engine.kinds.get(field)
+        if kind is None:
+            raise Conflict(_CHANGED)
         for info in infos:
-            yield ComponentInfo.from_json(info), engine.kinds[field]
+            yield ComponentInfo.from_json(info), kind
 
 
 def _adopt(engine: Engine, pieces: Sequence[Piece]) -> None:

@@ -221,7 +221,9 @@ class Runner:
                 raise _Stopped("the pipeline is stopping")
             batch = sink(frame, number)
             with self._lock:
-                if sink.dropping:
+                if number <= self._last:
+                    pass  # counted before a kill: Spark had not noted that the batch was done
+                elif sink.dropping:
                     self._ledger.note(batch, self.summary.totals, open=True)
                     self._open = batch
                 else:
@@ -255,9 +257,8 @@ class Runner:
         """A batch is done: note its counts, and tell them."""
         with self._lock:
             self._ledger.note(batch, self.summary.totals, open=False)
-            again = batch.number <= self._last
             self._last = batch.number
-            if again or not batch.read:
+            if not batch.read:
                 return
             self.summary.add(batch)
             self.summary.reading_s = time.perf_counter() - self._reading

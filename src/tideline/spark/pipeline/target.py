@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tideline.errors import Conflict, InvalidRequest
@@ -37,7 +38,7 @@ class Target:
     space: Space = field(default_factory=Flat)
     max_ahead_s: float = math.inf
     landed: Callable[[str, int], int | None] | None = None
-    """Rows of a writer's batch that have landed; None when it is done with."""
+    """Rows of a batch of this pipeline's that have landed; None when it is done with."""
 
 
 def open_target(config: Config, db: Database | None, stack: ExitStack) -> Target:
@@ -59,7 +60,9 @@ def open_target(config: Config, db: Database | None, stack: ExitStack) -> Target
         )
     stack.enter_context(share(db))
     if store.collection is not None:
-        return _collection(config, {"path": str(db.path)})
+        return _collection(
+            config, {"path": str(db.path)}, partial(_has_landed, db, store.collection)
+        )
     assert store.channel is not None
     space = space_of(config)
     if store.channel not in db.channels():  # look before a channel of the wrong kind is made
@@ -89,7 +92,14 @@ def _served(config: Config, stack: ExitStack) -> Target:
     return _target(config, channel, options)
 
 
-def _collection(config: Config, options: dict[str, str]) -> Target:
+def _has_landed(db: Database, name: str, writer: str, number: int) -> int | None:
+    """What a collection has had, which may not be there yet."""
+    return db.collection(name).landed(writer, number) if name in db.collections() else 0
+
+
+def _collection(
+    config: Config, options: dict[str, str], landed: Callable[[str, int], int | None] | None = None
+) -> Target:
     """A collection, which the first batch makes."""
     store = config.store
     assert store.collection is not None
@@ -97,7 +107,7 @@ def _collection(config: Config, options: dict[str, str]) -> Target:
     options = {**options, "collection": store.collection, "key": store.key_}
     if store.version is not None:
         options["version"] = store.version
-    return Target(store.collection, options)
+    return Target(store.collection, options, landed=landed)
 
 
 def _target(config: Config, channel: Any, options: dict[str, str]) -> Target:
@@ -108,7 +118,7 @@ def _target(config: Config, channel: Any, options: dict[str, str]) -> Target:
     _check(config, channel.space)
     return Target(
         channel.name, {**options, "channel": channel.name}, channel.space, channel.max_ahead_s,
-        channel.landed,
+        lambda writer, number: channel.landed(writer, number << _TABLES_BITS),
     )  # fmt: skip
 
 
@@ -119,32 +129,30 @@ def _check(config: Config, space: Space) -> None:
 
 
 def check_landed(target: Target, config: Config, ledger: Ledger, last: int, stored: int) -> None:
-    """Whether the channel has had just the batches that the checkpoint says it has.
+    """Whether the store has had just the batches that the checkpoint says it has.
 
     `last` is the last batch that is counted, `stored` how many rows it gave to the store.
     """
     if target.landed is None:
         return
-    if target.landed(config.name, max(ledger.begun(), last) + 1 << _TABLES_BITS) != 0:
+    if target.landed(config.name, max(ledger.begun(), last) + 1) != 0:
         if ledger.fresh:
             ledger.forget()
             message = (
-                "this channel has had batches of a pipeline of this name, but the checkpoint is "
+                "this store has had batches of a pipeline of this name, but the checkpoint is "
                 "new: it was moved or removed. Point run.checkpoint to the old one, or give the "
                 "pipeline another name to read the source from its beginning"
             )
         else:
             message = (
-                "the channel has had later batches of this pipeline than the checkpoint knows of: "
+                "the store has had later batches of this pipeline than the checkpoint knows of: "
                 "the checkpoint was put back from an older copy"
             )
+        raise Conflict(message, name=config.name, target=target.name, checkpoint=ledger.folder.path)
+    if stored and target.landed(config.name, last) is not None:
         raise Conflict(
-            message, name=config.name, channel=target.name, checkpoint=ledger.folder.path
-        )
-    if stored and target.landed(config.name, last << _TABLES_BITS) is not None:
-        raise Conflict(
-            "the channel does not know the batches that this checkpoint says it had: it is another "
+            "the store does not know the batches that this checkpoint says it had: it is another "
             "store, or was emptied or put back from an older copy. To read the source from its "
             "beginning, give run.checkpoint a new folder",
-            name=config.name, channel=target.name, batch=last, checkpoint=ledger.folder.path,
+            name=config.name, target=target.name, batch=last, checkpoint=ledger.folder.path,
         )  # fmt: skip
