@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import mongomock
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -229,6 +230,9 @@ STAGE = st.one_of(
 )  # fmt: skip
 
 
+DEEP = msgspec.json.decode(b"[" * 70 + b"]" * 70)
+
+
 def comparable(found: Any) -> Any:
     """Rows in an order of their own."""
     return None if found is None else sorted(map(sort_key, found))
@@ -315,6 +319,7 @@ def test_pipelines(roads: tideline.Collection, pipeline: Any, wanted: Any) -> No
     ([{"$group": {"_id": "$$NOW"}}], r"there is \$\$ROOT alone"),
     ([{"$group": {"_id": 1, "n": {"$count": 5}}}], "takes {}"),
     ([{"$project": {}}], "must name fields"),
+    ([{"$group": {"_id": DEEP}}], r"pipeline\[0\] has more than 64 levels"),
     ([{"$project": {"a": 1, "b": 0}}], "excludes b"),
     ([{"$project": {"a": "$b", "c": 0}}], "excludes a field, while others are computed"),
     ([{"$project": {"a.b": "$b"}}], "a computed field is given as an object"),

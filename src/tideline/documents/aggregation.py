@@ -29,7 +29,7 @@ from tideline.errors import InvalidRequest
 from tideline.where import Condition, parse
 from tideline.where.order import sort_keys
 from tideline.where.plain import plain_json
-from tideline.where.values import MISSING
+from tideline.where.values import DEPTH_LIMIT, MISSING
 
 __all__ = ["STAGES", "Pipeline", "parse_pipeline"]
 
@@ -71,6 +71,8 @@ def parse_pipeline(given: Any, key: str) -> Pipeline:
         raise InvalidRequest("a pipeline must be a list of stages, like [{'$match': {...}}]")
     asked: list[tuple[str, Any, str]] = []
     for number, stage in enumerate(_decode(plain_json(list(given), "pipeline"))):
+        if _is_deep(stage, DEPTH_LIMIT):
+            raise InvalidRequest(f"pipeline[{number}] has more than {DEPTH_LIMIT} levels")
         if not isinstance(stage, dict) or len(stage) != 1:
             raise InvalidRequest(
                 f"pipeline[{number}] must be one stage, like {{'$limit': 5}}", given=stage
@@ -120,6 +122,14 @@ def _found_first(
         made.limit = _whole(asked[0][1], asked[0][2], 1)
         asked = asked[1:]
     return asked
+
+
+def _is_deep(value: Any, levels: int) -> bool:
+    """Whether objects and arrays go deeper than so many levels."""
+    if not isinstance(value, (dict, list)):
+        return False
+    parts = value.values() if isinstance(value, dict) else value
+    return levels == 0 or any(_is_deep(part, levels - 1) for part in parts)
 
 
 def _unknown(name: str, number: int) -> str:
