@@ -142,7 +142,8 @@ class Arriving:
                 if version is None:
                     rejected.setdefault(
                         int(numbers[at]),
-                        f"the version, the field {self._version}, is no number and no text of less than a kilobyte",
+                        f"the version, the field {self._version}, is no number and no text of less "
+                        "than a kilobyte",
                     )
         found = found._replace(ops=ops)
         if len(rejected) > len(prepared.rejected):
