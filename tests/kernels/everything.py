@@ -292,6 +292,15 @@ def keep_documents(folder: str) -> None:
             database.check()
 
 
+def order_values() -> None:
+    """Many values of one memory, asked for a range, and again after more came."""
+    with tideline.open(":memory:") as database:
+        made = database.collection("ordered", key="id", indexes={"v": "lazy"})
+        for part in range(2):
+            made.put_many([{"id": n, "v": n} for n in range(6000 * part, 6000 * part + 6000)])
+            made.range_lookup("v", 5, 9)
+
+
 def question(made: Any) -> None:
     """Every way to ask a collection."""
     for key in (5, "k", "nobody"):
@@ -313,6 +322,7 @@ def question(made: Any) -> None:
 def main(folder: Path) -> None:
     keep_documents(":memory:")
     keep_documents(str(folder / "documents"))
+    order_values()
     filter_bodies()
     use(":memory:", ManualClock(1_000_000))
     use(str(folder / "all"), ManualClock(1_000_000))

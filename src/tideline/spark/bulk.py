@@ -64,10 +64,10 @@ def bulk_load(
     >>> db = tideline.open(tempfile.mkdtemp())
     >>> cars = db.collection("cars", key="id", indexes={"road": "lazy"})
     >>> gate = share(db)
-    >>> rows = spark.createDataFrame([(1, "A1"), (2, "B2")], "id long, road string")
-    >>> bulk_load(rows, cars)
+    >>> rows = spark.createDataFrame([(1, "A1"), (2, "B2")], "id long, road string")  # doctest: +SKIP
+    >>> bulk_load(rows, cars)                                        # doctest: +SKIP
     Loaded(rows=2, first=1, last=2)
-    >>> cars.lookup("road", "B2")
+    >>> cars.lookup("road", "B2")                                    # doctest: +SKIP
     [{'id': 2, 'road': 'B2'}]
     >>> db.close()
     """
