@@ -64,7 +64,8 @@ def bulk_load(
     >>> db = tideline.open(tempfile.mkdtemp())
     >>> cars = db.collection("cars", key="id", indexes={"road": "lazy"})
     >>> gate = share(db)
-    >>> rows = spark.createDataFrame([(1, "A1"), (2, "B2")], "id long, road string")  # doctest: +SKIP
+    >>> given = [(1, "A1"), (2, "B2")]
+    >>> rows = spark.createDataFrame(given, "id long, road string")  # doctest: +SKIP
     >>> bulk_load(rows, cars)                                        # doctest: +SKIP
     Loaded(rows=2, first=1, last=2)
     >>> cars.lookup("road", "B2")                                    # doctest: +SKIP
