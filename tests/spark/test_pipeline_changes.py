@@ -11,7 +11,7 @@ import pytest
 from pipelines import config, dead, write_rows
 
 import tideline
-from tideline.errors import InvalidRequest, Unavailable
+from tideline.errors import Conflict, InvalidRequest, Unavailable
 from tideline.spark.pipeline import Pipeline
 from tideline.spark.pipeline.counts import add_up
 
@@ -44,6 +44,25 @@ def documents(folder: Path) -> dict[int, int]:
     assert all(each["extra"] == {"tags": [each["rev"]]} for each in found)
     assert all(each["name"] == f"n{each['id']}-{each['rev']}" for each in found)
     return {each["id"]: each["rev"] for each in found}
+
+
+def test_a_new_checkpoint_for_a_collection_that_had_batches_is_refused(
+    spark: Any, tmp_path: Path
+) -> None:
+    write_rows(tmp_path / "in", "0", [change("c", n, 1, wrapped=False) for n in range(5)])
+    given = told(tmp_path, version="rev")
+    assert "dead letters" in Pipeline(given).explain()
+    first = Pipeline(given).run(spark=spark)
+    [checkpoint] = tmp_path.glob("checkpoint*")
+    [done] = (checkpoint / "spark" / "commits").glob("0")
+    done.unlink()  # as a kill leaves it: counted, and Spark runs the batch again
+    for _ in range(2):
+        assert Pipeline(given).run(spark=spark).totals == first.totals
+    checkpoint.rename(tmp_path / "moved")
+    write_rows(tmp_path / "in", "1", [change("c", n, 1, wrapped=False) for n in range(5, 9)])
+    with pytest.raises(Conflict, match="the checkpoint is new"):
+        Pipeline(given).run(spark=spark)
+    assert len(documents(tmp_path)) == 5
 
 
 def test_the_changes_of_a_table_give_its_rows_whatever_order_they_come_in(

@@ -208,7 +208,7 @@ def make_config(
 def is_uri(path: str) -> bool:
     """Whether a path names its file system.
 
-    >>> is_uri("s3a://bucket/in"), is_uri("file:/tmp/in"), is_uri("in/2026:01")
+    >>> is_uri("s3a://bucket/in"), is_uri("file:/data/in"), is_uri("in/2026:01")
     (True, True, False)
     """
     return _SCHEME.match(path) is not None
