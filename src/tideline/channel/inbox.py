@@ -46,12 +46,13 @@ class Inbox:
     __slots__ = ("_bells", "_delivered", "_follower", "arrived", "ended")
 
     def __init__(self, number: int) -> None:
-        self.arrived: deque[Event] = deque()
+        # Made when something arrives, as `_bells` when somebody first waits: most subscriptions
+        # are made and let go without either.
+        self.arrived: deque[Event] | None = None
         """What nobody has taken yet."""
         self.ended = ""
         """Why nothing comes any more, once it is so."""
         self._delivered = number  # the number of the last delivery
-        # Made when somebody first waits: most subscriptions are never waited for.
         self._bells: set[Bell] | None = None
         self._follower: _Follower | None = None
 
@@ -68,11 +69,14 @@ class Inbox:
             if number is not None:
                 self._delivered = number
             return
-        # One step: no exception comes between assignments without a call.
+        fresh = deque(events)
         if number is None:
-            self.arrived += events
+            number = self._delivered
+        # One step, without a call: no exception comes between, and no other thread.
+        if self.arrived is None:
+            self.arrived = fresh; self._delivered = number  # noqa: E702 # fmt: skip
         else:
-            self.arrived += events; self._delivered = number  # noqa: E702 # fmt: skip
+            self.arrived += fresh; self._delivered = number  # noqa: E702 # fmt: skip
         self.ring()
 
     def end(self, reason: str) -> None:
@@ -107,23 +111,21 @@ class Inbox:
     def leave_to_parent(self) -> None:
         """In a forked child: what comes is the parent's."""
         self.ended = FORKED
-        self.arrived.clear()
-        self._follower = self._bells = None
+        self.arrived = self._follower = self._bells = None
 
     # ---- for readers ---------------------------------------------------------------------------
 
     def take(self) -> list[Event]:
         """Everything that has arrived."""
-        fresh: deque[Event] = deque()
         # One step, without a call: no exception comes between, and no other thread.
-        taken, self.arrived = self.arrived, fresh
-        return [*taken]
+        taken, self.arrived = self.arrived, None
+        return [*taken] if taken else []
 
     def first(self) -> Event | None:
         """The next event, if one has arrived."""
         try:
-            return self.arrived.popleft()
-        except IndexError:
+            return self.arrived.popleft() if self.arrived else None
+        except (AttributeError, IndexError):  # another thread took it
             return None
 
     @contextlib.contextmanager
@@ -149,8 +151,7 @@ class Inbox:
 
         Nobody delivers meanwhile: the caller holds the lock of whoever does.
         """
-        waiting = list(self.arrived)
-        self.arrived.clear()
+        waiting = self.take()
         if waiting:
             deliver(waiting, "live")
         self._follower = (deliver, ended)

@@ -58,7 +58,8 @@ class StoredSubscriptions:
         text = condition.text
         flags = (at.R_COND if text else 0) | (at.R_UNSEEN if unseen else 0)
         with engine.lock:
-            core.begin()
+            if core.closed or engine.interrupts.unfinished is not None:
+                core.begin()
             now = core.clock.now()  # under the lock, as in `publish`
             since_us, until_us = window(now, since_s, since, until_s, until)
             words = write_row(

@@ -74,7 +74,7 @@ class Subscription:
         self.duplicate = False
         self._source = source
         self._load = past
-        self._past: list[Event] | None = None if past else []
+        self._past: list[Event] | None = None
 
     @property
     def since(self) -> datetime | None:
@@ -89,10 +89,10 @@ class Subscription:
     @property
     def past(self) -> list[Event]:
         """What had already happened when the subscription was made, in order of arrival."""
+        load = self._load  # before `_past`: another thread may be loading it
         if self._past is None:
-            assert self._load is not None
             # By `iter`: a list would first ask how many there are, and that is a walk over them.
-            self._past, self._load = list(iter(self._load())), None
+            self._past, self._load = [] if load is None else list(iter(load())), None
         return self._past
 
     @property

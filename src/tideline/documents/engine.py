@@ -396,7 +396,7 @@ class Engine:
         if self.unfinished is not None:
             self._finish_for_readers()
         recent = self._recent
-        text = recent.texts.get(key)
+        text = recent.texts.get(key) or recent.older.get(key)
         if text is None:
             now = recent.now
             if self.dataset.why_closed:  # after `now` was taken, as above

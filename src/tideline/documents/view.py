@@ -140,7 +140,7 @@ class View:
 
     def get(self, key: bytes) -> bytes | None:
         """The newest version of a record as JSON text, or None."""
-        text = self._recent.texts.get(key)
+        text = self._recent.texts.get(key) or self._recent.older.get(key)
         if text is None or self._recent.now is not self.now:  # asked after the text was found
             reader = self._readers.take()
             text = reader.get(self.now, key)
