@@ -134,7 +134,8 @@ def _any_source() -> Any:
             text = '{"text":"' + "words of a tweet " * 6 + '"}'
             moment = pa.scalar(10**15, pa.timestamp("us", "UTC"))
             columns = {
-                "id": [f"{n}" for n in range(BATCH)], "place": [f"p{n % 5000}" for n in range(BATCH)],
+                "id": [f"{n}" for n in range(BATCH)],
+                "place": [f"p{n % 5000}" for n in range(BATCH)],
                 "at": pa.repeat(moment, BATCH), "until": pa.repeat(moment, BATCH),
                 "body": [text] * BATCH, "seq": range(BATCH),
             }  # fmt: skip
