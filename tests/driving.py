@@ -9,7 +9,9 @@ what a coroutine returns is driven too if it is one of ours.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
+import functools
 import inspect
 import threading
 from collections.abc import Coroutine, Iterator
@@ -38,6 +40,14 @@ class Loop:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+
+@functools.cache
+def loop_of_tests() -> Loop:
+    """One for all tests: objects are used after they were closed, too."""
+    loop = Loop()
+    atexit.register(loop.close)
+    return loop
 
 
 class Driven:
@@ -95,8 +105,7 @@ class AsyncServed(Driven):
 
     def __init__(self, folder: str | Path, over_http: bool, options: dict[str, Any]) -> None:
         self._stack = contextlib.ExitStack()
-        loop = Loop()
-        self._stack.callback(loop.close)
+        loop = loop_of_tests()
         if over_http:
             self._database = self._stack.enter_context(tideline.open(folder, **options))
             url = self._stack.enter_context(running(self._database))

@@ -17,7 +17,7 @@ import pytest
 from tideline.clock import FOREVER, SystemClock
 from tideline.testing import ManualClock
 
-LAYOUTS = ["dual", "two", "http"]
+LAYOUTS = ["dual", "two", "http", "async", "async-http"]
 GUARD_S = 300.0
 END = object()
 

@@ -10,23 +10,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Generic, NoReturn, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
+
+import msgspec
 
 from tideline.channel.ahead import check_max_ahead_s
-from tideline.client.blocking import blocking
+from tideline.client.blocking import blocking, run
 from tideline.client.channel import Facts, RemoteChannel
+from tideline.client.collection import CollectionFacts, RemoteCollection
 from tideline.client.http import Http, Requests, trusting
 from tideline.client.live import Live
 from tideline.clock import span_us
 from tideline.errors import Conflict, InvalidRequest, NotFound
-from tideline.model import ChannelStats
+from tideline.model import ChannelStats, CollectionStats
 from tideline.space import Space
+from tideline.where.plain import plain_json
 
 __all__ = ["DatabaseVerbs", "Remote", "check_timeout"]
-
-_NOT_SERVED = "collections are not served: use them where the folder is, with tideline.open"
 
 
 class Opened(Protocol):
@@ -90,9 +93,62 @@ class DatabaseVerbs(Generic[C]):
             raise InvalidRequest("a channel's name must be text of 1 to 128 bytes", name=name)
         await self._http.ask("DELETE", "v1", "channels", name)
 
-    async def stats(self) -> dict[str, ChannelStats]:
-        """The numbers of every channel."""
-        return {facts.name: ChannelStats(**facts.stats) for facts in await self._list()}
+    async def open_collection(
+        self, name: str, *, key: str | None = None,
+        indexes: Mapping[str, str | Mapping[str, Any] | None] | Sequence[str] | None = None,
+        policy: str | Mapping[str, Any] | None = None, filter: str | None = None,
+        bloom_bits: int | None = None, journal_s: float | None = None,
+        journal_before: bool | None = None,
+    ) -> CollectionFacts:  # fmt: skip
+        """What the server says of a collection, which is made if there is none.
+
+        One that is there and is known to be as given is only read: that needs no right to make
+        one.
+        """
+        check_collection(name)
+        given = {
+            "key": key, "indexes": indexes, "policy": policy, "filter": filter,
+            "bloom_bits": bloom_bits, "journal_s": journal_s, "journal_before": journal_before,
+        }  # fmt: skip
+        given = {setting: value for setting, value in given.items() if value is not None}
+        try:
+            found: CollectionFacts = await self._http.ask_json(
+                "GET", "v1", "collections", name, type=CollectionFacts
+            )
+            if found.is_as(given):
+                return found
+        except NotFound:
+            pass
+        made: CollectionFacts = await self._http.ask_json(
+            "PUT", "v1", "collections", name,
+            body=msgspec.Raw(plain_json(given, "settings")), type=CollectionFacts,
+        )  # fmt: skip
+        return made
+
+    async def collections(self) -> list[str]:
+        """The names of the collections."""
+        return [facts.name for facts in await self._list_collections()]
+
+    async def drop_collection(self, name: str) -> None:
+        """Delete a collection with everything in it."""
+        check_collection(name)
+        await self._http.ask("DELETE", "v1", "collections", name)
+
+    async def stats(self) -> dict[str, ChannelStats | CollectionStats]:
+        """The numbers of every channel and every collection that the token may see whole."""
+        found: dict[str, ChannelStats | CollectionStats] = {
+            facts.name: ChannelStats(**facts.stats) for facts in await self._list()
+        }
+        for facts in await self._list_collections():
+            if facts.stats is not None:
+                found[facts.name] = facts.stats
+        return dict(sorted(found.items()))
+
+    async def _list_collections(self) -> list[CollectionFacts]:
+        found: list[CollectionFacts] = await self._http.ask_json(
+            "GET", "v1", "collections", type=list[CollectionFacts]
+        )
+        return sorted(found, key=lambda facts: facts.name)
 
     async def _list(self) -> list[Facts]:
         found: list[Facts] = await self._http.ask_json("GET", "v1", "channels", type=list[Facts])
@@ -120,7 +176,7 @@ class DatabaseVerbs(Generic[C]):
 
 
 class Remote:
-    """A server of channels; close it, or use it as a context manager. Made by `connect`."""
+    """A server; close it, or use it as a context manager. Made by `connect`."""
 
     def __init__(self, url: str, token: str | None, timeout_s: float, ca: str | None) -> None:
         check_timeout(timeout_s)
@@ -138,17 +194,28 @@ class Remote:
     drop_channel = blocking(DatabaseVerbs.drop_channel)
     stats = blocking(DatabaseVerbs.stats)
 
-    def collection(self, name: str, **settings: object) -> NoReturn:
-        """Refuses: a server has channels only."""
-        raise InvalidRequest(_NOT_SERVED, name=name)
+    def collection(
+        self, name: str, *, key: str | None = None,
+        indexes: Mapping[str, str | Mapping[str, Any] | None] | Sequence[str] | None = None,
+        policy: str | Mapping[str, Any] | None = None, filter: str | None = None,
+        bloom_bits: int | None = None, journal_s: float | None = None,
+        journal_before: bool | None = None,
+    ) -> RemoteCollection:  # fmt: skip
+        """Open a collection of documents, or create it: `Database.collection`.
 
-    def collections(self) -> NoReturn:
-        """Refuses: a server has channels only."""
-        raise InvalidRequest(_NOT_SERVED)
+        One that is there with the same settings is only read: that needs no right to create
+        collections.
+        """
+        facts = run(
+            self._verbs.open_collection(
+                name, key=key, indexes=indexes, policy=policy, filter=filter,
+                bloom_bits=bloom_bits, journal_s=journal_s, journal_before=journal_before,
+            )
+        )  # fmt: skip
+        return RemoteCollection(self._http, facts)
 
-    def drop_collection(self, name: str) -> NoReturn:
-        """Refuses: a server has channels only."""
-        raise InvalidRequest(_NOT_SERVED, name=name)
+    collections = blocking(DatabaseVerbs.collections)
+    drop_collection = blocking(DatabaseVerbs.drop_collection)
 
     def close(self) -> None:
         """End every subscription's handle and the connections; what is stored stays stored."""
@@ -166,6 +233,12 @@ class Remote:
 
     def __repr__(self) -> str:
         return f"Remote({self.url!r})"
+
+
+def check_collection(name: Any) -> None:
+    """`InvalidRequest` for what cannot be asked for; what is no name, the server says."""
+    if not isinstance(name, str) or not name:
+        raise InvalidRequest("a collection's name must be text of 1 to 128 bytes", name=name)
 
 
 def check_timeout(timeout_s: float) -> None:
