@@ -13,6 +13,9 @@ What the caller gave is checked here only as far as it must be to become JSON; w
 the server to check, with the same words as the library. `RemoteCollection` is safe from any thread.
 """
 
+# Answers are decoded as the types that verbs name; mypy sees `Any`.
+# mypy: disable-error-code="no-any-return"
+
 from __future__ import annotations
 
 import operator
@@ -333,9 +336,7 @@ class CollectionVerbs:
 
     async def landed(self, writer: str, number: int) -> int | None:
         """0 when a writer's batch has not landed yet, None when it has: `Collection.landed`."""
-        return await self._read(
-            "landed", int | None, writer=_text(writer, "writer"), number=number
-        )
+        return await self._read("landed", int | None, writer=_text(writer, "writer"), number=number)
 
     async def position(self) -> int:
         """The seq of the newest write: `Collection.position`."""
@@ -354,17 +355,15 @@ class CollectionVerbs:
 
     async def facts(self) -> CollectionFacts:
         """What the server says of it now."""
-        found: CollectionFacts = await self._http.ask_json(
-            "GET", *self._path, type=CollectionFacts
-        )
+        found: CollectionFacts = await self._http.ask_json("GET", *self._path, type=CollectionFacts)
         return found
 
     # ---- inside -------------------------------------------------------------------------------
 
-    async def _read(self, verb: str, kind: Any, **body: Any) -> Any:
+    async def _read(self, verb: str, kind: Any, /, **body: Any) -> Any:
         return await self._call(verb, kind, body, again=True)
 
-    async def _write(self, verb: str, kind: Any, **body: Any) -> Any:
+    async def _write(self, verb: str, kind: Any, /, **body: Any) -> Any:
         return await self._call(verb, kind, body, again=False)
 
     async def _call(self, verb: str, kind: Any, body: dict[str, Any], again: bool) -> Any:

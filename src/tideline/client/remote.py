@@ -9,8 +9,7 @@ Everything that is asked of it is asked of the server; it keeps no data. Safe fr
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar

@@ -6,7 +6,7 @@
 How a verb runs:
 
     here      on the loop: by key, from memory, in microseconds
-    beside    one document is written: in a thread of its own kind, so that it waits for no long call
+    beside    one document is written: in a thread that no long call takes
     long      by condition, or many: in turn, two of one caller at a time (work.py)
 
 A token with rows gets the collection as its rule lets it be seen (collection_limited.py).
@@ -175,7 +175,10 @@ class FormatQuery(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def _wants_arrow(call: Call) -> bool:
-    return call.query.format == "arrow" or (call.header("accept") or "").partition(";")[0].strip().lower() == ARROW
+    return (
+        call.query.format == "arrow"
+        or (call.header("accept") or "").partition(";")[0].strip().lower() == ARROW
+    )
 
 
 async def _create_index(call: Call) -> Reply:

@@ -19,8 +19,8 @@ import msgspec
 import pyarrow as pa
 
 from tideline.channel.landing import DocumentLanding, Landed
-from tideline.documents.export import SCANNED, changes_table, key_of
 from tideline.documents import Collection
+from tideline.documents.export import SCANNED, changes_table, key_of
 from tideline.errors import Closed
 from tideline.model import CollectionStats
 from tideline.server import collection_verbs, staged
