@@ -22,7 +22,7 @@ import tideline
 from tideline.server import running
 
 GUARD_S = 120.0  # only turns a hang into a failure
-_ASKED = ("expired",)  # a method there, because it waits; a property here
+_ASKED = ("expired", "indexes", "unique")  # methods there, because they wait; properties here
 
 
 class Loop:

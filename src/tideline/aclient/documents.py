@@ -33,13 +33,11 @@ class AsyncCollection:
         """What tells this collection from every other, of the same name too."""
         return self._sync.identity
 
-    @property
-    def indexes(self) -> dict[str, str]:
+    async def indexes(self) -> dict[str, str]:
         """The indexed fields and the kind of each index, without one that is being built."""
         return self._sync.indexes
 
-    @property
-    def unique(self) -> tuple[str, ...]:
+    async def unique(self) -> tuple[str, ...]:
         """The fields of which no two documents have one value."""
         return self._sync.unique
 
