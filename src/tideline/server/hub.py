@@ -65,6 +65,7 @@ class Hub:
         self._arriving: set[asyncio.Timeout] = set()
         self._wires: weakref.WeakKeyDictionary[Any, dict[str, Wires]] = weakref.WeakKeyDictionary()
         self.watches: dict[Any, Any] = {}  # by channel, see watch.py
+        self.feeders: dict[Any, Any] = {}  # by collection, see changes.py
         self._quotas: weakref.WeakKeyDictionary[Any, Quotas] = weakref.WeakKeyDictionary()
         self._alarm: Alarm | None = None
         self._turn: Turn | None = None
