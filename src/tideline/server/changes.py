@@ -35,9 +35,9 @@ from tideline.errors import Closed, Conflict, InvalidRequest, NotFound
 from tideline.lsm.bell import Bell
 from tideline.model import Change
 from tideline.server.access import Caller
+from tideline.server.collection_limited import seen
 from tideline.server.hub import Hub
 from tideline.server.outbox import Outbox, Wire
-from tideline.server.refusals import Refused
 from tideline.server.shapes import encode
 
 __all__ = ["Batch", "Following", "Visible", "begin_after", "follow", "live_wire", "stream_wire"]
@@ -48,6 +48,7 @@ Visible = Callable[[Change], Change | None]
 OnEnd = Callable[["Following", str | Exception], None]
 """Told once when there will be no more changes: a reason, or what went wrong."""
 
+_LINGER_S = 60.0
 _PIECE, _PIECE_BYTES = 256, 64 << 10  # of changes in one message
 
 
@@ -264,8 +265,9 @@ class _Wake(Bell):
 class Feeder:
     """Reads the changes of one collection for all who are up to date.
 
-    `before` says whether with old versions. It reads while somebody follows, and is made again
-    for the next who does.
+    `before` says whether with old versions. It reads while somebody follows. With old versions it
+    reads on for a while: they are kept only while somebody follows, and whoever comes back after
+    a break needs those of the break, too.
     """
 
     def __init__(self, hub: Hub, collection: Any, before: bool) -> None:
@@ -275,8 +277,10 @@ class Feeder:
         """The last change that was offered."""
         self.followings: set[Following] = set()
         self._hub = hub
+        self._key = collection, before
         self._wake = _Wake()
         self._failed: Exception | None = None
+        self._left_s = 0.0  # when the last one went
         self._users = 0  # who follows or is about to
         self._tasks: set[asyncio.Task[None]] = set()
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -321,9 +325,23 @@ class Feeder:
             self.followings.discard(following)
         if not own:
             self._users -= 1
-            if not self._users:
+            self._left_s = time.monotonic()
+            if not self._wanted:
                 self._forget()
                 self._wake.notify_all()
+
+    async def stop(self) -> None:
+        """End, when the server does."""
+        self._users, self.before = 0, False
+        self._forget()
+        self._wake.notify_all()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    @property
+    def _wanted(self) -> bool:
+        """Whether somebody follows, or may come back."""
+        lingers = self.before and time.monotonic() < self._left_s + _LINGER_S
+        return self._users > 0 or (lingers and not self._hub.stopping)
 
     def why(self, error: Exception) -> str | Exception:
         """What somebody is told whose changes end with an error."""
@@ -332,9 +350,8 @@ class Feeder:
         return error
 
     def _forget(self) -> None:
-        key = self.collection, self.before
-        if self._hub.feeders.get(key) is self:
-            del self._hub.feeders[key]
+        if self._hub.feeders.get(self._key) is self:
+            del self._hub.feeders[self._key]
 
     async def _run(self) -> None:
         feed = self.collection._engine.feed
@@ -345,7 +362,7 @@ class Feeder:
             self.seq = reader.seq
             self._ready.set_result(None)
             with feed.hung(self._wake):
-                while self._users:
+                while self._wanted:
                     self._wake.hush()
                     batch = await self.work(_read, reader)
                     if batch is None:
@@ -388,19 +405,18 @@ async def follow(
     except BaseException:
         feeder.leave(None)
         raise
-    seen = None if visible is None else partial(Batch.seen, visible=visible, before=before)
-    return Following(feeder, own, outbox, turn, wrap, prefix=prefix, seen=seen, on_end=on_end)
+    shown = None if visible is None else partial(Batch.seen, visible=visible, before=before)
+    return Following(feeder, own, outbox, turn, wrap, prefix=prefix, seen=shown, on_end=on_end)
 
 
 def _seen_by(hub: Hub, caller: Caller, name: str) -> tuple[Any, Visible | None]:
     """A collection that a caller may read, and what of its changes (None: all of them)."""
     caller.need("read", name)
-    if caller.user is not None:
-        raise Refused(403, "Forbidden", "a token that is bound to a user reads no collection")
+    rule = caller.rule(name)
     found = hub.db._collections.get(name)
     if found is None:
         raise NotFound("no such collection", name=name)
-    return found, None
+    return found, None if rule is None else partial(seen, rule=rule)
 
 
 def begin_after(text: str | None, given: int | None) -> int | None:

@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeVar
 from tideline.errors import NotFound
 from tideline.server.access import Access
 from tideline.server.alarm import Alarm
+from tideline.server.collection_pages import Pages
 from tideline.server.counted import CountedChannel
 from tideline.server.limits import Limits
 from tideline.server.logs import log
@@ -66,6 +67,7 @@ class Hub:
         self._wires: weakref.WeakKeyDictionary[Any, dict[str, Wires]] = weakref.WeakKeyDictionary()
         self.watches: dict[Any, Any] = {}  # by channel, see watch.py
         self.feeders: dict[Any, Any] = {}  # by collection, see changes.py
+        self.pages = Pages()
         self._quotas: weakref.WeakKeyDictionary[Any, Quotas] = weakref.WeakKeyDictionary()
         self._alarm: Alarm | None = None
         self._turn: Turn | None = None
@@ -112,6 +114,8 @@ class Hub:
         if self._beating is not None:
             self._beating.cancel()
             self._beating = None
+        for feeder in list(self.feeders.values()):
+            await feeder.stop()
         if self._alarm is not None:
             await asyncio.to_thread(self._alarm.stop)
             self._alarm = None
