@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from tideline.channel import journal as journals
 from tideline.channel import looking
+from tideline.channel.bodies import parse_where
 from tideline.channel.checks import check_flag, check_text
 from tideline.channel.core import Core
 from tideline.channel.engine import Engine
@@ -35,7 +36,7 @@ from tideline.channel.scan import scan, times_between
 from tideline.channel.stored import StoredSubscriptions
 from tideline.channel.subscription import Subscription
 from tideline.channel.writers import check_once
-from tideline.clock import Clock, from_us, span_us
+from tideline.clock import Clock, Seconds, from_us, span_us
 from tideline.errors import InvalidRequest
 from tideline.model import Applied, ChannelStats, Event, SubscriptionInfo, Told
 from tideline.space import Space
@@ -104,7 +105,7 @@ class Channel:
 
     def publish(
         self, place: Any, body: Any, *, id: str | None = None, at: datetime | None = None,
-        ttl_s: float | None = None, until: datetime | None = None, related: bool = False,
+        ttl_s: Seconds | None = None, until: datetime | None = None, related: bool = False,
     ) -> Told:  # fmt: skip
         """Store an event and return whom it answers.
 
@@ -123,8 +124,8 @@ class Channel:
         return publish(self.core, place, body, id, at, ttl_s, until, related)
 
     def subscribe(
-        self, place: Any, *, user: str, id: str | None = None, since_s: float | None = None,
-        since: datetime | None = None, until_s: float | None = None,
+        self, place: Any, *, user: str, id: str | None = None, since_s: Seconds | None = None,
+        since: datetime | None = None, until_s: Seconds | None = None,
         until: datetime | None = None, where: dict[str, Any] | None = None, unseen: bool = False,
     ) -> Subscription:  # fmt: skip
         """Store a subscription; its `past` is there at once, what happens later is delivered.
@@ -142,9 +143,13 @@ class Channel:
         >>> db.close()
         """
         encoded = self.space.encode(place)
+        if type(place) is not str and type(place) is not tuple:
+            place = self.space.decode(*encoded)  # as it will be when it is read again
         owner = check_text(user, "user")
         ident = self.core.ids.one() if id is None else check_text(id, "id")
-        condition = _NO_CONDITION if where is None else parse(where, delta=True)
+        condition = _NO_CONDITION
+        if where is not None:
+            condition, where = parse_where(where, delta=True)
         if unseen is not False:
             check_flag(unseen, "unseen")
         return self._subscriptions.subscribe(
@@ -156,7 +161,7 @@ class Channel:
         self._subscriptions.cancel(check_text(id, "id"))
 
     def prolong(
-        self, id: str, *, until_s: float | None = None, until: datetime | None = None
+        self, id: str, *, until_s: Seconds | None = None, until: datetime | None = None
     ) -> SubscriptionInfo:
         """Move the end of a subscription's window, later or earlier; its handle goes on.
 
@@ -193,8 +198,8 @@ class Channel:
     # ---- asking ----------------------------------------------------------------------------------
 
     def find(
-        self, place: Any, *, since_s: float | None = None, since: datetime | None = None,
-        until_s: float | None = None, until: datetime | None = None,
+        self, place: Any, *, since_s: Seconds | None = None, since: datetime | None = None,
+        until_s: Seconds | None = None, until: datetime | None = None,
         where: dict[str, Any] | None = None, limit: int | None = None,
     ) -> list[Event]:  # fmt: skip
         """The valid events of a window, newest first; stores nothing.

@@ -7,26 +7,28 @@ from datetime import datetime
 from itertools import islice
 from typing import Any
 
+from tideline.channel.bodies import parse_where
 from tideline.channel.checks import check_limit, check_text, read_cursor, window
 from tideline.channel.codec import write_row
 from tideline.channel.core import Core
 from tideline.channel.lazy import LazyEvents, in_order
-from tideline.clock import FOREVER
+from tideline.clock import FOREVER, Seconds
 from tideline.kernels import layout as at
 from tideline.model import Event, SubscriptionInfo
 from tideline.space.place import Place
-from tideline.where import Condition, parse
+from tideline.where import Condition
 
 __all__ = ["find", "find_events", "list_subscriptions"]
 
 
 def find(
-    core: Core, place: Any, since_s: float | None, since: datetime | None, until_s: float | None,
-    until: datetime | None, where: dict[str, Any] | None, limit: int | None,
+    core: Core, place: Any, since_s: Seconds | None, since: datetime | None,
+    until_s: Seconds | None, until: datetime | None, where: dict[str, Any] | None,
+    limit: int | None,
 ) -> list[Event]:  # fmt: skip
     """See `Channel.find`."""
     encoded = core.space.encode(place)
-    condition = parse(where, delta=True)
+    condition, _ = parse_where(where, delta=True)
     check_limit(limit)
     now = core.clock.now()
     since_us, until_us = window(now, since_s, since, until_s, until, earliest=True)

@@ -31,6 +31,7 @@ from tideline.channel.inbox import Inbox
 from tideline.channel.results import Done, Taken
 from tideline.channel.resume import After
 from tideline.channel.subscription import Subscription
+from tideline.clock import FOREVER, Seconds
 from tideline.errors import InvalidRequest, NotFound
 from tideline.kernels import layout as at
 from tideline.lsm.bell import Bell
@@ -69,8 +70,8 @@ class PolledSubscriptions:
 
     def subscribe(
         self, encoded: Place, place: Any, owner: bytes, ident: bytes, condition: Condition,
-        where: dict[str, Any] | None, unseen: bool, since_s: float | None,
-        since: datetime | None, until_s: float | None, until: datetime | None,
+        where: dict[str, Any] | None, unseen: bool, since_s: Seconds | None,
+        since: datetime | None, until_s: Seconds | None, until: datetime | None,
     ) -> Subscription:  # fmt: skip
         """Ask for the past and begin to poll."""
         core = self._core
@@ -111,7 +112,7 @@ class PolledSubscriptions:
         raise self._none(ident)
 
     def prolong(
-        self, ident: bytes, until_s: float | None, until: datetime | None
+        self, ident: bytes, until_s: Seconds | None, until: datetime | None
     ) -> SubscriptionInfo:
         """There is nothing stored to prolong."""
         raise self._none(ident)
@@ -219,9 +220,13 @@ class PolledSubscriptions:
         asking = self._asking.get(handle.seq)
         return handle.until_us if asking is None else min(asking.next_us, handle.until_us)
 
-    def wait(self, handle: Subscription, bell: Bell) -> None:
-        """Wait for the bell, or the next poll."""
-        self._core.clock.wait(bell, self.wake_at(handle))  # type: ignore[arg-type]
+    def wait(self, handle: Subscription, bell: Bell, limit_us: int = FOREVER) -> None:
+        """Wait for the bell, the next poll, or the clock's time `limit_us`."""
+        self._core.clock.wait(bell, min(self.wake_at(handle), limit_us))  # type: ignore[arg-type]
+
+    def clock_us(self) -> int:
+        """The clock's time."""
+        return self._core.clock.now()
 
     def follow(self, inbox: Inbox, follower: Any, ended: Any) -> None:
         """`Inbox.follow`, while nobody polls."""

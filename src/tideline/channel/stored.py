@@ -26,7 +26,7 @@ from tideline.channel.prolong import prolong
 from tideline.channel.results import Taken, Written
 from tideline.channel.resume import After, missed
 from tideline.channel.subscription import Subscription
-from tideline.clock import span_us, to_us
+from tideline.clock import FOREVER, Seconds, span_us, to_us
 from tideline.errors import Conflict, NotFound
 from tideline.kernels import layout as at
 from tideline.lsm.bell import Bell
@@ -47,8 +47,8 @@ class StoredSubscriptions:
 
     def subscribe(
         self, encoded: Place, place: Any, owner: bytes, ident: bytes, condition: Condition,
-        where: dict[str, Any] | None, unseen: bool, since_s: float | None,
-        since: datetime | None, until_s: float | None, until: datetime | None,
+        where: dict[str, Any] | None, unseen: bool, since_s: Seconds | None,
+        since: datetime | None, until_s: Seconds | None, until: datetime | None,
     ) -> Subscription:  # fmt: skip
         """Store a subscription; its past answers are taken under the same lock."""
         core = self._core
@@ -89,7 +89,7 @@ class StoredSubscriptions:
 
     def _repeated(
         self, existing: int, place: Place, owner: bytes, condition: Condition, unseen: bool,
-        since_s: float | None, since: datetime | None, until_s: float | None,
+        since_s: Seconds | None, since: datetime | None, until_s: Seconds | None,
         until: datetime | None,
     ) -> Subscription:  # fmt: skip
         """An id given again: the same content is the same subscription, other a conflict."""
@@ -169,7 +169,7 @@ class StoredSubscriptions:
             engine.store.log.sync(written.position)
 
     def prolong(
-        self, ident: bytes, until_s: float | None, until: datetime | None
+        self, ident: bytes, until_s: Seconds | None, until: datetime | None
     ) -> SubscriptionInfo:
         """Move the end of a subscription's window."""
         core = self._core
@@ -250,9 +250,13 @@ class StoredSubscriptions:
         """A waiting handle looks again at its end."""
         return handle.until_us
 
-    def wait(self, handle: Subscription, bell: Bell) -> None:
-        """Wait for the bell, or the end of the window."""
-        self._core.clock.wait(bell, handle.until_us)  # type: ignore[arg-type]
+    def wait(self, handle: Subscription, bell: Bell, limit_us: int = FOREVER) -> None:
+        """Wait for the bell, the end of the window, or the clock's time `limit_us`."""
+        self._core.clock.wait(bell, min(handle.until_us, limit_us))  # type: ignore[arg-type]
+
+    def clock_us(self) -> int:
+        """The clock's time."""
+        return self._core.clock.now()
 
     def follow(self, inbox: Inbox, follower: Any, ended: Any) -> None:
         """`Inbox.follow`, while nobody publishes."""

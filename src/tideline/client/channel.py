@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from tideline.channel.bodies import in_json
 from tideline.channel.checks import (
     check_flag,
     check_limit,
@@ -43,7 +44,7 @@ from tideline.client.wire import (
     time_text,
     window_json,
 )
-from tideline.clock import span_us
+from tideline.clock import Seconds, span_s
 from tideline.errors import InvalidRequest
 from tideline.model import Applied, ChannelStats, Event, Subscriber, SubscriptionInfo, Told
 from tideline.space import Space, space_from_spec
@@ -92,7 +93,7 @@ class RemoteChannel:
 
     def publish(
         self, place: Any, body: Any, *, id: str | None = None, at: datetime | None = None,
-        ttl_s: float | None = None, until: datetime | None = None, related: bool = False,
+        ttl_s: Seconds | None = None, until: datetime | None = None, related: bool = False,
     ) -> Told:  # fmt: skip
         """Store an event and return whom it answers: `Channel.publish`.
 
@@ -107,8 +108,7 @@ class RemoteChannel:
         if at is not None:
             fields["at"] = time_text(at, "at")
         if ttl_s is not None:
-            span_us(ttl_s, "ttl_s")
-            fields["ttl_s"] = ttl_s
+            fields["ttl_s"] = span_s(ttl_s, "ttl_s")
         if until is not None:
             fields["until"] = time_text(until, "until")
         if check_flag(related, "related"):
@@ -125,8 +125,8 @@ class RemoteChannel:
         )
 
     def subscribe(
-        self, place: Any, *, user: str, id: str | None = None, since_s: float | None = None,
-        since: datetime | None = None, until_s: float | None = None,
+        self, place: Any, *, user: str, id: str | None = None, since_s: Seconds | None = None,
+        since: datetime | None = None, until_s: Seconds | None = None,
         until: datetime | None = None, where: dict[str, Any] | None = None, unseen: bool = False,
     ) -> RemoteSubscription:  # fmt: skip
         """Store a subscription; its `past` is there at once, what happens later is delivered.
@@ -140,7 +140,7 @@ class RemoteChannel:
             **window_json(since_s, since, until_s, until),
         }  # fmt: skip
         if where is not None:
-            fields["where"] = where
+            fields["where"] = in_json(where)
         if check_flag(unseen, "unseen"):
             fields["unseen"] = True
         return self._live.subscribe(self._handle, self.name, fields)
@@ -164,7 +164,7 @@ class RemoteChannel:
             self._live.sync()  # its end has arrived, as it has in a database
 
     def prolong(
-        self, id: str, *, until_s: float | None = None, until: datetime | None = None
+        self, id: str, *, until_s: Seconds | None = None, until: datetime | None = None
     ) -> SubscriptionInfo:
         """Let a subscription's window end at another time: `Channel.prolong`."""
         check_text(id, "id")
@@ -181,8 +181,8 @@ class RemoteChannel:
     # ---- asking -----------------------------------------------------------------------------
 
     def find(
-        self, place: Any, *, since_s: float | None = None, since: datetime | None = None,
-        until_s: float | None = None, until: datetime | None = None,
+        self, place: Any, *, since_s: Seconds | None = None, since: datetime | None = None,
+        until_s: Seconds | None = None, until: datetime | None = None,
         where: dict[str, Any] | None = None, limit: int | None = None,
     ) -> list[Event]:  # fmt: skip
         """The valid events of a window, newest first; stores nothing: `Channel.find`."""
@@ -331,7 +331,7 @@ class RemoteChannel:
 
 def _text(value: Any) -> str | None:
     """JSON as text for a query; none when there is none."""
-    return None if value is None else encode(value).decode()
+    return None if value is None else encode(in_json(value)).decode()
 
 
 def _once(once: Any) -> tuple[str, int]:

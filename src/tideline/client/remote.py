@@ -9,6 +9,7 @@ Everything that is asked of it is asked of the server; it keeps no data. Safe fr
 from __future__ import annotations
 
 import math
+from datetime import timedelta
 from types import TracebackType
 from typing import NoReturn
 
@@ -16,7 +17,7 @@ from tideline.channel.ahead import check_max_ahead_s
 from tideline.client.channel import Facts, RemoteChannel
 from tideline.client.http import Http, trusting
 from tideline.client.live import Live
-from tideline.clock import span_us
+from tideline.clock import Seconds, span_s, span_us
 from tideline.errors import Conflict, InvalidRequest, NotFound
 from tideline.model import ChannelStats
 from tideline.space import Space
@@ -42,7 +43,8 @@ class Remote:
 
     def channel(
         self, name: str, *, space: Space | None = None, layout: str | None = None,
-        poll_s: float = 1.0, journal_s: float | None = None, max_ahead_s: float | None = None,
+        poll_s: Seconds = 1.0, journal_s: Seconds | None = None,
+        max_ahead_s: Seconds | None = None,
     ) -> RemoteChannel:  # fmt: skip
         """Open a channel, or create it: `Database.channel`.
 
@@ -53,6 +55,10 @@ class Remote:
             raise InvalidRequest("a channel's name must be text of 1 to 128 bytes", name=name)
         if space is not None and not (hasattr(space, "spec") and hasattr(space, "encode")):
             raise InvalidRequest("space must be Flat, Topics, Grid or QuadTree", space=space)
+        poll_s = span_s(poll_s, "poll_s")
+        journal_s = None if journal_s is None else span_s(journal_s, "journal_s")
+        if isinstance(max_ahead_s, timedelta):
+            max_ahead_s = span_s(max_ahead_s, "max_ahead_s")
         try:
             facts: Facts = self._http.json("GET", "v1", "channels", name, type=Facts)
         except NotFound:

@@ -11,11 +11,13 @@ The same object as in a database (channel/subscription.py), fed by the live conn
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tideline.channel.checks import wait_us
 from tideline.channel.subscription import Subscription
-from tideline.clock import FOREVER, WAIT_S
+from tideline.clock import FOREVER, SECOND, WAIT_S, Seconds
 from tideline.errors import TidelineError
 from tideline.lsm.bell import Bell
 from tideline.model import Event
@@ -52,15 +54,35 @@ class RemoteSubscription(Subscription):
             return bool(self.inbox.ended)
         return self._live.sync() >= self.until_us or bool(self.inbox.ended)
 
-    def take(self) -> list[Event]:
-        """What arrived since the last take, without waiting for more.
+    def take(self, timeout_s: Seconds | None = None) -> list[Event]:
+        """What arrived since the last take, in order.
 
         Asks the server first: what it had answered before this call is there. `Unavailable`
         when it cannot be reached in time; nothing is lost by that, ask again.
+
+        timeout_s: how long to wait for at least one event, by this machine's clock. Nothing when
+            none came in that time, or when the subscription ended. Without it: no waiting.
         """
+        wait_s = wait_us(timeout_s) / SECOND
+        limit = time.monotonic() + wait_s
+        events = self._taken()
+        while not events and wait_s > 0 and not self.inbox.ended:
+            bell = Bell()
+            with self.inbox.hung(bell):
+                if not self.inbox.arrived and not self._over():
+                    bell.wait(min(max(wait_s, 0.0), WAIT_S))
+            self._check_open()
+            events = self._arrived()
+            wait_s = limit - time.monotonic()
+        return events
+
+    def _taken(self) -> list[Event]:
         self._check_open()
         if not self.inbox.ended:
             self._live.sync()
+        return self._arrived()
+
+    def _arrived(self) -> list[Event]:
         with self._live.feeding:
             events = self.inbox.take()
         if not events and self._error is not None:
