@@ -27,7 +27,7 @@ from tideline.channel.bodies import parse_where
 from tideline.channel.checks import check_flag, check_text
 from tideline.channel.core import Core
 from tideline.channel.engine import Engine
-from tideline.channel.find import find, list_subscriptions
+from tideline.channel.find import find, get, list_subscriptions
 from tideline.channel.kept import Subscriptions
 from tideline.channel.poll import PolledSubscriptions
 from tideline.channel.publish import publish
@@ -187,6 +187,28 @@ class Channel:
             raise InvalidRequest("give until_s or until", until_s=until_s, until=until)
         return self._subscriptions.prolong(ident, until_s, until)
 
+    def move(self, id: str, place: Any) -> SubscriptionInfo:
+        """Have a subscription watch another place; its handle goes on.
+
+        One call instead of subscribe, take, cancel. What is valid at the new place and was no
+        answer before is delivered; nothing comes twice, nothing is missed, and a kill leaves the
+        old place or the new one. Among its user's subscriptions it counts as made now.
+
+        >>> import tideline
+        >>> from tideline import QuadTree, Circle
+        >>> with tideline.open(":memory:") as db:
+        ...     roads = db.channel("roads", space=QuadTree())
+        ...     for n, lon in enumerate((-73.9, -73.8)):
+        ...         told = roads.publish((lon, 40.7), {"n": n}, ttl_s=600)
+        ...     near = Circle((-73.9, 40.7), radius_m=1000)
+        ...     sub = roads.subscribe(near, user="ann", id="s1", since_s=-60, until_s=60)
+        ...     info = roads.move("s1", Circle((-73.85, 40.7), radius_m=9000))
+        ...     [event.body for event in sub.past], [event.body for event in sub.take()]
+        ([{'n': 0}], [{'n': 1}])
+        """
+        ident = check_text(id, "id")
+        return self._subscriptions.move(ident, self.space.encode(place))
+
     def resume(self, id: str, after: str | None = None) -> Subscription:
         """A stored subscription given back, with what it missed since `after`.
 
@@ -207,6 +229,17 @@ class Channel:
         Without a window: everything that is still valid.
         """
         return find(self.core, place, since_s, since, until_s, until, where, limit)
+
+    def get(self, id: str) -> Event | None:
+        """The event with this id, if it is still valid; None otherwise.
+
+        >>> import tideline
+        >>> with tideline.open(":memory:") as db:
+        ...     told = db.channel("roads").publish("I-87", {"lanes": 2}, id="e1", ttl_s=60)
+        ...     db.channel("roads").get("e1").body, db.channel("roads").get("e2")
+        ({'lanes': 2}, None)
+        """
+        return get(self.core, id)
 
     def subscriptions(
         self, user: str | None = None, *, limit: int | None = None, after: str | None = None

@@ -18,7 +18,9 @@ from tideline.model import Event, SubscriptionInfo
 from tideline.space.place import Place
 from tideline.where import Condition
 
-__all__ = ["find", "find_events", "list_subscriptions"]
+__all__ = ["find", "find_event", "find_events", "get", "list_subscriptions"]
+
+_NOWHERE = Place(b"")
 
 
 def find(
@@ -58,6 +60,22 @@ def find_events(
     )
     packed = calls.ask(words, now, after=after, condition=condition)
     return LazyEvents(packed, core.space) if len(packed) else []
+
+
+def get(core: Core, id: str) -> Event | None:
+    """See `Channel.get`."""
+    ident = check_text(id, "id")
+    with core.engine.lock:
+        core.begin()
+        return find_event(core, ident, core.now())
+
+
+def find_event(core: Core, ident: bytes, now: int) -> Event | None:
+    """The valid event with an id (the lock is held)."""
+    calls = core.engine.calls
+    write_row(calls.buffer, at.PUBLISH, 0, 0, now, 0, 0, _NOWHERE, ident, b"", b"")
+    row = calls.stored(at.EVENTS, now)
+    return None if row is None else core.event(row)
 
 
 def list_subscriptions(

@@ -46,6 +46,9 @@ class Subscriptions(Source, Protocol):
     ) -> SubscriptionInfo:
         """Move the end of a subscription's window."""
 
+    def move(self, ident: bytes, place: Place) -> SubscriptionInfo:
+        """Have a subscription watch another place."""
+
     def get(self, ident: bytes) -> SubscriptionInfo:
         """One live subscription; `NotFound` if there is none (any more)."""
 

@@ -117,6 +117,10 @@ class PolledSubscriptions:
         """There is nothing stored to prolong."""
         raise self._none(ident)
 
+    def move(self, ident: bytes, place: Place) -> SubscriptionInfo:
+        """There is nothing stored to move."""
+        raise self._none(ident)
+
     def get(self, ident: bytes) -> SubscriptionInfo:
         """There is nothing stored."""
         raise self._none(ident)
@@ -232,6 +236,33 @@ class PolledSubscriptions:
         """`Inbox.follow`, while nobody polls."""
         with self._core.engine.lock:
             inbox.follow(follower, ended)
+
+    def move_handle(self, handle: Subscription, place: Any) -> None:
+        """A handle asks at another place from now on; what is new to it there is delivered."""
+        core = self._core
+        encoded = core.space.encode(place)
+        with core.engine.lock:
+            core.begin()
+            core.engine.interrupts.sheltered(partial(self._move, handle, encoded, core.now()))
+
+    def _move(self, handle: Subscription, place: Place, now: int) -> None:
+        core = self._core
+        self._run(handle.seq, now)
+        asking = self._asking.get(handle.seq)
+        if asking is None:
+            raise NotFound("the subscription has ended", id=handle.id)
+        ask = partial(
+            find_events, core, since_us=handle.since_us, until_us=handle.until_us, now=now,
+            condition=asking.condition,
+        )  # fmt: skip
+        # What was there at the last poll and is valid still, it was answered with then.
+        had = {event.seq for event in ask(place=asking.place) if event.seq <= asking.after}
+        found = [event for event in ask(place=place) if event.seq not in had]
+        asking.place, handle.place = place, core.space.decode(*place)
+        asking.after = core.engine.next_seq - 1
+        core.engine.count_answers(len(found))
+        if found:
+            handle.inbox.deliver(found)
 
     def cancel_handle(self, handle: Subscription) -> None:
         """The user cancelled a handle: it asks no more."""

@@ -22,6 +22,7 @@ from tideline.channel.codec import Row, Words, read_rows, write_row
 from tideline.channel.core import Core
 from tideline.channel.inbox import Inbox
 from tideline.channel.lazy import LazyEvents
+from tideline.channel.move import move
 from tideline.channel.prolong import prolong
 from tideline.channel.results import Taken, Written
 from tideline.channel.resume import After, missed
@@ -191,6 +192,21 @@ class StoredSubscriptions:
             engine.store.log.sync(position)
         return core.info(row)
 
+    def move(self, ident: bytes, place: Place) -> SubscriptionInfo:
+        """Have a subscription watch another place."""
+        core = self._core
+        engine = core.engine
+        with engine.lock:
+            core.begin()
+            now = engine.now(core.clock.now())
+            row, position = engine.interrupts.sheltered(
+                lambda: move(core, self._record(ident, now), now, place)
+            )
+            core.clocked = True
+        if position is not None:
+            engine.store.log.sync(position)
+        return core.info(row)
+
     def get(self, ident: bytes) -> SubscriptionInfo:
         """One live subscription; `NotFound` if there is none (any more)."""
         core = self._core
@@ -216,7 +232,7 @@ class StoredSubscriptions:
         """The record of a live subscription (the lock is held)."""
         calls = self._core.engine.calls
         write_row(calls.buffer, at.CANCEL, 0, 0, now, 0, 0, _NOWHERE, ident, b"", b"")
-        row = calls.stored_subscription(now)
+        row = calls.stored(at.SUBS, now)
         if row is None:
             raise NotFound("no such subscription", id=ident.decode())
         return row
@@ -262,6 +278,10 @@ class StoredSubscriptions:
         """`Inbox.follow`, while nobody publishes."""
         with self._core.engine.lock:
             inbox.follow(follower, ended)
+
+    def move_handle(self, handle: Subscription, place: Any) -> None:
+        """Have the subscription of a handle watch another place."""
+        self.move(handle.id.encode(), self._core.space.encode(place))
 
     def cancel_handle(self, handle: Subscription) -> None:
         """End the subscription of a handle."""

@@ -49,6 +49,9 @@ class Source(Protocol):
     def cancel_handle(self, handle: Subscription) -> None:
         """End the subscription of a handle."""
 
+    def move_handle(self, handle: Subscription, place: Any) -> None:
+        """Have the subscription of a handle watch another place."""
+
     def follow(self, inbox: Inbox, follower: Any, ended: Any) -> None:
         """`Inbox.follow`, while nobody delivers."""
 
@@ -139,6 +142,25 @@ class Subscription:
                 if events or self._over() or self._source.clock_us() >= limit_us:
                     return events
                 self._source.wait(self, bell, limit_us)
+
+    def move(self, place: Any) -> None:
+        """Watch another place from now on; the window, the condition and the queue stay.
+
+        What is valid at the new place and was no answer before is delivered, after what had
+        arrived. `NotFound` when the subscription has ended.
+
+        >>> import tideline
+        >>> with tideline.open(":memory:") as db:
+        ...     roads = db.channel("roads")
+        ...     told = roads.publish("I-90", {"lanes": 1}, ttl_s=60)
+        ...     sub = roads.subscribe("I-87", user="ann", since_s=-60, until_s=60)
+        ...     sub.move("I-90")
+        ...     [event.body for event in sub.take()], sub.place
+        ([{'lanes': 1}], 'I-90')
+        """
+        if self.inbox.ended == FORKED:
+            self._source.check_open()
+        self._source.move_handle(self, place)
 
     def cancel(self) -> None:
         """End the subscription. Cancelling one that has ended is allowed."""
