@@ -8,7 +8,7 @@ operations.md, docs/decisions/0007 (retries) and 0009 (a channel's time).
     event e answers subscription s    `Model.answers`: places meet, since <= at < until, where holds
     "user u was told e"               `Event.told`, a set of users: it lives as long as the event
     the order of s's answers          `Sub.got`: (rank, event); a token stands for a rank
-    who was made first                the order of `Model.subs`; prolonged or moved, one goes to the end
+    who was made first                the order of `Model.subs`; a moved end or place: the last
     a call that failed                never reaches the model: nothing of it happened
 
 All times are whole microseconds, all places plain values: a text, a point `(lon, lat)`,

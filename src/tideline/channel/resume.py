@@ -85,8 +85,8 @@ def missed(core: Core, row: Row, now: int, after: After) -> Sequence[Event]:
     if wanted:
         since = min(wanted) - 1
         for event in find_events(core, row.place, row.first, FOREVER, now, after=since):
-            turn = wanted.get(event.seq)
-            if turn is not None:
+            if event.seq in wanted:
+                turn = wanted[event.seq]
                 others.append(event if turn == event.seq else LateEvent.of(event, turn))
     plain = [event for event in found if event.seq not in exceptions]
     return sorted([*plain, *others], key=lambda event: event.token)

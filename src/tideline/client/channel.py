@@ -45,7 +45,7 @@ from tideline.client.wire import (
     window_json,
 )
 from tideline.clock import Seconds, span_s
-from tideline.errors import InvalidRequest
+from tideline.errors import InvalidRequest, NotFound
 from tideline.model import Applied, ChannelStats, Event, Subscriber, SubscriptionInfo, Told
 from tideline.space import Space, space_from_spec
 
@@ -178,7 +178,33 @@ class RemoteChannel:
             handle.until_us = info.until_us
         return info
 
+    def move(self, id: str, place: Any) -> SubscriptionInfo:
+        """Have a subscription watch another place; its handle goes on: `Channel.move`.
+
+        What it found there has arrived when this returns.
+        """
+        check_text(id, "id")
+        wire = self._http.json(
+            "PATCH", *self._path, "subscriptions", id,
+            body={"place": place_json(place, self.space)}, type=WireSubscription,
+        )  # fmt: skip
+        info = info_of(wire)
+        handle = self._live.handle(self.name, id)
+        if handle is not None:
+            self._live.sync()
+            handle.place = info.place
+        return info
+
     # ---- asking -----------------------------------------------------------------------------
+
+    def get(self, id: str) -> Event | None:
+        """The event with this id, if it is still valid; None otherwise: `Channel.get`."""
+        check_text(id, "id")
+        try:
+            return event_of(self._http.json("GET", *self._path, "events", id, type=WireEvent))
+        except NotFound:
+            self._facts()  # raises the same when it is the channel that is not there
+            return None
 
     def find(
         self, place: Any, *, since_s: Seconds | None = None, since: datetime | None = None,
@@ -303,7 +329,7 @@ class RemoteChannel:
     def _handle(self, wire: WireSubscription, past: list[Event]) -> RemoteSubscription:
         info = info_of(wire)
         handle = RemoteSubscription(
-            self._check_open, self._live, info.id, info.user, info.place, info.since_us,
+            self, self._check_open, self._live, info.id, info.user, info.place, info.since_us,
             info.until_us, info.where, info.unseen, past,
         )  # fmt: skip
         handle.duplicate = wire.duplicate

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from tideline.channel.checks import wait_us
 from tideline.channel.subscription import Subscription
 from tideline.clock import FOREVER, SECOND, WAIT_S, Seconds
-from tideline.errors import TidelineError
+from tideline.errors import NotFound, TidelineError
 from tideline.lsm.bell import Bell
 from tideline.model import Event
 
@@ -31,16 +31,17 @@ __all__ = ["RemoteSubscription"]
 class RemoteSubscription(Subscription):
     """A stored question, its past answers, and the stream of its live ones."""
 
-    __slots__ = ("_check_open", "_error", "_live", "feed")
+    __slots__ = ("_channel", "_check_open", "_error", "_live", "feed")
 
     def __init__(
-        self, check_open: Callable[[], None], live: Live, id: str, user: str, place: Any,
-        since_us: int, until_us: int, where: dict[str, Any] | None, unseen: bool,
+        self, channel: Any, check_open: Callable[[], None], live: Live, id: str, user: str,
+        place: Any, since_us: int, until_us: int, where: dict[str, Any] | None, unseen: bool,
         past: list[Event],
     ) -> None:  # fmt: skip
         source: Any = None  # whatever asks it is replaced below
         super().__init__(source, id, user, place, since_us, until_us, where, unseen, 0, None)
         self._past = past
+        self._channel = channel
         self._check_open = check_open
         self._live = live
         self.feed: Any = None
@@ -88,6 +89,16 @@ class RemoteSubscription(Subscription):
         if not events and self._error is not None:
             raise self._error
         return events
+
+    def move(self, place: Any) -> None:
+        """Watch another place from now on; the window, the condition and the queue stay.
+
+        What is valid at the new place and was no answer before has arrived when this returns.
+        """
+        self._check_open()
+        if self.inbox.ended:
+            raise NotFound("the subscription has ended", id=self.id)
+        self._channel.move(self.id, place)
 
     def cancel(self) -> None:
         """End the subscription. Cancelling one that has ended is allowed."""

@@ -24,6 +24,7 @@ from tideline.server.refusals import Refused, error_body, refusal
 from tideline.server.requests import (
     Cancel,
     Hello,
+    Move,
     Prolong,
     Publish,
     Release,
@@ -35,6 +36,7 @@ from tideline.server.requests import (
 from tideline.server.shapes import encode, subscription_out, time_text, told_json
 from tideline.server.streams import Stream
 from tideline.server.work import Elsewhere
+from tideline.space.plain import from_plain
 
 __all__ = ["Live"]
 
@@ -167,6 +169,10 @@ class Live(Socket):
             await self._hub.prolong(stream.channel, stream.handle.id, self.caller, request)
             stream.look()
             self._reply(request.tag, prolonged=subscription_out(stream.handle))
+        elif isinstance(request, Move):
+            stream = self._stream(request.tag)
+            await self._move(stream, request.place)
+            self._reply(request.tag, moved=subscription_out(stream.handle))
         elif isinstance(request, Sync):
             self._hub.alarm.catch_up()
             self._reply(request.tag, synced=time_text(self._hub.db.clock.now()))
@@ -182,6 +188,13 @@ class Live(Socket):
             await self._hub.cancel(stream.channel, stream.handle.id, self.caller)
         except NotFound:
             stream.look()  # it has just expired, and says so
+
+    async def _move(self, stream: Stream, place: Any) -> None:
+        channel, handle = stream.channel, stream.handle
+        if channel.layout == "poll":
+            await self._hub.write(self.caller, channel, handle.move, from_plain(place))
+        else:
+            await self._hub.move(channel, handle.id, self.caller, place)
 
     async def _publish(self, request: Publish) -> None:
         channel = self._publishes(request)

@@ -10,11 +10,12 @@ from typing import Any
 import msgspec
 
 from tideline.errors import InvalidRequest
-from tideline.server.shapes import PublishIn, SubscribeIn, why
+from tideline.server.shapes import Place, PublishIn, SubscribeIn, why
 
 __all__ = [
     "Cancel",
     "Hello",
+    "Move",
     "Prolong",
     "Publish",
     "Release",
@@ -71,6 +72,12 @@ class Prolong(Request, tag="prolong"):
     until: str | None = None
 
 
+class Move(Request, tag="move"):
+    """Have the subscription watch another place."""
+
+    place: Place
+
+
 class Sync(Request, tag="sync"):
     """Answer when everything before it has been sent."""
 
@@ -87,7 +94,7 @@ class _Tagged(msgspec.Struct):
 
 
 _decode = msgspec.json.Decoder(
-    Publish | Subscribe | Resume | Cancel | Release | Prolong | Sync | Hello
+    Publish | Subscribe | Resume | Cancel | Release | Prolong | Move | Sync | Hello
 ).decode
 _decode_tag = msgspec.json.Decoder(_Tagged).decode
 
