@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tideline.channel import Channel
 from tideline.channel.ahead import check_max_ahead_s
 from tideline.channel.engine import Engine
-from tideline.clock import Clock, SystemClock, span_us
+from tideline.clock import Clock, Seconds, SystemClock, span_s, span_us
 from tideline.errors import Closed, Conflict, Corruption, InvalidRequest, NotFound
 from tideline.index.memory import Budget
 from tideline.kernels.warm import ensure
@@ -176,7 +176,8 @@ class Database:
 
     def channel(
         self, name: str, *, space: Space | None = None, layout: str | None = None,
-        poll_s: float = 1.0, journal_s: float | None = None, max_ahead_s: float | None = None,
+        poll_s: Seconds = 1.0, journal_s: Seconds | None = None,
+        max_ahead_s: Seconds | None = None,
     ) -> Channel:  # fmt: skip
         """Open a channel, or create it. Space and layout are stored; others are a `Conflict`.
 
@@ -196,7 +197,8 @@ class Database:
             raise InvalidRequest(f"layout must be one of {', '.join(LAYOUTS)}", layout=layout)
         if space is not None and not (hasattr(space, "spec") and hasattr(space, "encode")):
             raise InvalidRequest("space must be Flat, Topics, Grid or QuadTree", space=space)
-        if span_us(poll_s, "poll_s") <= 0:
+        every_s = span_s(poll_s, "poll_s")
+        if every_s <= 0:
             raise InvalidRequest("poll_s must be positive", poll_s=poll_s)
         if journal_s is not None:
             check_journal_s(journal_s)
@@ -211,7 +213,7 @@ class Database:
                 raise Conflict("a collection has this name", name=name)
             if channel is None:
                 channel = self._whole(
-                    partial(self._create, name, space or Flat(), layout or "dual", poll_s)
+                    partial(self._create, name, space or Flat(), layout or "dual", every_s)
                 )
             if space is not None and channel.space != space:
                 raise Conflict(

@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from tideline.aclient.threads import Run, threaded
 from tideline.channel import Channel, Subscription
-from tideline.clock import Clock
+from tideline.channel.checks import wait_us
+from tideline.clock import SECOND, Clock, Seconds
 from tideline.database import Database
 from tideline.model import Event
 from tideline.space import Space
@@ -57,7 +58,8 @@ class AsyncDatabase:
 
     async def channel(
         self, name: str, *, space: Space | None = None, layout: str | None = None,
-        poll_s: float = 1.0, journal_s: float | None = None, max_ahead_s: float | None = None,
+        poll_s: Seconds = 1.0, journal_s: Seconds | None = None,
+        max_ahead_s: Seconds | None = None,
     ) -> AsyncChannel:  # fmt: skip
         """Open a channel, or create it: `Database.channel`."""
         found: Channel = await self._run(
@@ -136,8 +138,8 @@ class AsyncChannel:
         return self._sync.max_ahead_s
 
     async def subscribe(
-        self, place: Any, *, user: str, id: str | None = None, since_s: float | None = None,
-        since: datetime | None = None, until_s: float | None = None,
+        self, place: Any, *, user: str, id: str | None = None, since_s: Seconds | None = None,
+        since: datetime | None = None, until_s: Seconds | None = None,
         until: datetime | None = None, where: dict[str, Any] | None = None, unseen: bool = False,
     ) -> AsyncSubscription:  # fmt: skip
         """Store a subscription; its `past` is there at once, what happens later is delivered."""
@@ -155,6 +157,8 @@ class AsyncChannel:
     publish = threaded(Channel.publish)
     cancel = threaded(Channel.cancel)
     prolong = threaded(Channel.prolong)
+    move = threaded(Channel.move)
+    get = threaded(Channel.get)
     find = threaded(Channel.find)
     subscriptions = threaded(Channel.subscriptions)
     subscription = threaded(Channel.subscription)
@@ -181,7 +185,6 @@ class AsyncSubscription:
         self._run = run
         self.id = handle.id
         self.user = handle.user
-        self.place = handle.place
         self.where = handle.where
         self.unseen = handle.unseen
         self.duplicate = handle.duplicate
@@ -197,6 +200,11 @@ class AsyncSubscription:
         return self._sync.until
 
     @property
+    def place(self) -> Any:
+        """What is watched."""
+        return self._sync.place
+
+    @property
     def past(self) -> list[Event]:
         """What had already happened when the subscription was made, in order of arrival."""
         return self._sync.past
@@ -205,7 +213,21 @@ class AsyncSubscription:
         """Whether nothing new can come: expired, cancelled or closed."""
         return self._sync.expired
 
-    take = threaded(Subscription.take)
+    async def take(self, timeout_s: Seconds | None = None) -> list[Event]:
+        """What arrived since the last take; waits so long for the first: `Subscription.take`."""
+        wait_s = wait_us(timeout_s) / SECOND
+        found: list[Event] = await self._run(self._sync.take)
+        if found or not wait_s:
+            return found
+        events = self._sync.__aiter__()
+        try:
+            async with asyncio.timeout(wait_s):
+                first = await anext(events)
+        except (TimeoutError, StopAsyncIteration):
+            return []
+        return [first, *self._sync.inbox.take()]
+
+    move = threaded(Subscription.move)
     cancel = threaded(Subscription.cancel)
 
     def __aiter__(self) -> AsyncIterator[Event]:
