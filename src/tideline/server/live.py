@@ -177,6 +177,8 @@ class Live(Socket):
             self._reply(request.tag, prolonged=subscription_out(stream.handle))
         elif isinstance(request, Move):
             stream = self._stream(request.tag)
+            if isinstance(stream, Following):
+                raise InvalidRequest("changes of a collection have no place", tag=request.tag)
             await self._move(stream, request.place)
             self._reply(request.tag, moved=subscription_out(stream.handle))
         elif isinstance(request, Sync):
