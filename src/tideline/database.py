@@ -46,6 +46,7 @@ from tideline.lsm.folder import check_no_strangers, make_folder
 from tideline.lsm.manifest import Manifest
 from tideline.lsm.owner import Owner
 from tideline.model import ChannelStats, CollectionStats, Report
+from tideline.protocols import Durability
 from tideline.shelter import Shelter
 from tideline.space import Flat, Space, space_from_spec
 
@@ -77,7 +78,7 @@ os.register_at_fork(after_in_child=_forked)
 
 def open(
     path: str | os.PathLike[str], *, clock: Clock | None = None, memory_mb: int = 1024,
-    durability: str = "os",
+    durability: Durability = "os",
 ) -> Database:  # fmt: skip
     """Open a folder as a database; it is made if it is not there. `":memory:"` keeps nothing.
 
@@ -110,7 +111,7 @@ class Database:
 
     def __init__(
         self, path: str | os.PathLike[str], *, clock: Clock | None = None, memory_mb: int = 1024,
-        durability: str = "os", restoring: bool = False,
+        durability: Durability = "os", restoring: bool = False,
     ) -> None:  # fmt: skip
         check_memory_mb(memory_mb)
         if clock is not None and not (hasattr(clock, "now") and hasattr(clock, "wait")):

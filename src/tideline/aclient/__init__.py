@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from tideline.clock import Clock
 from tideline.errors import Unavailable
+from tideline.protocols import Durability
 
 if TYPE_CHECKING:
     from tideline.aclient.embedded import AsyncDatabase
@@ -63,7 +64,7 @@ async def aconnect(
 
 async def aopen(
     path: str | os.PathLike[str], *, clock: Clock | None = None, memory_mb: int = 1024,
-    durability: str = "os",
+    durability: Durability = "os",
 ) -> AsyncDatabase:  # fmt: skip
     """Open a folder as a database in this process, used from asyncio: `open`, awaited.
 

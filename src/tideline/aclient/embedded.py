@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from types import TracebackType
@@ -27,6 +27,7 @@ from tideline.channel.checks import wait_us
 from tideline.clock import SECOND, Clock, Seconds
 from tideline.database import Database
 from tideline.model import Event
+from tideline.protocols import Durability, Indexes, Place
 from tideline.space import Space
 
 if TYPE_CHECKING:
@@ -48,7 +49,12 @@ class AsyncDatabase:
 
     @classmethod
     async def open(
-        cls, path: str | os.PathLike[str], *, clock: Clock | None, memory_mb: int, durability: Any
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        clock: Clock | None,
+        memory_mb: int,
+        durability: Durability,
     ) -> AsyncDatabase:
         """Open a folder: the first time kernels are compiled, so not in the loop."""
         opening = functools.partial(
@@ -69,8 +75,9 @@ class AsyncDatabase:
         return AsyncChannel(found, self._run)
 
     async def collection(
-        self, name: str, *, key: str | None = None, indexes: Any = None, policy: Any = None,
-        filter: str | None = None, bloom_bits: int | None = None, journal_s: float | None = None,
+        self, name: str, *, key: str | None = None, indexes: Indexes | None = None,
+        policy: str | Mapping[str, Any] | None = None, filter: str | None = None,
+        bloom_bits: int | None = None, journal_s: float | None = None,
         journal_before: bool | None = None,
     ) -> AsyncCollection:  # fmt: skip
         """Open a collection of documents, or create it: `Database.collection`."""
@@ -138,7 +145,7 @@ class AsyncChannel:
         return self._sync.max_ahead_s
 
     async def subscribe(
-        self, place: Any, *, user: str, id: str | None = None, since_s: Seconds | None = None,
+        self, place: Place, *, user: str, id: str | None = None, since_s: Seconds | None = None,
         since: datetime | None = None, until_s: Seconds | None = None,
         until: datetime | None = None, where: dict[str, Any] | None = None, unseen: bool = False,
     ) -> AsyncSubscription:  # fmt: skip

@@ -22,6 +22,7 @@ from tideline.clock import FOREVER, SECOND, WAIT_S, Seconds, from_us
 from tideline.errors import NotFound, TidelineError
 from tideline.lsm.bell import LoopBell
 from tideline.model import Event
+from tideline.protocols import Place
 
 if TYPE_CHECKING:
     from tideline.aclient.live import AsyncLive
@@ -92,7 +93,7 @@ class AsyncRemoteSubscription:
             raise self._error
         return events
 
-    async def move(self, place: Any) -> None:
+    async def move(self, place: Place) -> None:
         """Watch another place from now on; the window, the condition and the queue stay.
 
         What is valid at the new place and was no answer before has arrived when this returns.

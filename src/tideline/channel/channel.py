@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import hashlib
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 
@@ -39,6 +39,7 @@ from tideline.channel.writers import check_once
 from tideline.clock import Clock, Seconds, from_us, span_us
 from tideline.errors import InvalidRequest
 from tideline.model import Applied, ChannelStats, Event, SubscriptionInfo, Told
+from tideline.protocols import Body, Place
 from tideline.space import Space
 from tideline.where import parse
 
@@ -104,7 +105,7 @@ class Channel:
     # ---- events and subscriptions ----------------------------------------------------------------
 
     def publish(
-        self, place: Any, body: Any, *, id: str | None = None, at: datetime | None = None,
+        self, place: Place, body: Body, *, id: str | None = None, at: datetime | None = None,
         ttl_s: Seconds | None = None, until: datetime | None = None, related: bool = False,
     ) -> Told:  # fmt: skip
         """Store an event and return whom it answers.
@@ -124,7 +125,7 @@ class Channel:
         return publish(self.core, place, body, id, at, ttl_s, until, related)
 
     def subscribe(
-        self, place: Any, *, user: str, id: str | None = None, since_s: Seconds | None = None,
+        self, place: Place, *, user: str, id: str | None = None, since_s: Seconds | None = None,
         since: datetime | None = None, until_s: Seconds | None = None,
         until: datetime | None = None, where: dict[str, Any] | None = None, unseen: bool = False,
     ) -> Subscription:  # fmt: skip
@@ -144,7 +145,8 @@ class Channel:
         """
         encoded = self.space.encode(place)
         if type(place) is not str and type(place) is not tuple:
-            place = self.space.decode(*encoded)  # as it will be when it is read again
+            # As it will be when it is read again.
+            place = cast(Place, self.space.decode(*encoded))
         owner = check_text(user, "user")
         ident = self.core.ids.one() if id is None else check_text(id, "id")
         condition = _NO_CONDITION
@@ -187,7 +189,7 @@ class Channel:
             raise InvalidRequest("give until_s or until", until_s=until_s, until=until)
         return self._subscriptions.prolong(ident, until_s, until)
 
-    def move(self, id: str, place: Any) -> SubscriptionInfo:
+    def move(self, id: str, place: Place) -> SubscriptionInfo:
         """Have a subscription watch another place; its handle goes on.
 
         One call instead of subscribe, take, cancel. What is valid at the new place and was no
@@ -220,7 +222,7 @@ class Channel:
     # ---- asking ----------------------------------------------------------------------------------
 
     def find(
-        self, place: Any, *, since_s: Seconds | None = None, since: datetime | None = None,
+        self, place: Place, *, since_s: Seconds | None = None, since: datetime | None = None,
         until_s: Seconds | None = None, until: datetime | None = None,
         where: dict[str, Any] | None = None, limit: int | None = None,
     ) -> list[Event]:  # fmt: skip
@@ -319,7 +321,7 @@ class Channel:
     # ---- tables ----------------------------------------------------------------------------------
 
     def scan(
-        self, kind: str, *, place: Any = None, since: datetime | None = None,
+        self, kind: str, *, place: Place | None = None, since: datetime | None = None,
         until: datetime | None = None, where: dict[str, Any] | None = None,
     ) -> pa.Table:  # fmt: skip
         """The valid events, or the live subscriptions, as a table, in order of arrival.

@@ -23,6 +23,7 @@ from tideline.channel.inbox import FORKED, Inbox
 from tideline.clock import FOREVER, Seconds, from_us
 from tideline.lsm.bell import Bell, LoopBell
 from tideline.model import Event
+from tideline.protocols import Place
 
 __all__ = ["Source", "Subscription"]
 
@@ -143,7 +144,7 @@ class Subscription:
                     return events
                 self._source.wait(self, bell, limit_us)
 
-    def move(self, place: Any) -> None:
+    def move(self, place: Place) -> None:
         """Watch another place from now on; the window, the condition and the queue stay.
 
         What is valid at the new place and was no answer before is delivered, after what had

@@ -52,6 +52,7 @@ from tideline.client.wire import (
 from tideline.clock import Seconds, span_s
 from tideline.errors import InvalidRequest, NotFound
 from tideline.model import Applied, ChannelStats, Event, Subscriber, SubscriptionInfo, Told
+from tideline.protocols import Body, Place
 from tideline.space import Space, space_from_spec
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ class ChannelVerbs(Generic[H]):
     # ---- publish and subscribe --------------------------------------------------------------
 
     async def publish(
-        self, place: Any, body: Any, *, id: str | None = None, at: datetime | None = None,
+        self, place: Place, body: Body, *, id: str | None = None, at: datetime | None = None,
         ttl_s: Seconds | None = None, until: datetime | None = None, related: bool = False,
     ) -> Told:  # fmt: skip
         """Store an event and return whom it answers: `Channel.publish`.
@@ -160,7 +161,7 @@ class ChannelVerbs(Generic[H]):
         )
 
     async def subscribe(
-        self, place: Any, *, user: str, id: str | None = None, since_s: Seconds | None = None,
+        self, place: Place, *, user: str, id: str | None = None, since_s: Seconds | None = None,
         since: datetime | None = None, until_s: Seconds | None = None,
         until: datetime | None = None, where: dict[str, Any] | None = None, unseen: bool = False,
     ) -> H:  # fmt: skip
@@ -213,7 +214,7 @@ class ChannelVerbs(Generic[H]):
             handle.until_us = info.until_us
         return info
 
-    async def move(self, id: str, place: Any) -> SubscriptionInfo:
+    async def move(self, id: str, place: Place) -> SubscriptionInfo:
         """Have a subscription watch another place; its handle goes on: `Channel.move`.
 
         What it found there has arrived when this returns.
@@ -244,7 +245,7 @@ class ChannelVerbs(Generic[H]):
             return None
 
     async def find(
-        self, place: Any, *, since_s: Seconds | None = None, since: datetime | None = None,
+        self, place: Place, *, since_s: Seconds | None = None, since: datetime | None = None,
         until_s: Seconds | None = None, until: datetime | None = None,
         where: dict[str, Any] | None = None, limit: int | None = None,
     ) -> list[Event]:  # fmt: skip
@@ -329,7 +330,7 @@ class ChannelVerbs(Generic[H]):
         return rows
 
     async def scan(
-        self, kind: str, *, place: Any = None, since: datetime | None = None,
+        self, kind: str, *, place: Place | None = None, since: datetime | None = None,
         until: datetime | None = None, where: dict[str, Any] | None = None,
     ) -> pa.Table:  # fmt: skip
         """The valid events, or the live subscriptions, as a table: `Channel.scan`."""

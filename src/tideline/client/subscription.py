@@ -22,6 +22,7 @@ from tideline.clock import FOREVER, SECOND, WAIT_S, Seconds
 from tideline.errors import NotFound, TidelineError
 from tideline.lsm.bell import Bell
 from tideline.model import Event
+from tideline.protocols import Place
 
 if TYPE_CHECKING:
     from tideline.client.live import Live
@@ -91,7 +92,7 @@ class RemoteSubscription(Subscription):
             raise self._error
         return events
 
-    def move(self, place: Any) -> None:
+    def move(self, place: Place) -> None:
         """Watch another place from now on; the window, the condition and the queue stay.
 
         What is valid at the new place and was no answer before has arrived when this returns.
