@@ -153,7 +153,11 @@ def _flat(table: pa.Table, rows: range) -> Part:
     texts = json_texts(table, rejected).to_arrow(pa.large_string())
     good = [row for row in range(len(rows)) if row not in rejected]
     told = {rows[row]: why for row, why in rejected.items()}
-    return Part(pa.table({"document": texts.take(good)}), [rows[row] for row in good], told)
+    return Part(
+        pa.table({"document": texts.take(pa.array(good, pa.int64()))}),
+        [rows[row] for row in good],
+        told,
+    )
 
 
 def stored_of(count: int, rejected: dict[int, str]) -> Stored:

@@ -242,8 +242,10 @@ class Remote:
 
 def check_collection(name: Any) -> None:
     """`InvalidRequest` for what cannot be asked for; what is no name, the server says."""
-    if not isinstance(name, str) or not name:
+    if not isinstance(name, str) or not name or len(name.encode(errors="replace")) > 128:
         raise InvalidRequest("a collection's name must be text of 1 to 128 bytes", name=name)
+    if not name.isprintable():
+        raise InvalidRequest("a collection's name must be printable, without '/'", name=name)
 
 
 def check_timeout(timeout_s: float) -> None:

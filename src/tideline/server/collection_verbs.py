@@ -112,9 +112,9 @@ def _answer(call: Call, result: Any) -> Reply:
     return Reply(data=data + b"\n")
 
 
-def _by_key(where: Document | None, key: str) -> bool:
+def _by_key(where: Any, key: str) -> bool:
     """Whether a condition is one key, so that at most one document is looked at."""
-    return where is not None and len(where) == 1 and isinstance(where.get(key), (int, str))
+    return type(where) is dict and len(where) == 1 and isinstance(where.get(key), (int, str))
 
 
 # ---- verbs that are not like the others -----------------------------------------------------
