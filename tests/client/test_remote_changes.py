@@ -185,7 +185,7 @@ def test_feeds_over_the_wire_are_the_feed_of_the_folder(
 
 
 def test_readers_go_on_while_writers_write_and_everything_breaks(served: Served) -> None:
-    """Threads that iterate, writers at full speed, cuts and restarts: each gets each change once."""
+    """Threads iterate, others write, connections and the server end: each change comes once."""
     total = 1_500
     got: list[list[int]] = [[], [], []]
     with tideline.connect(served.proxy.url, timeout_s=60) as remote:
