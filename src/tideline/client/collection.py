@@ -28,6 +28,7 @@ import msgspec
 
 from tideline.client.batches import slices, stored_of, table_of_stream
 from tideline.client.blocking import blocking, run
+from tideline.client.changes import RemoteChanges
 from tideline.client.http import Http, Requests
 from tideline.errors import InvalidRequest, Unavailable
 from tideline.model import Advice, CollectionStats, Explanation, Stored, Updated, Versioned
@@ -447,6 +448,7 @@ class RemoteCollection:
     """Documents by primary key, on a server. Made by `Remote.collection`."""
 
     def __init__(self, http: Http, facts: CollectionFacts) -> None:
+        self._http = http
         self._verbs = CollectionVerbs(http, facts)
         self.name = self._verbs.name
         self.key = self._verbs.key
@@ -516,9 +518,12 @@ class RemoteCollection:
         """Index a field; returns at once: `Collection.create_index`."""
         return RemoteBuild(run(self._verbs.create_index(field, kind, unique=unique)))
 
-    def changes(self, after: int | None = None, *, before: bool = False) -> Any:
-        """Follow what is written: `Collection.changes`."""
-        raise Unavailable("changes are not followed over the wire yet", name=self.name)
+    def changes(self, after: int | None = None, *, before: bool = False) -> RemoteChanges:
+        """Follow what is written: `Collection.changes`.
+
+        It goes on by itself after a lost connection: nothing comes twice, nothing is missed.
+        """
+        return RemoteChanges(self._http, self.name, self.identity, after, before)
 
     @property
     def indexes(self) -> dict[str, str]:
