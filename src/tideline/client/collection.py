@@ -75,9 +75,7 @@ class CollectionFacts(msgspec.Struct):
                     return False
             elif setting in ("policy", "journal_before") or not isinstance(
                 value, (str, int, float)
-            ):
-                return False
-            elif getattr(self, setting) != value:
+            ) or getattr(self, setting) != value:
                 return False
         return True
 
