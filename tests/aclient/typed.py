@@ -28,7 +28,7 @@ async def waiting(db: aprotocols.AsyncDatabase) -> None:
     print([event.id async for event in sub], await sub.take(timeout_s=1))
     collection: aprotocols.AsyncCollection = await db.collection("cars", key="id")
     print([car async for car in collection.find_iter()], await collection.indexes())
-    with collection.changes(after=0) as changes:
+    async with collection.changes(after=0) as changes:
         print([change.key async for change in changes])
 
 

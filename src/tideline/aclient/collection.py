@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
-from tideline.client.collection import CollectionVerbs, Document, Fields, _question
+from tideline.aclient.changes import AsyncRemoteChanges
+from tideline.aclient.http import AsyncHttp
+from tideline.client.collection import CollectionFacts, CollectionVerbs, Document, Fields, _question
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,6 +21,10 @@ __all__ = ["AsyncRemoteCollection"]
 
 class AsyncRemoteCollection(CollectionVerbs):
     """Documents by primary key, on a server. Made by `AsyncRemote.collection`."""
+
+    def __init__(self, http: AsyncHttp, facts: CollectionFacts) -> None:
+        super().__init__(http, facts)
+        self._http: AsyncHttp = http
 
     async def find_iter(
         self, where: Document | None = None, *, sort: Any = None, limit: int | None = None,
@@ -57,6 +63,14 @@ class AsyncRemoteCollection(CollectionVerbs):
         """Index a field, and wait until it is done: `Collection.create_index`."""
         build = await super().create_index(field, kind, unique=unique)
         await build.wait()
+
+    def changes(self, after: int | None = None, *, before: bool = False) -> AsyncRemoteChanges:
+        """Follow what is written, in order and without a gap: `Collection.changes`.
+
+        Without `after` it begins when it is entered by `async with`, or first read. It goes on by
+        itself after a lost connection: nothing comes twice, nothing is missed.
+        """
+        return AsyncRemoteChanges(self._http, self.name, self.identity, after, before)
 
     async def indexes(self) -> dict[str, str]:
         """The indexed fields and the kind of each index, without one that is being built."""

@@ -89,7 +89,7 @@ class AsyncCollection:
         >>> async def main():
         ...     async with await tideline.aopen(":memory:") as db:
         ...         cars = await db.collection("cars", key="id")
-        ...         with cars.changes(after=0) as changes:
+        ...         async with cars.changes(after=0) as changes:
         ...             await cars.put({"id": 1})
         ...             async for change in changes:
         ...                 return change
@@ -134,10 +134,10 @@ class AsyncChanges:
     def __aiter__(self) -> AsyncIterator[Change]:
         return self._sync.__aiter__()
 
-    def __enter__(self) -> AsyncChanges:
+    async def __aenter__(self) -> AsyncChanges:
         return self
 
-    def __exit__(
+    async def __aexit__(
         self, kind: type[BaseException] | None, value: BaseException | None,
         trace: TracebackType | None,
     ) -> None:  # fmt: skip
