@@ -430,6 +430,10 @@ class Database:
         if self._closed != _FORKED:  # a forked child that leaves the block has nothing to close
             self.close()
 
+    def __repr__(self) -> str:
+        shown = ":memory:" if self._temporary is not None else str(self.path)
+        return f"Database({shown!r}{', closed' if self._closed else ''})"
+
     # ---- inside ---------------------------------------------------------------------------------
 
     def _whole(self, work: Callable[[], T]) -> T:

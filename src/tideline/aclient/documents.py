@@ -99,7 +99,7 @@ class AsyncCollection:
         return AsyncChanges(self._sync.changes(after, before=before), self._run)
 
     def __repr__(self) -> str:
-        return f"AsyncCollection(name={self.name!r}, key={self.key!r})"
+        return f"Async{self._sync!r}"
 
 
 class AsyncChanges:

@@ -112,7 +112,7 @@ class AsyncDatabase:
         await self.close()
 
     def __repr__(self) -> str:
-        return f"AsyncDatabase({str(self._sync.path)!r})"
+        return f"Async{self._sync!r}"
 
     async def _run(self, call: Callable[P, T], /, *args: P.args, **options: P.kwargs) -> T:
         """Run something in a thread."""
@@ -181,7 +181,7 @@ class AsyncChannel:
     maintain = threaded(Channel.maintain)
 
     def __repr__(self) -> str:
-        return f"AsyncChannel(name={self.name!r}, layout={self.layout!r})"
+        return f"Async{self._sync!r}"
 
 
 class AsyncSubscription:
@@ -241,4 +241,4 @@ class AsyncSubscription:
         return self._sync.__aiter__()
 
     def __repr__(self) -> str:
-        return f"AsyncSubscription(id={self.id!r}, user={self.user!r}, place={self.place!r})"
+        return f"Async{self._sync!r}"

@@ -382,3 +382,6 @@ class Channel:
     def maintain(self) -> None:
         """Give back what has expired, and run all pending background work to its end."""
         looking.maintain(self.core)
+
+    def __repr__(self) -> str:
+        return f"Channel(name={self.name!r}, space={self.space!r}, layout={self.layout!r})"
