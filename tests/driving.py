@@ -50,6 +50,18 @@ def loop_of_tests() -> Loop:
     return loop
 
 
+class Built:
+    """An index that was waited for."""
+
+    done, progress = True, 1.0
+
+    def __init__(self, found: None) -> None:
+        assert found is None
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        """It is done."""
+
+
 class Driven:
     """An async object, used by calls that block."""
 
@@ -65,6 +77,8 @@ class Driven:
         def call(*args: Any, **options: Any) -> Any:
             return self._result(found, *args, **options)
 
+        if name == "create_index":  # waits until it is done there
+            return lambda *args, **options: Built(call(*args, **options))
         return call() if name in _ASKED else call
 
     def _result(self, method: Any, *args: Any, **options: Any) -> Any:
@@ -91,6 +105,7 @@ class Driven:
                 return
 
     def __enter__(self) -> Driven:
+        self._loop.run(self._there.__aenter__())
         return self
 
     def __exit__(self, *_: object) -> None:

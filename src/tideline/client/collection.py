@@ -73,9 +73,11 @@ class CollectionFacts(msgspec.Struct):
             if setting == "indexes":
                 if not isinstance(value, Mapping) or dict(value) != self.indexes:
                     return False
-            elif setting in ("policy", "journal_before") or not isinstance(
-                value, (str, int, float)
-            ) or getattr(self, setting) != value:
+            elif (
+                setting in ("policy", "journal_before")
+                or not isinstance(value, (str, int, float))
+                or getattr(self, setting) != value
+            ):
                 return False
         return True
 
