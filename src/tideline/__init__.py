@@ -20,6 +20,7 @@ from tideline.errors import (
     InvalidRequest,
     NotFound,
     TidelineError,
+    Unauthorized,
     Unavailable,
 )
 from tideline.model import (
@@ -41,6 +42,7 @@ from tideline.model import (
 from tideline.space import Box, Circle, Flat, Grid, QuadTree, Topics
 
 if _typing.TYPE_CHECKING:
+    from tideline.aclient import aconnect, aopen
     from tideline.channel import Channel, Subscription
     from tideline.client import connect
     from tideline.database import Database, open
@@ -51,8 +53,8 @@ __all__ = [
     "Closed", "Collection", "CollectionStats", "Conflict", "Corruption", "Database", "Event",
     "Explanation", "Flat",
     "Grid", "InvalidRequest", "NotFound", "QuadTree", "Report", "Stored", "Subscriber",
-    "Subscription", "SubscriptionInfo", "TidelineError", "Told", "Topics", "Unavailable",
-    "Updated", "Versioned", "connect", "open",
+    "Subscription", "SubscriptionInfo", "TidelineError", "Told", "Topics", "Unauthorized",
+    "Unavailable", "Updated", "Versioned", "aconnect", "aopen", "connect", "open",
 ]  # fmt: skip
 
 __version__ = "0.1.0"
@@ -64,6 +66,8 @@ _LATE = {
     "Collection": "tideline.documents",
     "Database": "tideline.database",
     "Subscription": "tideline.channel",
+    "aconnect": "tideline.aclient",
+    "aopen": "tideline.aclient",
     "connect": "tideline.client",
     "open": "tideline.database",
 }

@@ -31,6 +31,7 @@ from tideline.documents.advise import Workload, advise, kind_for
 from tideline.documents.changes import Changes
 from tideline.documents.edits import SLICE, Edits, stored
 from tideline.documents.export import json_keys, scanned_batch
+from tideline.documents.feed import DROPPED
 from tideline.documents.finding import Finder
 from tideline.documents.indexing import Build
 from tideline.documents.projection import parse_fields
@@ -56,6 +57,9 @@ Given = Document | str | bytes
 
 class Collection(Edits, Queries):
     """An open collection of documents; `Database.collection` makes one."""
+
+    _checks_rows = False
+    """Whether `_write_good` looks at every row of `put_many` (server/collection_limited.py)."""
 
     def __init__(self, name: str, engine: Any) -> None:
         self.name = name
@@ -115,7 +119,7 @@ class Collection(Edits, Queries):
             prepared = rows.prepare(part, self.key, self._fields(), self.filter)
             for row, reason in prepared.rejected.items():
                 rejected[first + row] = reason
-            if self._engine.unique:
+            if self._engine.unique or self._checks_rows:
                 written = self._write_distinct(prepared, part, first, rejected)
             else:
                 written = prepared.rows.count
@@ -502,15 +506,20 @@ class Collection(Edits, Queries):
             counted["bloom_false"], indexes,
         )  # fmt: skip
 
+    def __repr__(self) -> str:
+        return f"Collection(name={self.name!r}, key={self.key!r}, indexes={self.indexes!r})"
+
     # ---- inside -------------------------------------------------------------------------------
 
     def _observed(self) -> Workload:
         """What was done since counting began, over all openings."""
         return self._before.plus(self._workload).plus(self._forgotten, -1)
 
-    def _shut(self) -> None:
+    def _shut(self, *, dropped: bool = False) -> None:
+        if dropped:
+            self._closed = DROPPED
         self._get = self._gone
-        self._engine.close()
+        self._engine.close(self._closed)
 
     def _leave_to_parent(self, why: str) -> None:
         """In a forked child: nothing here is to be used."""

@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeVar
 from tideline.errors import NotFound
 from tideline.server.access import Access
 from tideline.server.alarm import Alarm
+from tideline.server.collection_pages import Pages
 from tideline.server.counted import CountedChannel
 from tideline.server.limits import Limits
 from tideline.server.logs import log
@@ -25,6 +26,7 @@ from tideline.server.refusals import Refused
 from tideline.server.settings import Settings, is_loopback
 from tideline.server.shapes import parse_time
 from tideline.server.work import Work
+from tideline.space.plain import from_plain
 from tideline.where import parse
 
 __all__ = ["Connection", "Hub"]
@@ -65,6 +67,8 @@ class Hub:
         self._arriving: set[asyncio.Timeout] = set()
         self._wires: weakref.WeakKeyDictionary[Any, dict[str, Wires]] = weakref.WeakKeyDictionary()
         self.watches: dict[Any, Any] = {}  # by channel, see watch.py
+        self.feeders: dict[Any, Any] = {}  # by collection, see changes.py
+        self.pages = Pages()
         self._quotas: weakref.WeakKeyDictionary[Any, Quotas] = weakref.WeakKeyDictionary()
         self._alarm: Alarm | None = None
         self._turn: Turn | None = None
@@ -111,6 +115,8 @@ class Hub:
         if self._beating is not None:
             self._beating.cancel()
             self._beating = None
+        for feeder in list(self.feeders.values()):
+            await feeder.stop()
         if self._alarm is not None:
             await asyncio.to_thread(self._alarm.stop)
             self._alarm = None
@@ -215,6 +221,15 @@ class Hub:
         self._quotas_of(channel).remove(info.user, before.until_us, weight, id)
         self._quotas_of(channel).add(info.user, info.until_us, weight, id)
         return info
+
+    async def move(self, channel: Any, id: str, caller: Any, place: Any) -> Any:
+        """Have a stored subscription of the caller's watch another place."""
+
+        def run() -> Any:
+            caller.check_own(channel.subscription(id).user, id)
+            return channel.move(id, from_plain(place))
+
+        return await self.write(caller, channel, run)
 
     def counted(self, channel: Any) -> CountedChannel:
         """The channel for batches, whose conditions count for their users."""

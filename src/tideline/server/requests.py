@@ -5,16 +5,18 @@ Checked as it is decoded; what is wrong is refused with the request's tag, if th
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from tideline.errors import InvalidRequest
-from tideline.server.shapes import PublishIn, SubscribeIn, why
+from tideline.server.shapes import Place, PublishIn, SubscribeIn, why
 
 __all__ = [
     "Cancel",
+    "Changes",
     "Hello",
+    "Move",
     "Prolong",
     "Publish",
     "Release",
@@ -56,8 +58,17 @@ class Resume(Request, tag="resume"):
     after: str | None = None
 
 
+class Changes(Request, tag="changes"):
+    """Follow the changes of a collection here, after a seq or from now on."""
+
+    collection: str
+    after: Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)] | None = None
+    before: bool = False
+    identity: str | None = None
+
+
 class Cancel(Request, tag="cancel"):
-    """End the subscription of a tag."""
+    """End the subscription of a tag, or stop following changes."""
 
 
 class Release(Request, tag="release"):
@@ -69,6 +80,12 @@ class Prolong(Request, tag="prolong"):
 
     until_s: float | None = None
     until: str | None = None
+
+
+class Move(Request, tag="move"):
+    """Have the subscription watch another place."""
+
+    place: Place
 
 
 class Sync(Request, tag="sync"):
@@ -87,7 +104,7 @@ class _Tagged(msgspec.Struct):
 
 
 _decode = msgspec.json.Decoder(
-    Publish | Subscribe | Resume | Cancel | Release | Prolong | Sync | Hello
+    Publish | Subscribe | Resume | Changes | Cancel | Release | Prolong | Move | Sync | Hello
 ).decode
 _decode_tag = msgspec.json.Decoder(_Tagged).decode
 
