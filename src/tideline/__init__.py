@@ -20,6 +20,7 @@ from tideline.errors import (
     InvalidRequest,
     NotFound,
     TidelineError,
+    Unauthorized,
     Unavailable,
 )
 from tideline.model import (
@@ -51,7 +52,8 @@ __all__ = [
     "Closed", "Collection", "CollectionStats", "Conflict", "Corruption", "Database", "Event",
     "Explanation", "Flat",
     "Grid", "InvalidRequest", "NotFound", "QuadTree", "Report", "Stored", "Subscriber",
-    "Subscription", "SubscriptionInfo", "TidelineError", "Told", "Topics", "Unavailable",
+    "Subscription", "SubscriptionInfo", "TidelineError", "Told", "Topics",
+    "Unauthorized", "Unavailable",
     "Updated", "Versioned", "connect", "open",
 ]  # fmt: skip
 

@@ -2,6 +2,7 @@
 
     TidelineError
     ├── InvalidRequest   the call is wrong: fix it; nothing was stored
+    ├── Unauthorized     a server does not allow it: show another token
     ├── NotFound         no such channel, subscription, collection or document
     ├── Conflict         it exists with other content: re-read, decide, retry
     ├── Unavailable      not now (folder in use, disk full): retry later
@@ -24,6 +25,7 @@ __all__ = [
     "InvalidRequest",
     "NotFound",
     "TidelineError",
+    "Unauthorized",
     "Unavailable",
 ]
 
@@ -43,6 +45,10 @@ class TidelineError(Exception):
 
 class InvalidRequest(TidelineError):
     """The call is wrong: fix it. Nothing was stored."""
+
+
+class Unauthorized(TidelineError):
+    """A server needs a token, does not know this one, or it may not do this. Nothing was stored."""
 
 
 class NotFound(TidelineError):

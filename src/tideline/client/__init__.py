@@ -31,7 +31,7 @@ def connect(
 
     `timeout_s`: how long a call waits for an answer, new connections included. `ca`: a file
     with the certificates to trust, for a server with one of its own. The server is asked once:
-    `Unavailable` when nobody answers there, `InvalidRequest` when it does not take the token. When
+    `Unavailable` when nobody answers there, `Unauthorized` when it does not take the token. When
     there were too many calls a second, this one and every later call waits as the server asks.
 
     >>> import tideline

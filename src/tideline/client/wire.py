@@ -20,7 +20,7 @@ import msgspec
 
 from tideline import errors
 from tideline.clock import FOREVER, from_us, span_us, to_us
-from tideline.errors import InvalidRequest, TidelineError, Unavailable
+from tideline.errors import InvalidRequest, TidelineError, Unauthorized, Unavailable
 from tideline.model import Event, LateEvent, SubscriptionInfo
 from tideline.space import CELLS, Box, Circle, Space
 from tideline.space.plain import from_plain, to_plain
@@ -34,8 +34,7 @@ __all__ = [
 # What is not a class of errors.py: how a caller should take it.
 _KINDS: dict[str, type[TidelineError]] = {
     "TooMany": Unavailable, "TooSlow": Unavailable, "Bug": Unavailable,
-    "Unauthorized": InvalidRequest, "Forbidden": InvalidRequest, "TooLarge": InvalidRequest,
-    "NotAllowed": InvalidRequest,
+    "Forbidden": Unauthorized, "TooLarge": InvalidRequest, "NotAllowed": InvalidRequest,
 }  # fmt: skip
 
 
@@ -192,6 +191,8 @@ def error_of(
     if kind == "Corruption":
         return errors.Corruption(message, file="on the server")
     found = _KINDS.get(kind) or (getattr(errors, kind, None) if kind in errors.__all__ else None)
+    if found is None and status in (401, 403):
+        found = Unauthorized
     if found is None:
         found = Unavailable if status >= 500 or status == 429 else InvalidRequest
     if found is Unavailable and retry_after_s is not None:

@@ -57,6 +57,9 @@ Given = Document | str | bytes
 class Collection(Edits, Queries):
     """An open collection of documents; `Database.collection` makes one."""
 
+    _checks_rows = False
+    """Whether `_write_good` looks at every row of `put_many` (server/collection_limited.py)."""
+
     def __init__(self, name: str, engine: Any) -> None:
         self.name = name
         self._engine = engine
@@ -115,7 +118,7 @@ class Collection(Edits, Queries):
             prepared = rows.prepare(part, self.key, self._fields(), self.filter)
             for row, reason in prepared.rejected.items():
                 rejected[first + row] = reason
-            if self._engine.unique:
+            if self._engine.unique or self._checks_rows:
                 written = self._write_distinct(prepared, part, first, rejected)
             else:
                 written = prepared.rows.count

@@ -59,6 +59,15 @@ class Finder:
             return self._search(condition, order, limit)[0]
         return self._search(condition, order, None if limit is None else skip + limit)[0][skip:]
 
+    def newest(self, condition: Condition, limit: int) -> list[Hit]:
+        """The newest that meet a condition; an index stops when it has enough."""
+        view = self._engine.view()
+        self._workload.finds += 1
+        chosen = self._plan(view, condition, limit)
+        self.note(self._workload, chosen, limit)
+        search = Search(view, self._key, condition, None, limit)
+        return search.newest(chosen) if chosen.ways else []
+
     def hits(self, condition: Condition) -> Hits:
         """What meets a condition, of one moment, some at a time."""
         view = self._engine.view()

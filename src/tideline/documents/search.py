@@ -74,8 +74,7 @@ class Search:
         if self._limit == 0 or not plan.ways:
             return []
         if self._sort is None:
-            hits = self._newest(plan)
-            found = [_decode(text) for _, text in hits]
+            found = [_decode(text) for _, text in self.newest(plan)]
         else:
             found = self._sorted(plan)
         self.done.found = len(found)
@@ -108,7 +107,8 @@ class Search:
         """Whether `batches` gives them in the order of keys."""
         return len(plan.ways) == 1 and plan.ways[0].kind != "index"  # ranges are in order
 
-    def _newest(self, plan: Plan) -> list[Hit]:
+    def newest(self, plan: Plan) -> list[Hit]:
+        """What meets the condition, newest first."""
         limit = self._limit
         if limit is not None and all(way.kind == "index" for way in plan.ways):
             return self._newest_by_index(plan, limit)

@@ -1,14 +1,16 @@
 """Who calls, and what they may do.
 
     scope      allows
-    read       channels, find, scan, journal, watch, metrics
+    read       channels, find, scan, journal, watch, metrics; all that reads of collections
     publish    publish (with read: and be told of related events), apply
     subscribe  subscribe, cancel, prolong, streams
-    admin      all of these; making and dropping channels, backup
+    write      all that writes to collections
+    admin      all of these; making and dropping channels and collections, backup
 
-A token's scopes are `scope` (every channel) or `scope:channel`. A token may be bound to a user: its
-subscriptions are that user's, and it sees, follows and cancels no others. Without any token in the
-database folder everybody may do everything: a server then listens on this machine only (run.py).
+A token's scopes are `scope` (everything) or `scope:name` of a channel or a collection. A token may
+be bound to a user: its subscriptions are that user's, and it sees, follows and cancels no others.
+It may have rows: conditions that documents must meet to be seen and written. A token of a user, or
+with rows, may use no collection that its rows do not name. Without any token in the database folder everybody may do everything: a server then listens on this machine only (run.py).
 Where tokens were asked for once, they are until the server ends: revoking the last opens nothing.
 
 Everything here is on the event loop.
@@ -21,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tideline.errors import NotFound
+from tideline.server.collection_rules import EVERY, Rule, rule_of
 from tideline.server.refusals import Refused
 from tideline.server.tokens import SCOPES, Token, Tokens
 
@@ -45,19 +48,39 @@ class Caller:
         """The only user it may act for; None: any."""
         return None if self.token is None else self.token.user
 
-    def may(self, scope: str, channel: str | None) -> bool:
-        """Whether a scope (or "any") is granted, for one channel or (None) for all."""
+    def may(self, scope: str, name: str | None) -> bool:
+        """Whether a scope is granted, for one channel or collection, or (None) for all.
+
+        "any" is any scope, "publish|write" one of these.
+        """
         if self.token is None:
             return True
-        scopes = SCOPES if scope == "any" else (scope,)
-        return any(self.token.allows(each, channel) for each in scopes)
+        scopes = SCOPES if scope == "any" else scope.split("|")
+        return any(self.token.allows(each, name) for each in scopes)
 
-    def need(self, scope: str, channel: str | None) -> None:
+    def need(self, scope: str, name: str | None) -> None:
         """Refuse unless it is."""
-        if not self.may(scope, channel):
+        if not self.may(scope, name):
             if scope == "any":
                 raise Refused(403, "Forbidden", "the token has no scope here")
-            raise Refused(403, "Forbidden", f"the token lacks the scope {scope!r} here")
+            named = " or ".join(map(repr, scope.split("|")))
+            raise Refused(403, "Forbidden", f"the token lacks the scope {named} here")
+
+    def rule(self, collection: str) -> Rule | None:
+        """What documents must meet to be seen and written; None: all may be."""
+        token = self.token
+        if token is None or (token.user is None and token.rows is None):
+            return None
+        rows = token.rows or {}
+        condition = rows.get(collection, rows.get(EVERY))
+        if condition is None:
+            raise Refused(403, "Forbidden", "the token has no rows of this collection")
+        return rule_of(condition, token.user)
+
+    def need_whole(self, collection: str) -> None:
+        """Refuse whoever may not see all documents of a collection."""
+        if self.rule(collection) is not None:
+            raise Refused(403, "Forbidden", "this needs a token that may see all documents")
 
     def need_related(self, asked: bool, channel: str) -> None:
         """Refuse to tell of earlier events whoever may not read."""

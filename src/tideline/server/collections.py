@@ -1,15 +1,18 @@
-"""The routes of collections, as Spark's tasks use them: Arrow streams in and out.
+"""The routes of collections: what they are, and Arrow streams for Spark's tasks.
 
-    GET, PUT   collection             what it is; make one
+    GET        collections            those that the token may use
+    GET, PUT, DELETE   collection     what it is; make one; drop it
     GET        documents, cuts        what is stored between two keys; keys that cut it into parts
     GET        changes                what was written after one seq, up to another
     POST ...   staged                 rows put aside, checked and landed as one: staged.py
 
-A token that is bound to a user may use none of them: a document belongs to nobody.
+The verbs are in collection_verbs.py. A token with rows may read documents and changes, as far as
+its rule lets them be seen; all else here needs one that may see all documents.
 """
 
 from __future__ import annotations
 
+import contextlib
 from typing import Annotated, Any
 
 import msgspec
@@ -17,32 +20,58 @@ import pyarrow as pa
 
 from tideline.channel.landing import DocumentLanding, Landed
 from tideline.documents.export import SCANNED, changes_table, key_of
-from tideline.errors import Closed, NotFound
-from tideline.server import staged
+from tideline.documents import Collection
+from tideline.errors import Closed
+from tideline.model import CollectionStats
+from tideline.server import collection_verbs, staged
 from tideline.server.channels import where_of
+from tideline.server.collection_limited import Limited, seen_table
+from tideline.server.collection_verbs import collection_of
 from tideline.server.incoming import DECODED, read_stream
-from tideline.server.ops import ARROW, Call, Op
+from tideline.server.ops import ANY, ARROW, Call, Op, Reply
 from tideline.server.refusals import Refused
 from tideline.server.tables import answer, stream_of
 
 __all__ = ["OPS"]
 
 
-class CollectionIn(msgspec.Struct, forbid_unknown_fields=True):
-    """A collection to make, or what it must be."""
+class IndexIn(msgspec.Struct, forbid_unknown_fields=True):
+    """An index; without a kind, of the one that fits."""
 
-    key: str
-    indexes: dict[str, str] | None = None
+    kind: str | None = None
+    unique: bool = False
+
+
+class CollectionIn(msgspec.Struct, forbid_unknown_fields=True):
+    """A collection to make, or what it must be. A new one needs `key`."""
+
+    key: str | None = None
+    indexes: dict[str, str | IndexIn | None] | list[str] | None = None
+    policy: str | dict[str, Any] | None = None
+    filter: str | None = None
+    bloom_bits: int | None = None
+    journal_s: float | None = None
+    journal_before: bool | None = None
 
 
 class CollectionOut(msgspec.Struct):
-    """A collection: what it is, and where its changes stand."""
+    """A collection: what it is, what it holds, and where its changes stand.
 
+    `stats` is null for a token that may not see all documents.
+    """
+
+    name: str
     key: str
     indexes: dict[str, str]
+    unique: list[str]
+    policy: dict[str, Any]
+    filter: str | None
+    bloom_bits: int
+    journal_s: float
     identity: str
     position: int
     earliest: int
+    stats: CollectionStats | None
 
 
 class DocumentsQuery(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -83,37 +112,62 @@ class DocumentsCommitIn(DocumentsCheckIn):
     once: tuple[str, Annotated[int, msgspec.Meta(ge=0, lt=1 << 43)]] | None = None
 
 
-def _collection(call: Call) -> Any:
-    if call.caller.user is not None:
-        raise Refused(403, "Forbidden", "a token that is bound to a user reads no collection")
-    name = call.names["collection"]
-    found = call.hub.db._collections.get(name)
-    if found is None:
-        raise NotFound("no such collection", name=name)
-    return found
+def _whole(call: Call) -> Collection:
+    return collection_of(call, whole=True)
+
+
+def _facts(found: Collection) -> CollectionOut:
+    facts = found._engine.facts
+    return CollectionOut(
+        found.name, found.key, found.indexes, list(found.unique), found.policy, found.filter,
+        facts["bloom_bits"], found._engine.feed.journal_us / 1_000_000, found.identity,
+        found.position(), found.earliest(),
+        None if isinstance(found, Limited) else found.stats(),
+    )  # fmt: skip
+
+
+async def list_collections(call: Call) -> list[CollectionOut]:
+    found = []
+    for name, each in sorted(call.hub.db._collections.items()):
+        if call.caller.may(ANY, name):
+            with contextlib.suppress(Refused):  # it has no rows there
+                rule = call.caller.rule(name)
+                found.append(each if rule is None else Limited(each, rule))
+
+    def run() -> list[CollectionOut]:
+        described = []
+        for each in found:
+            with contextlib.suppress(Closed):  # dropped meanwhile
+                described.append(_facts(each))
+        return described
+
+    return await call.hub.in_thread(run)
 
 
 async def get_collection(call: Call) -> CollectionOut:
-    return await call.hub.in_thread(_facts, _collection(call))
+    return await call.hub.in_thread(_facts, collection_of(call))
 
 
-def _facts(found: Any) -> CollectionOut:
-    return CollectionOut(
-        found.key, found.indexes, found.identity, found.position(), found.earliest()
-    )
+async def put_collection(call: Call) -> Reply:
+    call.caller.need_whole(call.names["collection"])
+    db, name = call.hub.db, call.names["collection"]
+    given = msgspec.to_builtins(call.body)
 
-
-async def put_collection(call: Call) -> CollectionOut:
-    def make() -> CollectionOut:
-        name, body = call.names["collection"], call.body
-        found = call.hub.db.collection(name, key=body.key, indexes=body.indexes)
-        return _facts(found)
+    def make() -> Reply:
+        new = name not in db.collections()
+        return Reply(_facts(db.collection(name, **given)), status=201 if new else 200)
 
     return await call.hub.in_thread(make)
 
 
+async def drop_collection(call: Call) -> dict[str, str]:
+    _whole(call)
+    await call.hub.in_thread(call.hub.db.drop_collection, call.names["collection"])
+    return {"dropped": call.names["collection"]}
+
+
 async def scan_documents(call: Call) -> Any:
-    found, query = _collection(call), call.query
+    found, query = collection_of(call), call.query
 
     def run() -> pa.Buffer:
         low, high, limit = (key_of(text) for text in (query.low, query.high, query.limit))
@@ -124,15 +178,18 @@ async def scan_documents(call: Call) -> Any:
 
 
 async def cuts(call: Call) -> list[str]:
-    found = _collection(call)
+    found = _whole(call)
     return await call.hub.in_thread(found.cuts, call.query.parts)
 
 
 async def read_changes(call: Call) -> Any:
-    found, query = _collection(call), call.query
+    found, query = collection_of(call), call.query
+    rule = call.caller.rule(found.name)
 
     def run() -> pa.Buffer:
-        return stream_of(changes_table(found, query.after, query.upto, before=query.before))
+        wanted = query.before or rule is not None
+        table = changes_table(found, query.after, query.upto, before=wanted)
+        return stream_of(table if rule is None else seen_table(table, rule, query.before))
 
     return answer(await call.hub.in_thread(run), {})
 
@@ -141,7 +198,7 @@ async def read_changes(call: Call) -> Any:
 
 
 def _spool(call: Call) -> Any:
-    return staged.spool_of(call, _collection(call).identity)
+    return staged.spool_of(call, _whole(call).identity)
 
 
 def _landing(call: Call) -> DocumentLanding:
@@ -151,7 +208,7 @@ def _landing(call: Call) -> DocumentLanding:
         if call.hub.stopping:
             raise Closed("the server is stopping")
 
-    found, body = _collection(call), call.body
+    found, body = _whole(call), call.body
     Arriving(found, body.op, body.version)  # refuses what it cannot be
     return DocumentLanding(
         lambda once: Arriving(found, body.op, body.version, once), found._landing, _spool(call),
@@ -194,23 +251,30 @@ _C = "/v1/collections/{collection}"
 _S = f"{_C}/staged"
 
 OPS = [
-    Op("GET", _C, "What a collection is.", get_collection, scope="read", gives=CollectionOut),
-    Op("PUT", _C, "Make a collection, if there is none.", put_collection, scope="admin",
-       takes=(CollectionIn,), gives=CollectionOut, refuses=(409,)),
+    Op("GET", "/v1/collections", "The collections the token has a scope for.", list_collections,
+       scope=ANY, gives=list[CollectionOut]),
+    Op("GET", _C, "What a collection is and holds.", get_collection, scope=ANY,
+       gives=CollectionOut),
+    Op("PUT", _C, "Make a collection, or check that it is as given.", put_collection,
+       scope="admin", takes=(CollectionIn,), gives=CollectionOut, statuses=(200, 201),
+       refuses=(409,)),
+    Op("DELETE", _C, "Drop a collection with everything in it.", drop_collection, scope="admin",
+       gives=dict[str, str]),
     Op("GET", f"{_C}/documents", "Documents by key.", scan_documents, scope="read",
        query=DocumentsQuery, gives=ARROW),
     Op("GET", f"{_C}/cuts", "Keys that cut a collection into parts.", cuts, scope="read",
        query=CutsQuery, gives=list[str]),
     Op("GET", f"{_C}/changes", "What was written between two seqs.", read_changes, scope="read",
        query=ChangesQuery, gives=ARROW),
-    Op("POST", _S, "Put rows aside for a collection.", stage_documents, scope="publish",
+    Op("POST", _S, "Put rows aside for a collection.", stage_documents, scope="publish|write",
        query=staged.DiscardQuery, takes=ARROW, gives=dict[str, str], large=True),
     Op("DELETE", _S, "Remove what a job put aside for a collection.", discard_documents,
-       scope="publish", query=staged.DiscardQuery, gives=dict[str, str]),
+       scope="publish|write", query=staged.DiscardQuery, gives=dict[str, str]),
     Op("POST", f"{_S}/check", "What is wrong with rows put aside for a collection.",
-       check_documents, scope="publish", takes=(DocumentsCheckIn,), gives=Landed),
+       check_documents, scope="publish|write", takes=(DocumentsCheckIn,), gives=Landed),
     Op("POST", f"{_S}/commit", "Land rows put aside for a collection.", commit_documents,
-       scope="publish", takes=(DocumentsCommitIn,), gives=Landed),
+       scope="publish|write", takes=(DocumentsCommitIn,), gives=Landed),
     Op("GET", f"{_S}/{{token}}", "Rows put aside for a collection.", fetch_documents,
-       scope="publish", gives=ARROW),
+       scope="publish|write", gives=ARROW),
+    *collection_verbs.OPS,
 ]  # fmt: skip

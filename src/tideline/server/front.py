@@ -25,7 +25,7 @@ from tideline.server.hub import Hub
 from tideline.server.logs import log
 from tideline.server.ops import ARROW, STREAM, Call, Op, Reply
 from tideline.server.refusals import Refused, error_body, refusal
-from tideline.server.shapes import encode, why
+from tideline.server.shapes import encode, near, why
 
 __all__ = ["SLASH", "Path", "address_of", "header_of", "query_of", "refusal_reply", "token_of"]
 
@@ -66,7 +66,7 @@ class Path:
         self._path = path
         self._ops = {op.method: op for op in ops}
         self._decoders = {
-            op.method: [msgspec.json.Decoder(kind) for kind in op.takes]
+            op.method: [msgspec.json.Decoder(kind) for kind in op.takes if kind != ARROW]
             for op in ops
             if op.takes and op.takes != ARROW
         }
@@ -131,7 +131,7 @@ class Path:
             caller = hub.access.caller(shown, address_of(scope))
             scope["tideline.caller"] = caller.name
             name = names.get("channel", names.get("collection"))
-            if name is not None or op.path != "/v1/channels":
+            if name is not None or op.path not in ("/v1/channels", "/v1/collections"):
                 caller.need(op.scope, name)
             hub.limits.spend(caller)
             if "channel" in names and op.method != "PUT":
@@ -152,7 +152,7 @@ class Path:
         if op.takes:
             most = hub.settings.batch_bytes if op.large else hub.settings.body_bytes
             data = await _body_of(scope, receive, most, hub)
-            call.body = data if op.takes == ARROW else self._decode(op, data)
+            call.body = data if _is_arrow(op, scope) else self._decode(op, data)
         return call
 
     def _decode(self, op: Op, data: bytes) -> Any:
@@ -162,7 +162,7 @@ class Path:
             try:
                 return decoder.decode(data or b"null")
             except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-                reason = why(error, data)
+                reason = why(error, data) + near(error, decoder.type)
                 malformed = not isinstance(error, msgspec.ValidationError)
                 reasons.append((malformed, reason.count("$"), reason))
         # No JSON is none of them; else what it was meant to be is the one in which something is
@@ -188,6 +188,14 @@ class Path:
         ]
         await send({"type": "http.response.start", "status": reply.status, "headers": headers})
         await send({"type": "http.response.body", "body": content})
+
+
+def _is_arrow(op: Op, scope: Any) -> bool:
+    """Whether a body is a stream, of those that may be one."""
+    if op.takes == ARROW or ARROW not in op.takes:
+        return bool(op.takes == ARROW)
+    kind = header_of(scope, b"content-type") or ""
+    return kind.partition(";")[0].strip().lower() == ARROW
 
 
 def query_of(scope: Any) -> dict[str, str]:

@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeVar
 from tideline.errors import NotFound
 from tideline.server.access import Access
 from tideline.server.alarm import Alarm
+from tideline.server.collection_pages import Pages
 from tideline.server.counted import CountedChannel
 from tideline.server.limits import Limits
 from tideline.server.logs import log
@@ -65,6 +66,7 @@ class Hub:
         self._arriving: set[asyncio.Timeout] = set()
         self._wires: weakref.WeakKeyDictionary[Any, dict[str, Wires]] = weakref.WeakKeyDictionary()
         self.watches: dict[Any, Any] = {}  # by channel, see watch.py
+        self.pages = Pages()
         self._quotas: weakref.WeakKeyDictionary[Any, Quotas] = weakref.WeakKeyDictionary()
         self._alarm: Alarm | None = None
         self._turn: Turn | None = None

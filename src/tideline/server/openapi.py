@@ -66,7 +66,8 @@ def _types(kinds: Any) -> list[Any]:
     """The types a declaration names; media types are none."""
     if kinds is None or isinstance(kinds, str):
         return []
-    return list(kinds) if isinstance(kinds, tuple) else [kinds]
+    found = kinds if isinstance(kinds, tuple) else (kinds,)
+    return [kind for kind in found if not isinstance(kind, str)]
 
 
 def _operation(op: Op, schema_of: dict[str, Any]) -> dict[str, Any]:
@@ -109,11 +110,15 @@ def _refusals(op: Op) -> set[int]:
 
 
 def _content(kinds: Any, schema_of: dict[str, Any]) -> dict[str, Any]:
-    if isinstance(kinds, str):
-        binary = {"type": "string", "format": "binary"} if kinds == ARROW else {"type": "string"}
-        return {kinds: {"schema": binary}}
+    content: dict[str, Any] = {}
     found = [schema_of[repr(kind)] for kind in _types(kinds)]
-    return {JSON: {"schema": found[0] if len(found) == 1 else {"anyOf": found}}}
+    if found:
+        content[JSON] = {"schema": found[0] if len(found) == 1 else {"anyOf": found}}
+    for media in kinds if isinstance(kinds, tuple) else (kinds,):
+        if isinstance(media, str):
+            binary = {"type": "string", "format": "binary"} if media == ARROW else {"type": "string"}
+            content[media] = {"schema": binary}
+    return content
 
 
 def _query(kind: type[msgspec.Struct]) -> list[dict[str, Any]]:

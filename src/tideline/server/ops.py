@@ -41,9 +41,10 @@ class Op:
     """What the token must allow, `ANY`: anything here; None: no token is asked for."""
     query: type[msgspec.Struct] | None = None
     takes: Any = ()
-    """What the JSON body may be, as types; `ARROW` for a stream; nothing: no body."""
+    """What the JSON body may be, as types; `ARROW` for a stream, or beside types when it may be
+    one; nothing: no body."""
     gives: Any = None
-    """The type of the answer, or its media type."""
+    """The type of the answer, or its media type; several, if it may be any of them."""
     statuses: tuple[int, ...] = (200,)
     """What it answers when it works."""
     refuses: tuple[int, ...] = ()

@@ -11,6 +11,7 @@ Pure functions; safe from any thread.
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
 from datetime import UTC, datetime
@@ -34,6 +35,7 @@ __all__ = [
     "encode",
     "event_json",
     "event_out",
+    "near",
     "parse_time",
     "subscription_out",
     "time_text",
@@ -204,6 +206,21 @@ def why(error: Exception, data: str | bytes) -> str:
         if _LONE.search(found):
             return "a text holds a lone surrogate: \\ud800 to \\udfff come in pairs"
     return str(error)
+
+
+_UNKNOWN = re.compile(r"Object contains unknown field `([^`]{1,64})`$")
+
+
+def near(error: Exception, kind: Any) -> str:
+    """What a misspelt field of a request may have been meant to be.
+
+    >>> near(msgspec.ValidationError("Object contains unknown field `tls_s`"), PublishIn)
+    ': did you mean ttl_s?'
+    """
+    found = _UNKNOWN.match(str(error))
+    names = getattr(kind, "__struct_fields__", ())
+    close = difflib.get_close_matches(found[1], names, 1, 0.6) if found else []
+    return f": did you mean {close[0]}?" if close else ""
 
 
 def event_out(event: Event) -> EventOut:

@@ -1,7 +1,7 @@
 """Tokens, in a file of the database folder: what they allow, and a hash of their secret.
 
     token   := "tl_" id (8 hex digits) "_" secret (43 letters: 256 random bits)
-    TOKENS  := a manifest (lsm/manifest.py) {"tokens": [{id, hash, scopes, user, name, made}]}
+    TOKENS  := a manifest (lsm/manifest.py) {"tokens": [{id, hash, scopes, user, name, made, rows}]}
 
 The secret is shown once, when the token is made. 256 random bits cannot be guessed, so one SHA-256
 is as good as a slow hash. The file may change while a server runs: it looks again (access.py).
@@ -21,6 +21,7 @@ import secrets
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -28,11 +29,12 @@ from tideline.channel.checks import check_text
 from tideline.database import check_name
 from tideline.errors import Corruption, InvalidRequest, NotFound
 from tideline.lsm.manifest import Manifest
+from tideline.server.collection_rules import check_rows
 
 __all__ = ["SCOPES", "Token", "Tokens", "check_grant"]
 
-SCOPES = ("read", "publish", "subscribe", "admin")
-_SCOPES = f"one of {', '.join(SCOPES)}, or one with a channel: read:roads"
+SCOPES = ("read", "publish", "subscribe", "write", "admin")
+_SCOPES = f"one of {', '.join(SCOPES)}, or one with a channel or a collection: read:roads"
 _TEXT = re.compile(r"tl_([0-9a-f]{8})_([A-Za-z0-9_-]{43})")
 
 
@@ -45,9 +47,11 @@ class Token(msgspec.Struct, frozen=True):
     user: str | None
     name: str
     made: str
+    rows: dict[str, dict[str, Any]] | None = None
+    """What documents must meet, by collection: collection_rules.py."""
 
-    def allows(self, scope: str, channel: str | None) -> bool:
-        """Whether a scope is granted, for one channel or (None) for all.
+    def allows(self, scope: str, name: str | None) -> bool:
+        """Whether a scope is granted, for one channel or collection, or (None) for all.
 
         >>> token = Token("1", "", ("read:roads", "publish"), None, "", "")
         >>> token.allows("read", "roads"), token.allows("read", None), token.allows("publish", "x")
@@ -55,7 +59,7 @@ class Token(msgspec.Struct, frozen=True):
         """
         for granted in self.scopes:
             kind, _, only = granted.partition(":")
-            if kind in (scope, "admin") and (not only or only == channel):
+            if kind in (scope, "admin") and (not only or only == name):
                 return True
         return False
 
@@ -96,13 +100,17 @@ class Tokens:
         return found.st_mtime_ns, found.st_ino, found.st_size
 
     def create(
-        self, scopes: list[str], *, user: str | None = None, name: str = ""
-    ) -> tuple[str, Token]:
-        """Make a token; returns its text, which nobody can tell again, and what is kept of it."""
-        check_grant(scopes, user)
+        self, scopes: list[str], *, user: str | None = None, name: str = "",
+        rows: dict[str, dict[str, Any]] | None = None,
+    ) -> tuple[str, Token]:  # fmt: skip
+        """Make a token; returns its text, which nobody can tell again, and what is kept of it.
+
+        `rows` are the documents it may see and write, as conditions by collection.
+        """
+        check_grant(scopes, user, rows)
         id, secret = secrets.token_hex(4), secrets.token_urlsafe(32)
         made = datetime.now(UTC).isoformat(timespec="seconds")
-        token = Token(id, _hash(secret), tuple(scopes), user, name, made)
+        token = Token(id, _hash(secret), tuple(scopes), user, name, made, rows)
         with self._changing():
             self._save([*self.load(), token])
         return f"tl_{id}_{secret}", token
@@ -144,24 +152,25 @@ class Tokens:
             os.close(lock)
 
 
-def check_grant(scopes: list[str], user: str | None) -> None:
-    """`InvalidRequest` for scopes or a user that no token can have."""
+def check_grant(scopes: list[str], user: str | None, rows: Any = None) -> None:
+    """`InvalidRequest` for scopes, a user or rows that no token can have."""
     if user is not None:
         check_text(user, "user")
     if not scopes:
         raise InvalidRequest(f"a token needs a scope: {_SCOPES}", scopes=scopes)
     for scope in scopes:
-        kind, colon, channel = scope.partition(":")
-        if kind not in SCOPES or bool(colon) != bool(channel):
+        kind, colon, name = scope.partition(":")
+        if kind not in SCOPES or bool(colon) != bool(name):
             each = "; give several one by one" if "," in scope else ""
             raise InvalidRequest(f"a scope is {_SCOPES}{each}", scope=scope)
-        if channel:
-            if "*" in channel:
+        if name:
+            if "*" in name:
                 raise InvalidRequest(
                     f"a scope names one channel and takes no patterns: for all channels write"
                     f" {kind}, for some give a scope for each", scope=scope,
                 )  # fmt: skip
-            check_name(channel, "channel")
+            check_name(name, "channel")
+    check_rows(rows, user, scopes)
 
 
 def _hash(secret: str) -> str:

@@ -22,7 +22,7 @@ from tideline.errors import InvalidRequest
 from tideline.where.build import path_of
 from tideline.where.values import MISSING, RANK, index_of
 
-__all__ = ["Key", "entries", "sort_key", "sort_keys"]
+__all__ = ["Key", "entries", "key_of_plain", "plain_of_key", "sort_key", "sort_keys"]
 
 Key = tuple[Any, ...]
 _EMPTY: Key = (-1,)  # an empty array
@@ -99,6 +99,33 @@ def sort_keys(spec: Spec, primary_key: str) -> Callable[[object], Key]:
         parts.append((path_of(primary_key, ("sort", primary_key)), False))
     made = [_down(path) if down else _up(path) for path, down in parts]
     return lambda document: tuple([make(document) for make in made])
+
+
+def plain_of_key(key: Key) -> list[Any]:
+    """The key of a document as JSON can hold it, to be stored: see `key_of_plain`."""
+    return [part.key if isinstance(part, _Descending) else part for part in key]
+
+
+def key_of_plain(plain: Any, spec: Spec, primary_key: str) -> Key:
+    """The same key, made from what JSON gives back; `InvalidRequest` if it is of another order.
+
+    >>> spec = {"speed": -1}
+    >>> first, second = map(sort_keys(spec, "id"), ({"id": 1, "speed": 5}, {"id": 2}))
+    >>> key_of_plain(plain_of_key(first), spec, "id") < second
+    True
+    """
+    pairs = list(spec.items() if isinstance(spec, Mapping) else spec)
+    down = [direction < 0 for _, direction in pairs]
+    if all(name != primary_key for name, _ in pairs):
+        down.append(False)
+    if not isinstance(plain, list) or len(plain) != len(down):
+        raise InvalidRequest("this is no place in this order")
+    keys = [_tuples(part) for part in plain]
+    return tuple(_Descending(key) if turn else key for key, turn in zip(keys, down, strict=True))
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 def _up(path: tuple[str, ...]) -> Callable[[object], Any]:

@@ -1,0 +1,348 @@
+"""The routes of a collection's verbs: each decodes its body, calls one method, answers.
+
+    POST /v1/collections/{collection}/{verb}          {parameters} -> {"result": ...}
+    GET, PUT, DELETE .../documents/{key}              one document, for curl and browsers
+
+How a verb runs:
+
+    here      on the loop: by key, from memory, in microseconds
+    beside    one document is written: in a thread of its own kind, so that it waits for no long call
+    long      by condition, or many: in turn, two of one caller at a time (work.py)
+
+A token with rows gets the collection as its rule lets it be seen (collection_limited.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+import pyarrow as pa
+
+from tideline.documents import Collection, rows
+from tideline.documents.export import SCANNED
+from tideline.errors import Closed, InvalidRequest, NotFound
+from tideline.model import Advice, Explanation, Updated
+from tideline.server import collection_shapes as shapes
+from tideline.server.collection_limited import Limited
+from tideline.server.collection_pages import KEPT_S, Question
+from tideline.server.collection_streams import ArrowStream
+from tideline.server.incoming import DECODED, read_stream
+from tideline.server.ops import ARROW, Call, Op, Reply
+from tideline.server.refusals import Refused
+from tideline.server.shapes import encode
+
+__all__ = ["OPS", "collection_of"]
+
+HERE, BESIDE, LONG = "here", "beside", "long"
+_LOOK_S = 0.02
+_NUMBER = re.compile(r"0|-?[1-9][0-9]{0,19}", re.ASCII)  # as JSON writes it
+Document = dict[str, Any]
+
+
+def collection_of(call: Call, *, whole: bool = False) -> Collection:
+    """The collection of a request, as its token may use it; `whole`: only all of it will do."""
+    name = call.names["collection"]
+    if whole:
+        call.caller.need_whole(name)
+    rule = call.caller.rule(name)
+    found: Collection | None = call.hub.db._collections.get(name)
+    if found is None:
+        raise NotFound("no such collection", name=name)
+    return found if rule is None else Limited(found, rule)
+
+
+def _result(name: str, kind: Any, *more: Any) -> Any:
+    """The type of an answer."""
+    return msgspec.defstruct(name, [("result", kind), *more])
+
+
+@dataclass(frozen=True)
+class _Verb:
+    """How a verb is served."""
+
+    how: str
+    whole: bool
+    arrow: Callable[[Collection, pa.Table], Any] | None
+    """What is done with a body that is an Arrow stream."""
+
+    async def __call__(self, call: Call) -> Any:
+        to, body = collection_of(call, whole=self.whole), call.body
+        if isinstance(body, bytes):
+            return await self._batch(call, to, body)
+        if body.weight:
+            call.hub.limits.spend(call.caller, body.weight)
+        if self.how == HERE or (isinstance(body, shapes.FindOne) and _by_key(body.where, to.key)):
+            return _answer(call, body.call(to))
+        run = _Run(call, to, body)
+        if self.how == BESIDE:
+            return await call.hub.work.beside(run)
+        return await call.hub.long(call.caller, to, run)
+
+    async def _batch(self, call: Call, to: Collection, data: bytes) -> Any:
+        assert self.arrow is not None
+        most_bytes = DECODED * call.hub.settings.batch_bytes
+        table = await call.hub.in_thread(read_stream, data, most_bytes)
+        call.hub.limits.spend(call.caller, table.num_rows / 100)
+        done = await call.hub.long(call.caller, to, self.arrow, to, table)
+        return _answer(call, shapes.stored_out(done))
+
+
+class _Run:
+    """A call in a thread; its answer is encoded there, too."""
+
+    def __init__(self, call: Call, to: Collection, body: shapes.Take) -> None:
+        self._call, self._to, self._body = call, to, body
+
+    def __call__(self) -> Reply:
+        return _answer(self._call, self._body.call(self._to))
+
+
+def _answer(call: Call, result: Any) -> Reply:
+    data = encode({"result": result})
+    most = call.hub.settings.batch_bytes
+    if len(data) > most:
+        raise Refused(413, "TooLarge", f"the answer is over {most} bytes: ask for less at a time")
+    return Reply(data=data + b"\n")
+
+
+def _by_key(where: Document | None, key: str) -> bool:
+    """Whether a condition is one key, so that at most one document is looked at."""
+    return where is not None and len(where) == 1 and isinstance(where.get(key), (int, str))
+
+
+# ---- verbs that are not like the others -----------------------------------------------------
+
+
+async def _get(call: Call) -> Reply:
+    """The text of a document as it is stored, without decoding it."""
+    to = collection_of(call)
+    text = to._get(rows.key_bytes(call.body.key))
+    return Reply(data=b'{"result":%b}\n' % (b"null" if text is None else text))
+
+
+async def _update(call: Call) -> Reply:
+    """Answers with the document to whoever may read it."""
+    to, may_read = collection_of(call), call.caller.may("read", call.names["collection"])
+
+    def run() -> Reply:
+        document = call.body.call(to)
+        return _answer(call, document if may_read else None)
+
+    return await call.hub.work.beside(run)
+
+
+async def _find(call: Call) -> Any:
+    to, asked = collection_of(call), call.body
+    if _wants_arrow(call):
+        asked.check_whole()
+        batches = await call.hub.long(
+            call.caller, to,
+            lambda: to.find_batches(asked.where, sort=asked.sort, limit=asked.limit,
+                                    skip=asked.skip, fields=asked.fields),
+        )  # fmt: skip
+        return ArrowStream(call.hub, SCANNED, batches)
+    question = Question(
+        to, asked.where, asked.sort, asked.limit, asked.skip, asked.fields, asked.page,
+        asked.cursor, call.caller.key,
+    )  # fmt: skip
+    pages = call.hub.pages
+
+    def run() -> tuple[bytes, bool]:
+        found = question.answer(pages)
+        parts = b",".join(found.documents), encode(found.next)
+        return b'{"result":[%b],"next":%b}\n' % parts, found.next is not None
+
+    if asked.cursor is None and _by_key(asked.where, to.key):
+        data, more = run()
+    else:
+        data, more = await call.hub.long(call.caller, to, run)
+    if more:  # nobody may come for it
+        asyncio.get_running_loop().call_later(KEPT_S + 1, pages.purge)
+    return Reply(data=data)
+
+
+class FormatQuery(msgspec.Struct, forbid_unknown_fields=True):
+    """How the answer comes; `Accept` says it, too."""
+
+    format: Literal["json", "arrow"] = "json"
+
+
+def _wants_arrow(call: Call) -> bool:
+    return call.query.format == "arrow" or (call.header("accept") or "").partition(";")[0].strip().lower() == ARROW
+
+
+async def _create_index(call: Call) -> Reply:
+    to, asked = collection_of(call, whole=True), call.body
+    build = await call.hub.in_thread(
+        lambda: to.create_index(asked.field, asked.kind, unique=asked.unique)
+    )
+    limit = time.monotonic() + asked.wait_s
+    while not build.done and time.monotonic() < limit:
+        if call.hub.stopping:
+            raise Closed("the server is stopping; the index is built when it runs again")
+        await asyncio.sleep(_LOOK_S)
+    return _answer(
+        call, BuildOut(build.field, build.kind, build.done, build.progress)
+    )  # fmt: skip
+
+
+# ---- one document at its own address --------------------------------------------------------
+
+
+def _key(call: Call) -> int | str:
+    """The key in a path: a whole number, a JSON text in quotes, or any other text."""
+    text = call.names["key"]
+    if _NUMBER.fullmatch(text):
+        return int(text)
+    if len(text) > 1 and text[0] == text[-1] == '"':
+        with contextlib.suppress(msgspec.DecodeError):
+            return msgspec.json.decode(text, type=str)
+    return text
+
+
+async def get_document(call: Call) -> Reply:
+    to, key = collection_of(call), _key(call)
+    text = to._get(rows.key_bytes(key))
+    if text is None:
+        raise NotFound("no document with this key", key=key)
+    return Reply(data=text + b"\n")
+
+
+async def put_document(call: Call) -> Reply:
+    to, key = collection_of(call), _key(call)
+
+    def run() -> Reply:
+        given = rows.document_of(bytes(call.body))
+        if to.key not in given:
+            to.put({to.key: key, **given})
+        elif rows.key_bytes(given[to.key], to.key) == rows.key_bytes(key):
+            to.put(bytes(call.body))
+        else:
+            raise InvalidRequest("the document has another key", key=key, given=given[to.key])
+        return _answer(call, None)
+
+    return await call.hub.work.beside(run)
+
+
+async def delete_document(call: Call) -> Reply:
+    to, key = collection_of(call), _key(call)
+
+    def run() -> Reply:
+        to.delete(key)
+        return _answer(call, None)
+
+    return await call.hub.work.beside(run)
+
+
+# ---- what there is --------------------------------------------------------------------------
+
+
+class BuildOut(msgspec.Struct):
+    """An index: whether it is complete, and how far it is."""
+
+    field: str
+    kind: str
+    done: bool
+    progress: float
+
+
+class VersionedOut(msgspec.Struct):
+    """A document and its version."""
+
+    document: Document
+    version: int
+
+
+Nothing = _result("Nothing", None)
+Number = _result("Number", int)
+OneOrNone = _result("OneOrNone", Document | None)
+Documents = _result("Documents", list[Document])
+Stored = _result("Stored", shapes.StoredOut)
+
+_C = "/v1/collections/{collection}"
+
+
+def _op(
+    name: str, summary: str, takes: type[shapes.Take], gives: Any, how: str, scope: str, *,
+    refuses: tuple[int, ...] = (), large: bool = False, whole: bool = False,
+    arrow: Callable[[Collection, pa.Table], Any] | None = None,
+    handler: Callable[[Call], Awaitable[Any]] | None = None,
+    query: type[msgspec.Struct] | None = None,
+) -> Op:  # fmt: skip
+    served = handler or _Verb(how, whole, arrow)
+
+    async def run(call: Call) -> Any:
+        return await served(call)
+
+    run.__name__ = f"collection_{name}"
+    taken: tuple[Any, ...] = (takes, ARROW) if arrow else (takes,)
+    return Op("POST", f"{_C}/{name}", summary, run, scope=scope, takes=taken, gives=gives,
+              query=query, refuses=refuses, large=large)  # fmt: skip
+
+
+OPS = [
+    _op("put", "Store a document.", shapes.Put, Nothing, BESIDE, "write", refuses=(409,),
+        large=True),
+    _op("put_many", "Store many documents; a table of Arrow, too.", shapes.PutMany, Stored, LONG,
+        "write", large=True, arrow=lambda to, table: to.put_many(table)),
+    _op("insert", "Store a new document.", shapes.Insert, Number, BESIDE, "write", refuses=(409,),
+        large=True),
+    _op("insert_many", "Store many new documents; a table of Arrow, too.", shapes.InsertMany,
+        Stored, LONG, "write", large=True, arrow=lambda to, table: to.insert_many(table)),
+    _op("check_many", "Which documents would be rejected, and why.", shapes.CheckMany,
+        _result("Checked", dict[str, str]), LONG, "write", large=True),
+    _op("update", "Change a document; what it is now, to a token that may read.", shapes.Update,
+        OneOrNone, BESIDE, "write", refuses=(409,), large=True, handler=_update),
+    _op("update_many", "Change all documents that meet a condition.", shapes.UpdateMany,
+        _result("UpdatedMany", Updated), LONG, "write", refuses=(409,), large=True),
+    _op("replace", "Store a document in place of another.", shapes.Replace, Number, BESIDE,
+        "write", refuses=(409,), large=True),
+    _op("delete", "Delete a document.", shapes.Delete, Nothing, BESIDE, "write", refuses=(409,)),
+    _op("delete_many", "Delete documents by their keys.", shapes.DeleteMany, Nothing, LONG,
+        "write", large=True),
+    _op("delete_where", "Delete all documents that meet a condition.", shapes.DeleteWhere, Number,
+        LONG, "write"),
+    _op("get", "A document by its key.", shapes.Get, OneOrNone, HERE, "read", handler=_get),
+    _op("get_many", "Documents by their keys.", shapes.GetMany,
+        _result("DocumentsOrNone", list[Document | None]), LONG, "read", large=True),
+    _op("versioned", "A document and its version.", shapes.VersionedIn,
+        _result("VersionedOrNone", VersionedOut | None), HERE, "read"),
+    _op("find", "A page of the documents that meet a condition; all of them as Arrow.",
+        shapes.Find, (_result("Found", list[Document], ("next", str | None)), ARROW), LONG, "read",
+        handler=_find, query=FormatQuery),
+    _op("find_one", "The first document that meets a condition.", shapes.FindOne, OneOrNone, LONG,
+        "read"),
+    _op("count", "How many documents meet a condition.", shapes.Count, Number, LONG, "read"),
+    _op("distinct", "The different values of a field.", shapes.Distinct,
+        _result("Values", list[Any]), LONG, "read"),
+    _op("aggregate", "What comes out of a pipeline.", shapes.Aggregate, Documents, LONG, "read"),
+    _op("lookup", "The newest documents with a value of an indexed field.", shapes.Lookup,
+        Documents, LONG, "read"),
+    _op("range_lookup", "The newest documents with values in a range.", shapes.RangeLookup,
+        Documents, LONG, "read"),
+    _op("explain", "How a question is answered.", shapes.Explain,
+        _result("Explained", Explanation), LONG, "read", whole=True),
+    _op("advise", "Which index would fit which field.", shapes.Advise,
+        _result("Advised", list[Advice]), LONG, "read", whole=True),
+    _op("landed", "Whether a writer's batch has landed.", shapes.LandedIn,
+        _result("LandedRows", int | None), HERE, "publish|write", whole=True),
+    _op("forget_workload", "Let advise begin anew.", shapes.ForgetWorkload, Nothing, BESIDE,
+        "admin", whole=True),
+    _op("create_index", "Index a field.", shapes.CreateIndex, _result("Built", BuildOut), LONG,
+        "admin", refuses=(409,), handler=_create_index),
+    _op("drop_index", "Drop the index on a field.", shapes.DropIndex, Nothing, LONG, "admin",
+        whole=True),
+    Op("GET", f"{_C}/documents/{{key}}", "A document by its key.", get_document, scope="read",
+       gives=Document),
+    Op("PUT", f"{_C}/documents/{{key}}", "Store a document under this key.", put_document,
+       scope="write", takes=(shapes.Document,), gives=Nothing, refuses=(409,), large=True),
+    Op("DELETE", f"{_C}/documents/{{key}}", "Delete a document by its key.", delete_document,
+       scope="write", gives=Nothing),
+]  # fmt: skip
