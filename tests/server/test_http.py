@@ -411,6 +411,6 @@ def test_everything_is_found_under_a_prefix(sent: str) -> None:
 def test_the_page_asks_for_nothing_above_itself(api: Api) -> None:
     """Whatever begins with a slash would miss a prefix."""
     assert b'="/' not in api.get("/").body
-    for name in ("app.js", "api.js"):
+    for name in ("app.js", "feed.js"):
         text = api.get(f"/assets/{name}").body.decode()
         assert not re.search(r"fetch\([`'\"]/|location\.href", text)

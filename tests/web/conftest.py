@@ -13,6 +13,8 @@ import contextlib
 import os
 import re
 import shutil
+import subprocess
+import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,7 @@ from tideline.server import running
 from tideline.space import QuadTree
 from tideline.workload.newyork import BOUNDS
 
+ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_MS = 120_000  # for a busy machine; what is waited for comes as soon as it is there
 
 
@@ -36,6 +39,26 @@ def chromium() -> str:
         if found:
             return found
     raise RuntimeError("no Chromium: run scripts/chromium.sh, or name one in CHROMIUM")
+
+
+@pytest.fixture(scope="session")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the client's npm package, as `npm pack` makes it."""
+    npm = shutil.which("npm")
+    assert npm, "no npm: run scripts/mingo.sh, which sees to it"
+    folder = tmp_path_factory.mktemp("npm")
+    copy = folder / "copy"  # two runs at once would be in each other's way
+    shutil.copytree(ROOT / "clients" / "js", copy / "clients" / "js")
+    shutil.copytree(ROOT / "src" / "tideline" / "web", copy / "src" / "tideline" / "web")
+    shutil.copy(ROOT / "LICENSE", copy)
+    subprocess.run(
+        [npm, "pack", "--silent", "--offline", "--pack-destination", str(folder)],
+        cwd=copy / "clients" / "js", check=True, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    [packed] = folder.glob("tideline-*.tgz")
+    with tarfile.open(packed) as files:
+        files.extractall(folder, filter="data")
+    return folder / "package"
 
 
 @pytest.fixture(scope="module")  # while it runs, no other test here can run a loop of asyncio

@@ -55,15 +55,16 @@ export class Http {
 
   /**
    * The document that the server answers with. `again`: it may be made twice, so it is when the connection
-   * fails before the answer. `once`: it is not tried again for long.
+   * fails before the answer. `once`: a server that cannot be reached is not tried again. `longer_s`: beside
+   * `timeout_s`.
    */
-  async request(method, route, { query, body, again = method !== "POST", once = false } = {}) {
+  async request(method, route, { query, body, again = method !== "POST", once = false, longer_s = 0 } = {}) {
     const url = new URL(this.url + route);
     for (const [name, value] of Object.entries(query ?? {})) {
       if (value !== undefined && value !== null) url.searchParams.set(name, textOf(value));
     }
     const text = body === undefined ? undefined : encode(body);
-    const limit = now() + this.timeout_s;
+    const limit = now() + this.timeout_s + longer_s;
     let heard = false;
     for (const pause of pauses()) {
       this.checkOpen();

@@ -124,8 +124,9 @@ export class Channel extends Named {
 // Verbs that change nothing when they are made twice.
 const AGAIN = new Set([
   "put", "put_many", "get", "get_many", "versioned", "find", "find_one", "count", "distinct", "aggregate", "lookup",
-  "range_lookup", "explain", "delete", "delete_many",
+  "range_lookup", "explain", "advise", "check_many", "delete", "delete_many",
 ]);
+const KEYS = 10_000; // in one request
 
 /** Documents by their key. */
 export class Collection extends Named {
@@ -142,11 +143,21 @@ export class Collection extends Named {
 
   insert(document) { return this.#verb("insert", { document }); }
 
+  /** Which documents `putMany` would reject, and why, by their row. */
+  checkMany(documents) { return this.#verb("check_many", { documents }); }
+
   insertMany(documents) { return this.#verb("insert_many", { documents }); }
 
   get(key) { return this.#verb("get", { key }); }
 
-  getMany(keys) { return this.#verb("get_many", { keys }); }
+  /** In the order of the keys, null where there is none. */
+  async getMany(keys) {
+    const found = [];
+    for (let first = 0; first < keys.length; first += KEYS) {
+      found.push(...(await this.#verb("get_many", { keys: keys.slice(first, first + KEYS) })));
+    }
+    return found;
+  }
 
   versioned(key) { return this.#verb("versioned", { key }); }
 
@@ -194,16 +205,21 @@ export class Collection extends Named {
 
   explain(where, options) { return this.#verb("explain", { where, ...options }); }
 
-  createIndex(field, options) { return this.#verb("create_index", { field, ...options }); }
+  advise(options = {}) { return this.#verb("advise", options); }
+
+  /** Resolves when it is built; `wait_s` is how long that may take. */
+  createIndex(field, { wait_s = 600, ...options } = {}) {
+    return this.#verb("create_index", { field, ...options, wait_s }, wait_s);
+  }
 
   dropIndex(field) { return this.#verb("drop_index", { field }); }
 
   /** Every write from now on, or after a seq: `for await (const change of cars.changes())`. */
   changes(options = {}) { return new Changes(this, this.#live, options); }
 
-  async #verb(verb, body) { return (await this.#answer(verb, body)).result; }
+  async #verb(verb, body, longer_s) { return (await this.#answer(verb, body, longer_s)).result; }
 
-  #answer(verb, body) {
-    return this.call("POST", [verb], { body, again: AGAIN.has(verb) && body.if_version === undefined });
+  #answer(verb, body, longer_s) {
+    return this.call("POST", [verb], { body, again: AGAIN.has(verb) && body.if_version === undefined, longer_s });
   }
 }
