@@ -86,7 +86,6 @@ export class Socket {
     this.#socket = socket;
     let opened = false;
     this.#deadline(OPEN_S);
-    socket.onerror = () => {}; // a close follows
     socket.onopen = () => {
       if (socket !== this.#socket) return;
       opened = true;
@@ -108,6 +107,7 @@ export class Socket {
     socket.onclose = ({ code, reason }) => {
       if (socket === this.#socket) this.#lost(opened, code, reason, token);
     };
+    socket.onerror = () => socket.onclose({}); // Node says nothing more after a failed handshake
   }
 
   async #lost(opened, code, reason, token) {
