@@ -1,6 +1,7 @@
 """The layers of the library, proved by walking its imports.
 
     cli server web spark              may import everything below; cli calls spark
+    aclient                           what tideline.aconnect and aopen give: the same, awaited
     client                            what tideline.connect gives: the same names, over HTTP
     database
     channel documents live
@@ -56,9 +57,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "server": LIBRARY | {"web", ""},
     "web": LIBRARY | {""},
     "client": LIBRARY,
+    "aclient": LIBRARY | {"client"},
     "spark": LIBRARY | {"heatmap", "workload", "client", ""},
     "__main__": {"cli"},
-    "": LIBRARY | {"client"},  # tideline/__init__.py
+    "": LIBRARY | {"client", "aclient"},  # tideline/__init__.py
 }
 
 # What must not be loaded by `import tideline`: slow to load, or optional.

@@ -42,6 +42,7 @@ from tideline.model import (
 from tideline.space import Box, Circle, Flat, Grid, QuadTree, Topics
 
 if _typing.TYPE_CHECKING:
+    from tideline.aclient import aconnect
     from tideline.channel import Channel, Subscription
     from tideline.client import connect
     from tideline.database import Database, open
@@ -52,9 +53,8 @@ __all__ = [
     "Closed", "Collection", "CollectionStats", "Conflict", "Corruption", "Database", "Event",
     "Explanation", "Flat",
     "Grid", "InvalidRequest", "NotFound", "QuadTree", "Report", "Stored", "Subscriber",
-    "Subscription", "SubscriptionInfo", "TidelineError", "Told", "Topics",
-    "Unauthorized", "Unavailable",
-    "Updated", "Versioned", "connect", "open",
+    "Subscription", "SubscriptionInfo", "TidelineError", "Told", "Topics", "Unauthorized",
+    "Unavailable", "Updated", "Versioned", "aconnect", "connect", "open",
 ]  # fmt: skip
 
 __version__ = "0.1.0"
@@ -66,6 +66,7 @@ _LATE = {
     "Collection": "tideline.documents",
     "Database": "tideline.database",
     "Subscription": "tideline.channel",
+    "aconnect": "tideline.aclient",
     "connect": "tideline.client",
     "open": "tideline.database",
 }

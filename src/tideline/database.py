@@ -323,7 +323,7 @@ class Database:
 
     def _drop_collection(self, name: str) -> None:
         folder = self._forget(self._places, name)
-        self._collections.pop(name)._shut()
+        self._collections.pop(name)._shut(dropped=True)
         shutil.rmtree(self.path / "collections" / folder, ignore_errors=True)
 
     # ---- looking in -------------------------------------------------------------------------

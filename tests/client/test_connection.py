@@ -24,7 +24,7 @@ from scripted import CLOSE, ECHO, GUARD_S, Scripted, call, scripted
 
 import tideline
 from tideline.client import connection
-from tideline.client.connection import Answer, Broken, NoConnection, Pool
+from tideline.client.connection import Answer, Broken, Endpoint, NoConnection, Pool
 from tideline.client.http import Http
 from tideline.errors import InvalidRequest, Unavailable
 
@@ -38,7 +38,9 @@ CONTINUED = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </x
 
 @contextlib.contextmanager
 def pool_of(server: Scripted, **options: Any) -> Iterator[Pool]:
-    pool = Pool("127.0.0.1", server.port, {"Authorization": "Bearer t"}, **options)
+    pool = Pool(
+        Endpoint("127.0.0.1", server.port, {"Authorization": "Bearer t"}, **options)
+    )
     try:
         yield pool
     finally:
@@ -96,7 +98,7 @@ def test_a_request_is_what_was_meant() -> None:
 )
 def test_the_host_is_named_as_it_should_be(url: str, host: str) -> None:
     made = Http(url, None, 1.0, None)
-    assert f"\r\nHost: {host}\r\n" in made._pool._head
+    assert f"\r\nHost: {host}\r\n" in made.endpoint.head
 
 
 @pytest.mark.parametrize(
@@ -174,7 +176,7 @@ def test_a_server_that_hangs_up_on_a_request_may_say_why() -> None:
 
         thread = threading.Thread(target=refuse)
         thread.start()
-        pool = Pool("127.0.0.1", listening.getsockname()[1], {})
+        pool = Pool(Endpoint("127.0.0.1", listening.getsockname()[1], {}))
         answer = ask(pool, bytes(8 << 20), "POST")
         thread.join(GUARD_S)
         assert (answer.status, answer.data) == (413, b"no")
@@ -364,7 +366,7 @@ def test_a_body_that_stops_coming_is_not_waited_for() -> None:
 
 def test_a_request_that_nobody_reads_is_not_sent_for_longer_than_the_limit() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        pool = Pool("127.0.0.1", silent.getsockname()[1], {})
+        pool = Pool(Endpoint("127.0.0.1", silent.getsockname()[1], {}))
         started = time.monotonic()
         with pytest.raises(Broken, match="timed out"):
             ask(pool, bytes(64 << 20), "POST", within_s=0.3)
@@ -478,7 +480,7 @@ def test_where_nobody_listens_nothing_was_sent() -> None:
         port = free.getsockname()[1]
     for host in ("127.0.0.1", "localhost", "no-such-host.invalid"):
         with pytest.raises(NoConnection) as caught:
-            ask(Pool(host, port, {}))
+            ask(Pool(Endpoint(host, port, {})))
         assert not caught.value.final
 
 
@@ -531,7 +533,7 @@ def test_a_certificate_that_is_not_trusted_is_not_tried_again(tmp_path: Path) ->
         for host, ca in (("127.0.0.1", None), ("localhost", str(cert))):  # unknown; another name
             trusted = ssl.create_default_context(cafile=ca)
             with pytest.raises(NoConnection, match="certificate verify failed") as caught:
-                ask(Pool(host, server.port, {}, trusted))
+                ask(Pool(Endpoint(host, server.port, {}, trusted)))
             assert caught.value.final
             before = server.connections
             http = Http(f"https://{host}:{server.port}", None, GUARD_S, trusted)
@@ -552,7 +554,7 @@ def test_a_handshake_that_is_cut_can_be_tried_again() -> None:
         thread.start()
         trusted = ssl.create_default_context()
         with pytest.raises(NoConnection) as caught:
-            ask(Pool("127.0.0.1", listening.getsockname()[1], {}, trusted))
+            ask(Pool(Endpoint("127.0.0.1", listening.getsockname()[1], {}, trusted)))
         assert not caught.value.final
         thread.join(GUARD_S)
 
@@ -583,7 +585,7 @@ def test_what_breaks_while_sending_is_final_only_if_tls_itself_failed(
 
         def close(self) -> None: ...
 
-    pool = Pool("127.0.0.1", 1, {})
+    pool = Pool(Endpoint("127.0.0.1", 1, {}))
     pool.connect = lambda limit: Failing()  # type: ignore[assignment, return-value]
     with pytest.raises(Broken) as caught:
         ask(pool)

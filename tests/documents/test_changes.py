@@ -254,8 +254,10 @@ def test_a_dropped_collection_ends_its_feeds(tmp_path: Path) -> None:
         result = in_thread(lambda: next(changes))
         until_waiting(db.collection("cars"))
         db.drop_collection("cars")
-        with pytest.raises(Closed):
+        with pytest.raises(Closed, match="the collection was dropped"):
             result()
+        with pytest.raises(Closed, match="the collection was dropped"):
+            changes.take()
 
 
 # ---- what is kept --------------------------------------------------------------------------------

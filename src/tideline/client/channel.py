@@ -3,11 +3,14 @@
     publish, find, apply, scan, journal, ...    one request each (http.py)
     subscribe, resume                           the live connection (live.py)
 
+Each verb is written once, as a coroutine of `ChannelVerbs`: `RemoteChannel` runs it blocking
+(blocking.py), `AsyncRemoteChannel` (aclient/channel.py) in an event loop.
+
 Ids that the user does not give are made here, so that a call whose answer got lost can be made
 again without doing anything twice. What then comes back says so: `Told.duplicate`,
 `Applied.repeated`.
 
-Safe from any thread.
+`RemoteChannel` is safe from any thread.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import itertools
 import math
 import secrets
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -27,7 +30,8 @@ from tideline.channel.checks import (
     encode_body,
     read_cursor,
 )
-from tideline.client.http import Http
+from tideline.client.blocking import blocking
+from tideline.client.http import Http, Requests
 from tideline.client.live import Live
 from tideline.client.subscription import RemoteSubscription
 from tideline.client.tables import read_applied, read_table, table_bytes
@@ -51,7 +55,7 @@ from tideline.space import Space, space_from_spec
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Facts", "RemoteChannel"]
+__all__ = ["ChannelVerbs", "Facts", "Following", "RemoteChannel"]
 
 _PART = 10_000  # subscriptions listed in one request
 
@@ -71,10 +75,39 @@ class Facts(msgspec.Struct):
     earliest: str | None = None
 
 
-class RemoteChannel:
-    """Events and subscriptions side by side, on a server. Made by `Remote.channel`."""
+class Handle(Protocol):
+    """What the verbs ask of the handle of a subscription."""
 
-    def __init__(self, http: Http, live: Live, facts: Facts) -> None:
+    until_us: int
+
+
+H = TypeVar("H", bound=Handle)
+H_co = TypeVar("H_co", bound=Handle, covariant=True)
+
+
+class Following(Protocol[H_co]):
+    """What the verbs ask of the live connection."""
+
+    async def subscribe(self, channel: str, fields: dict[str, Any]) -> H_co:
+        """Store a subscription and follow it; `fields` hold its id."""
+
+    async def resume(self, channel: str, fields: dict[str, Any]) -> H_co:
+        """Follow a stored subscription."""
+
+    async def publish(self, channel: str, fields: dict[str, Any]) -> Answer | None:
+        """Publish an event that has an id, if it can be done at once; None when it cannot."""
+
+    async def sync(self) -> int:
+        """Wait until all that was sent so far has been handed out; the server's time."""
+
+    def handle(self, channel: str, id: str) -> H_co | None:
+        """The handle of a subscription, if somebody here holds it."""
+
+
+class ChannelVerbs(Generic[H]):
+    """What a channel on a server can do."""
+
+    def __init__(self, http: Requests, live: Following[H], facts: Facts) -> None:
         self.name = facts.name
         self.space: Space = space_from_spec(facts.space)
         self.layout = facts.layout
@@ -90,7 +123,7 @@ class RemoteChannel:
 
     # ---- publish and subscribe --------------------------------------------------------------
 
-    def publish(
+    async def publish(
         self, place: Any, body: Any, *, id: str | None = None, at: datetime | None = None,
         ttl_s: float | None = None, until: datetime | None = None, related: bool = False,
     ) -> Told:  # fmt: skip
@@ -113,7 +146,7 @@ class RemoteChannel:
             fields["until"] = time_text(until, "until")
         if check_flag(related, "related"):
             fields["related"] = True
-        answer = self._live.publish(self.name, fields) or self._http.json(
+        answer = await self._live.publish(self.name, fields) or await self._http.ask_json(
             "POST", *self._path, "events", body=fields, type=Answer
         )
         told = answer.subscriptions
@@ -124,11 +157,11 @@ class RemoteChannel:
             answer.duplicate,
         )
 
-    def subscribe(
+    async def subscribe(
         self, place: Any, *, user: str, id: str | None = None, since_s: float | None = None,
         since: datetime | None = None, until_s: float | None = None,
         until: datetime | None = None, where: dict[str, Any] | None = None, unseen: bool = False,
-    ) -> RemoteSubscription:  # fmt: skip
+    ) -> H:  # fmt: skip
         """Store a subscription; its `past` is there at once, what happens later is delivered.
 
         `Channel.subscribe`; `since_s` and `until_s` count from the server's now. It is delivered
@@ -143,9 +176,9 @@ class RemoteChannel:
             fields["where"] = where
         if check_flag(unseen, "unseen"):
             fields["unseen"] = True
-        return self._live.subscribe(self._handle, self.name, fields)
+        return await self._live.subscribe(self.name, fields)
 
-    def resume(self, id: str, after: str | None = None) -> RemoteSubscription:
+    async def resume(self, id: str, after: str | None = None) -> H:
         """A stored subscription given back, with what it missed since `after`: `Channel.resume`."""
         check_text(id, "id")
         fields: dict[str, Any] = {"id": id}
@@ -153,22 +186,22 @@ class RemoteChannel:
             if not isinstance(after, str):
                 raise InvalidRequest("after must be the token of an event", after=after)
             fields["after"] = after
-        return self._live.resume(self._handle, self.name, fields)
+        return await self._live.resume(self.name, fields)
 
-    def cancel(self, id: str) -> None:
+    async def cancel(self, id: str) -> None:
         """End a subscription; `NotFound` if there is none (any more): `Channel.cancel`."""
         check_text(id, "id")
         handle = self._live.handle(self.name, id)
-        self._http.request("DELETE", *self._path, "subscriptions", id)
+        await self._http.ask("DELETE", *self._path, "subscriptions", id)
         if handle is not None:
-            self._live.sync()  # its end has arrived, as it has in a database
+            await self._live.sync()  # its end has arrived, as it has in a database
 
-    def prolong(
+    async def prolong(
         self, id: str, *, until_s: float | None = None, until: datetime | None = None
     ) -> SubscriptionInfo:
         """Let a subscription's window end at another time: `Channel.prolong`."""
         check_text(id, "id")
-        wire = self._http.json(
+        wire = await self._http.ask_json(
             "PATCH", *self._path, "subscriptions", id,
             body=window_json(until_s=until_s, until=until), type=WireSubscription,
         )  # fmt: skip
@@ -180,7 +213,7 @@ class RemoteChannel:
 
     # ---- asking -----------------------------------------------------------------------------
 
-    def find(
+    async def find(
         self, place: Any, *, since_s: float | None = None, since: datetime | None = None,
         until_s: float | None = None, until: datetime | None = None,
         where: dict[str, Any] | None = None, limit: int | None = None,
@@ -191,12 +224,12 @@ class RemoteChannel:
             "place": self._place(place), "where": _text(where), "limit": limit,
             **window_json(since_s, since, until_s, until),
         }  # fmt: skip
-        found = self._http.json(
+        found = await self._http.ask_json(
             "GET", *self._path, "events", query=query, type=dict[str, list[WireEvent]]
         )
         return [event_of(event) for event in found["events"]]
 
-    def subscriptions(
+    async def subscriptions(
         self, user: str | None = None, *, limit: int | None = None, after: str | None = None
     ) -> list[SubscriptionInfo]:
         """The live subscriptions, in order of arrival: `Channel.subscriptions`.
@@ -210,7 +243,7 @@ class RemoteChannel:
         found: dict[str, SubscriptionInfo] = {}
         while True:
             left = _PART if limit is None else min(limit - len(found), _PART)
-            part = self._http.json(
+            part = await self._http.ask_json(
                 "GET", *self._path, "subscriptions",
                 query={"user": user, "limit": left, "after": after}, type=Listed,
             )  # fmt: skip
@@ -221,47 +254,51 @@ class RemoteChannel:
             if after is None or len(found) == limit:
                 return list(found.values())
 
-    def subscription(self, id: str) -> SubscriptionInfo:
+    async def subscription(self, id: str) -> SubscriptionInfo:
         """One live subscription; `NotFound` if there is none with this id (any more)."""
         check_text(id, "id")
-        wire = self._http.json("GET", *self._path, "subscriptions", id, type=WireSubscription)
+        wire = await self._http.ask_json(
+            "GET", *self._path, "subscriptions", id, type=WireSubscription
+        )
         return info_of(wire)
 
-    def stats(self) -> ChannelStats:
+    async def stats(self) -> ChannelStats:
         """What the channel holds now and has done since it was made."""
-        return ChannelStats(**self._facts().stats)
+        return ChannelStats(**(await self._facts()).stats)
 
     # ---- tables -----------------------------------------------------------------------------
 
-    def apply(self, table: pa.Table, *, once: tuple[str, int] | None = None) -> Applied:
+    async def apply(self, table: pa.Table, *, once: tuple[str, int] | None = None) -> Applied:
         """Run a table of operations in order: `Channel.apply`.
 
         Made again when the connection breaks only with `once`; else `Unavailable` says that it
         may have landed. The answers of a table whose reply got lost are not told again.
         """
-        return self._apply(table, once, again=once is not None)
+        return await self._apply(table, once, again=once is not None)
 
-    def _apply(self, table: pa.Table, once: tuple[str, int] | None, *, again: bool) -> Applied:
+    async def _apply(
+        self, table: pa.Table, once: tuple[str, int] | None, *, again: bool
+    ) -> Applied:
         query: dict[str, Any] = {}
         if once is not None:
             writer, number = _once(once)
             query["once"] = f"{writer}:{number}"
-        answer = self._http.request(
+        answer = await self._http.ask(
             "POST", *self._path, "apply", query=query, arrow=table_bytes(table), again=again
         )
         return read_applied(answer)
 
-    def landed(self, writer: str, number: int) -> int | None:
+    async def landed(self, writer: str, number: int) -> int | None:
         """How many rows of a writer's batch have landed: `Channel.landed`."""
         writer, number = _once((writer, number))
         query = {"once": f"{writer}:{number}"}
-        found = self._http.json(
+        found = await self._http.ask_json(
             "GET", *self._path, "landed", query=query, type=dict[str, int | None]
         )
         rows: int | None = found["rows"]
         return rows
 
-    def scan(
+    async def scan(
         self, kind: str, *, place: Any = None, since: datetime | None = None,
         until: datetime | None = None, where: dict[str, Any] | None = None,
     ) -> pa.Table:  # fmt: skip
@@ -270,44 +307,35 @@ class RemoteChannel:
             "kind": kind, "place": None if place is None else self._place(place),
             "where": _text(where), **window_json(since=since, until=until),
         }  # fmt: skip
-        return read_table(self._http.request("GET", *self._path, "scan", query=query))
+        return read_table(await self._http.ask("GET", *self._path, "scan", query=query))
 
-    def times_between(self, parts: int) -> list[datetime]:
+    async def times_between(self, parts: int) -> list[datetime]:
         """Times that cut the valid events into about so many parts: `Channel.times_between`."""
-        found = self._http.json("GET", *self._path, "times", query={"parts": parts})
+        found = await self._http.ask_json("GET", *self._path, "times", query={"parts": parts})
         return [datetime.fromisoformat(each) for each in found]
 
-    def journal(
+    async def journal(
         self, kind: str, *, after: str | None = None, upto: str | None = None,
         limit: int = 1_000_000,
     ) -> tuple[pa.Table, str]:  # fmt: skip
         """What was written after a position, and the position reached: `Channel.journal`."""
         query = {"kind": kind, "after": after, "upto": upto, "limit": limit}
-        answer = self._http.request("GET", *self._path, "journal", query=query)
+        answer = await self._http.ask("GET", *self._path, "journal", query=query)
         return read_table(answer), answer.headers["tideline-position"]
 
-    def position(self) -> str:
+    async def position(self) -> str:
         """Where the journal ends now: what is written later comes after it."""
-        return _given(self._facts().position)
+        return _given((await self._facts()).position)
 
-    def earliest(self) -> str:
+    async def earliest(self) -> str:
         """The earliest position that the journal still reaches back to."""
-        return _given(self._facts().earliest)
+        return _given((await self._facts()).earliest)
 
     # ---- inside -----------------------------------------------------------------------------
 
-    def _facts(self) -> Facts:
-        facts: Facts = self._http.json("GET", *self._path, type=Facts)
+    async def _facts(self) -> Facts:
+        facts: Facts = await self._http.ask_json("GET", *self._path, type=Facts)
         return facts
-
-    def _handle(self, wire: WireSubscription, past: list[Event]) -> RemoteSubscription:
-        info = info_of(wire)
-        handle = RemoteSubscription(
-            self._check_open, self._live, info.id, info.user, info.place, info.since_us,
-            info.until_us, info.where, info.unseen, past,
-        )  # fmt: skip
-        handle.duplicate = wire.duplicate
-        return handle
 
     def _place(self, place: Any) -> str:
         """A place in a query: a text as it is, others as JSON."""
@@ -322,11 +350,71 @@ class RemoteChannel:
         check_text(id, "id")
         return id
 
-    def _check_open(self) -> None:
-        self._http.check_open()
+
+class RemoteChannel:
+    """Events and subscriptions side by side, on a server. Made by `Remote.channel`."""
+
+    def __init__(self, http: Http, live: Live, facts: Facts) -> None:
+        self._http = http
+        self._verbs = verbs = ChannelVerbs(http, _Blocking(http, live), facts)
+        self.name = verbs.name
+        self.space = verbs.space
+        self.layout = verbs.layout
+        self.identity = verbs.identity
+        self.max_ahead_s = verbs.max_ahead_s
+
+    publish = blocking(ChannelVerbs.publish)
+    subscribe = blocking(ChannelVerbs[RemoteSubscription].subscribe)
+    resume = blocking(ChannelVerbs[RemoteSubscription].resume)
+    cancel = blocking(ChannelVerbs.cancel)
+    prolong = blocking(ChannelVerbs.prolong)
+    find = blocking(ChannelVerbs.find)
+    subscriptions = blocking(ChannelVerbs.subscriptions)
+    subscription = blocking(ChannelVerbs.subscription)
+    stats = blocking(ChannelVerbs.stats)
+    apply = blocking(ChannelVerbs.apply)
+    landed = blocking(ChannelVerbs.landed)
+    scan = blocking(ChannelVerbs.scan)
+    times_between = blocking(ChannelVerbs.times_between)
+    journal = blocking(ChannelVerbs.journal)
+    position = blocking(ChannelVerbs.position)
+    earliest = blocking(ChannelVerbs.earliest)
 
     def __repr__(self) -> str:
         return f"RemoteChannel(name={self.name!r}, url={self._http.url!r})"
+
+
+class _Blocking:
+    """The live connection of a client that blocks."""
+
+    def __init__(self, http: Http, live: Live) -> None:
+        self._http = http
+        self._live = live
+
+    async def subscribe(self, channel: str, fields: dict[str, Any]) -> RemoteSubscription:
+        return self._live.subscribe(self._handle, channel, fields)
+
+    async def resume(self, channel: str, fields: dict[str, Any]) -> RemoteSubscription:
+        return self._live.resume(self._handle, channel, fields)
+
+    async def publish(self, channel: str, fields: dict[str, Any]) -> Answer | None:
+        return self._live.publish(channel, fields)
+
+    async def sync(self) -> int:
+        return self._live.sync()
+
+    def handle(self, channel: str, id: str) -> RemoteSubscription | None:
+        found: RemoteSubscription | None = self._live.handle(channel, id)
+        return found
+
+    def _handle(self, wire: WireSubscription, past: list[Event]) -> RemoteSubscription:
+        info = info_of(wire)
+        handle = RemoteSubscription(
+            self._http.check_open, self._live, info.id, info.user, info.place, info.since_us,
+            info.until_us, info.where, info.unseen, past,
+        )  # fmt: skip
+        handle.duplicate = wire.duplicate
+        return handle
 
 
 def _text(value: Any) -> str | None:

@@ -11,7 +11,6 @@ from typing import Any
 
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from tideline.client.subscription import RemoteSubscription
 from tideline.client.wire import WireSubscription, error_of, raise_error
 from tideline.errors import TidelineError
 from tideline.model import Event
@@ -20,7 +19,8 @@ __all__ = ["Again", "Call", "Feed", "Lost", "Make", "refusal", "rest_s", "told"]
 
 _REFUSED = {4401: 401, 4403: 403}  # close codes: trying again is no use
 
-Make = Callable[[WireSubscription, list[Event]], RemoteSubscription]
+# The handle of a subscription, of a client that blocks or of one that waits (aclient/).
+Make = Callable[[WireSubscription, list[Event]], Any]
 
 
 class Lost(Exception):
@@ -63,7 +63,7 @@ class Feed:
         self.resuming = False
         self.rested = False
         """Whether resuming it was over the server's rate, and is asked for again."""
-        self.handle: Callable[[], RemoteSubscription | None] = lambda: None
+        self.handle: Callable[[], Any] = lambda: None
 
 
 def told(error: Exception) -> TidelineError | None:

@@ -11,7 +11,9 @@ Any other call that breaks is `Unavailable` and says that it may have landed. Wa
 tries grow (`waits`). A server that was asked too much (429) has done nothing and says when to come
 back: every call waits for that, if it has the time. Any other answer is never asked for twice.
 
-Safe from any thread: each call takes a connection of the pool for itself.
+`Requests` is that much, and does not say how it waits; `Http` blocks the thread. It is safe from
+any thread: each call takes a connection of the pool for itself. The one that waits in an event
+loop is aclient/http.py.
 """
 
 from __future__ import annotations
@@ -27,18 +29,19 @@ from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
 import msgspec
 
-from tideline.client.connection import Answer, Broken, NoConnection, Pool
+from tideline.client.blocking import run
+from tideline.client.connection import Answer, Broken, Endpoint, NoConnection, Pool
 from tideline.client.tables import ARROW
 from tideline.client.wire import encode, raise_error
 from tideline.errors import Closed, InvalidRequest, Unavailable
 
-__all__ = ["Http", "trusting", "waits"]
+__all__ = ["Http", "Requests", "trusting", "waits"]
 
 _BASE = "/%:@!$&'()*+,;=~"  # what stays as it is in the path of an address
 
 
-class Http:
-    """A server, by its address."""
+class Requests:
+    """A server, by its address; how a request goes there and back is for the classes below."""
 
     def __init__(
         self, url: str, token: str | None, timeout_s: float, tls: ssl.SSLContext | None
@@ -58,10 +61,19 @@ class Http:
         self.headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self._path = quote(parts.path.rstrip("/"), safe=_BASE)
         secure = (tls or ssl.create_default_context()) if parts.scheme == "https" else None
-        self._pool = Pool(host, port, self.headers, secure)
+        self.endpoint = Endpoint(host, port, self.headers, secure)
         self._closed = False
 
-    def request(
+    async def _exchange(
+        self, method: str, target: str, kind: str | None, data: bytes | None, limit: float
+    ) -> Answer:
+        """Send one request and read its answer; `Failure` when there is none."""
+        raise NotImplementedError
+
+    async def _sleep(self, span_s: float) -> None:
+        raise NotImplementedError
+
+    async def ask(
         self, method: str, *path: str, query: Mapping[str, Any] | None = None, body: Any = None,
         arrow: bytes | None = None, again: bool = True,
     ) -> Answer:  # fmt: skip
@@ -78,27 +90,27 @@ class Http:
         kind, data = ARROW, arrow
         if arrow is None and body is not None:
             kind, data = "application/json", encode(body)
-        answer, tried = self._ask(method, target, kind, data, again)
+        answer, tried = await self._tried(method, target, kind, data, again)
         if tried and method == "DELETE" and answer.status == 404:
             return answer  # the try whose answer was lost has done it
         if not 200 <= answer.status < 300:
             raise_error(answer.status, answer.data)
         return answer
 
-    def check(self) -> None:
+    async def ask_check(self) -> None:
         """Ask whether a Tideline server is there and takes the token; one that is not there is
         not asked again."""
         target = f"{self._path}/v1/channels"
-        answer, _ = self._ask("GET", target, "", None, again=True, tries=False)
+        answer, _ = await self._tried("GET", target, "", None, again=True, tries=False)
         # A token that may not list channels is still one.
         if answer.status not in (200, 403, 404):
             raise_error(answer.status, answer.data)
         if "json" not in answer.headers.get("content-type", "") or answer.status == 404:
             raise Unavailable("this is not a Tideline server", url=self.url)
 
-    def json(self, method: str, *path: str, type: Any = Any, **options: Any) -> Any:
+    async def ask_json(self, method: str, *path: str, type: Any = Any, **options: Any) -> Any:
         """Ask, and read the answer as JSON."""
-        answer = self.request(method, *path, **options)
+        answer = await self.ask(method, *path, **options)
         try:
             return _decoder(type).decode(answer.data)
         except msgspec.MsgspecError as error:
@@ -106,7 +118,7 @@ class Http:
                 f"this is not the answer of a Tideline server: {error}", url=self.url
             ) from None
 
-    def _ask(
+    async def _tried(
         self, method: str, target: str, kind: str, data: bytes | None, again: bool,
         tries: bool = True,
     ) -> tuple[Answer, bool]:  # fmt: skip
@@ -117,14 +129,14 @@ class Http:
         for wait_s in waits():
             self.check_open()
             try:
-                answer = self._pool.request(method, target, kind, data, limit)
+                answer = await self._exchange(method, target, kind, data, limit)
             except (NoConnection, Broken) as error:
                 failed = error
             else:
                 rest_s = _rest_s(answer)
                 if rest_s is None or time.monotonic() + rest_s >= limit:
                     return answer, heard
-                time.sleep(rest_s)
+                await self._sleep(rest_s)
                 continue
             heard = heard or isinstance(failed, Broken)
             if heard and not again:
@@ -137,22 +149,52 @@ class Http:
                 raise Unavailable(
                     "the server cannot be reached", url=self.url, error=str(failed)
                 ) from None
-            time.sleep(wait_s)
+            await self._sleep(wait_s)
         raise AssertionError("waits() never ends")
-
-    def connect(self, limit: float) -> socket.socket:
-        """A connected socket of one's own; `OSError` when there is none before `limit`."""
-        return self._pool.connect(limit)
 
     def check_open(self) -> None:
         """Refuse to go on after `close`."""
         if self._closed:
             raise Closed("the connection to the server was closed", url=self.url)
 
+
+class Http(Requests):
+    """A server, asked by calls that block."""
+
+    def __init__(
+        self, url: str, token: str | None, timeout_s: float, tls: ssl.SSLContext | None
+    ) -> None:
+        super().__init__(url, token, timeout_s, tls)
+        self._pool = Pool(self.endpoint)
+
+    def request(self, method: str, *path: str, **options: Any) -> Answer:
+        """`Requests.ask`."""
+        return run(self.ask(method, *path, **options))
+
+    def json(self, method: str, *path: str, **options: Any) -> Any:
+        """`Requests.ask_json`."""
+        return run(self.ask_json(method, *path, **options))
+
+    def check(self) -> None:
+        """`Requests.ask_check`."""
+        run(self.ask_check())
+
+    def connect(self, limit: float) -> socket.socket:
+        """A connected socket of one's own; `OSError` when there is none before `limit`."""
+        return self._pool.connect(limit)
+
     def close(self) -> None:
         """Let go of the connections; closing twice is allowed."""
         self._closed = True
         self._pool.close()
+
+    async def _exchange(
+        self, method: str, target: str, kind: str | None, data: bytes | None, limit: float
+    ) -> Answer:
+        return self._pool.request(method, target, kind, data, limit)
+
+    async def _sleep(self, span_s: float) -> None:
+        time.sleep(span_s)
 
 
 def trusting(ca: str) -> ssl.SSLContext:

@@ -7,8 +7,7 @@ The reader is a thread of its own, and a caller in its place while that one wait
 (websocket.py). Where a function follows a subscription it is always the thread: what a user's
 function does must not happen inside another call.
 
-Each subscription on it is a `Feed` with a number, its tag; the server puts the tag on all it
-says about the subscription, in order: subscribed, past events, past_done, live events, ended.
+What the server says is read in receiving.py.
 
 When the connection breaks, the reader makes a new one, again and again with growing waits,
 and resumes every feed after the last event it received. So a handle gets each event once and
@@ -35,28 +34,18 @@ import itertools
 import logging
 import threading
 import time
-import weakref
-from collections import deque
 from functools import partial
 from typing import Any
 
-import msgspec
 from websockets.exceptions import WebSocketException
 
 from tideline.client.feeds import Again, Call, Feed, Lost, Make, refusal, rest_s, told
 from tideline.client.http import Http, waits
+from tideline.client.receiving import Receiver, resume_message
 from tideline.client.resting import Resting
 from tideline.client.subscription import RemoteSubscription
 from tideline.client.websocket import WebSocket
-from tideline.client.wire import (
-    Answer,
-    Message,
-    WireError,
-    encode,
-    error_of,
-    event_of,
-    time_us,
-)
+from tideline.client.wire import Answer, encode
 from tideline.errors import Closed, NotFound, TidelineError, Unavailable
 
 __all__ = ["Live"]
@@ -65,30 +54,23 @@ _LOOK_S = 0.02  # between looks at what waits for the server's rate
 _OPEN_S = 10.0  # a connection must be there within so long
 _QUICK_BYTES = 16 << 10  # a longer event is not worth a place among others
 _log = logging.getLogger("tideline.client")
-_decode = msgspec.json.Decoder(Message).decode
 
 
-class Live:
+class Live(Receiver):
     """The live connection of a client; it is made when it is first needed."""
 
     def __init__(self, http: Http) -> None:
         self._http = http
         self._uri = "ws" + http.url.removeprefix("http") + "/v1/live?lines=1"
-        self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
-        self.feeding = threading.RLock()
-        self._tags = itertools.count(1)
-        self._feeds: dict[int, Feed] = {}
-        self._named: dict[tuple[str, str], Feed] = {}
-        self._calls: dict[int, Call] = {}
+        lock = threading.Lock()
+        super().__init__(lock, threading.RLock())
+        self._changed = threading.Condition(lock)
         self._resting = Resting(self._resume_again)
-        self._gone: deque[Feed] = deque()  # their handles were let go
         self._socket: WebSocket | None = None
         self._thread: threading.Thread | None = None
         self._error: Exception | None = None  # why there is no connection
         self._closed = False
         self._stop = threading.Event()
-        self._heard = False  # something came on the last connection
         self.followed = False
         """Whether functions are called with what arrives: `Subscription.follow`."""
 
@@ -190,12 +172,6 @@ class Live:
             return None
         finally:
             self._calls.pop(tag, None)
-
-    def handle(self, channel: str, id: str) -> RemoteSubscription | None:
-        """The handle of a subscription, if somebody here holds it."""
-        with self._lock:
-            feed = self._named.get((channel, id))
-        return None if feed is None else feed.handle()
 
     def close(self) -> None:
         """End every handle and the connection; closing twice is allowed."""
@@ -370,7 +346,7 @@ class Live:
                 feed.resuming, feed.rested = True, False
                 self._feeds[feed.tag] = feed
         for feed in held:
-            socket.send(encode(_resume_message(feed)))
+            socket.send(encode(resume_message(feed)))
         with self._lock:
             if self._closed:
                 raise Again
@@ -386,7 +362,10 @@ class Live:
         if socket is not None:
             with contextlib.suppress(OSError):  # it broke: the next connection resumes all
                 for feed in feeds:
-                    socket.send(encode(_resume_message(feed)))
+                    socket.send(encode(resume_message(feed)))
+
+    def _rest_feed(self, feed: Feed, span_s: float) -> None:
+        self._resting.add(feed, span_s)
 
     def _lost(self, error: Exception) -> None:
         """No connection any more: whoever waits for a reply must ask again."""
@@ -431,106 +410,3 @@ class Live:
                 if self._forget(feed):
                     texts.append(encode({"do": "release", "tag": feed.tag}))
         return texts
-
-    def _receive(self, data: bytes) -> None:
-        """A frame: messages, one a line."""
-        self._heard = True
-        with self.feeding:
-            for line in data.split(b"\n"):
-                if line:
-                    try:
-                        message = _decode(line)
-                    except msgspec.MsgspecError as error:
-                        raise Again(f"not a message of a Tideline server: {error}") from None
-                    if message.tag is not None:
-                        self._handle(message, message.tag)
-
-    def _handle(self, message: Message, tag: int) -> None:
-        feed = self._feeds.get(tag)
-        if feed is None:
-            call = self._calls.get(tag)
-            if call is not None and message.error is not None:
-                call.finish(error=_error(message.error))
-            elif call is not None:
-                call.finish(message.told or time_us(message.synced))
-        elif message.event is not None:
-            event = event_of(message.event)
-            if feed.call is not None and feed.call.make is not None:
-                feed.call.past.append(event)
-            else:
-                handle = feed.handle()
-                if handle is None:
-                    return  # let go: it will be released
-                handle.inbox.deliver([event])
-            feed.after = event.token
-        elif message.past_done:
-            self._opened(feed)
-        elif message.subscribed is not None:
-            if feed.call is not None:
-                feed.call.subscribed = message.subscribed
-        elif message.ended is not None:
-            self._ended(feed, message.ended)
-        elif message.error is not None:
-            self._failed(feed, _error(message.error))
-
-    def _opened(self, feed: Feed) -> None:
-        """All past events of a feed are there: its caller gets the handle."""
-        call = feed.call
-        feed.resuming = False
-        if call is None or call.make is None:
-            return  # resumed after a break
-        assert call.subscribed is not None
-        handle = call.make(call.subscribed, call.past)
-        handle.feed = feed
-        feed.handle = weakref.ref(handle, lambda _: self._gone.append(feed))
-        feed.call = None
-        with self._lock:
-            self._named[feed.channel, feed.id] = feed
-        call.finish(handle)
-
-    def _ended(self, feed: Feed, reason: str) -> None:
-        if reason == "closed":
-            raise Again("the server closed the channel")  # it may open it again
-        self._forget(feed)
-        handle, call = feed.handle(), feed.call
-        if handle is not None:
-            handle.inbox.end(reason)
-        if call is not None:
-            call.finish()
-
-    def _failed(self, feed: Feed, error: TidelineError) -> None:
-        """The server refused something about a feed."""
-        call, handle = feed.call, feed.handle()
-        if feed.resuming and isinstance(error, Unavailable):
-            span_s = rest_s(error)
-            if span_s is None:
-                raise Again(str(error))  # it cannot be resumed now
-            self._resting.add(feed, span_s)
-            return
-        if feed.resuming or (call is not None and call.make is not None):
-            self._forget(feed)
-        if feed.resuming and handle is not None:
-            # Not found: it expired or was cancelled while there was no connection.
-            gone = isinstance(error, NotFound)
-            handle.fail("expired" if gone else "refused", None if gone else error)
-        if call is not None:
-            feed.call = None
-            call.finish(error=error)
-
-    def _forget(self, feed: Feed) -> bool:
-        """Take a feed off the tables; whether it was there."""
-        with self._lock:
-            if self._named.get((feed.channel, feed.id)) is feed:
-                del self._named[feed.channel, feed.id]
-            return self._feeds.pop(feed.tag, None) is not None
-
-
-def _resume_message(feed: Feed) -> dict[str, Any]:
-    message = {"do": "resume", "tag": feed.tag, "channel": feed.channel, "id": feed.id}
-    if feed.after is not None:
-        message["after"] = feed.after
-    return message
-
-
-def _error(error: WireError) -> TidelineError:
-    return error_of(error.kind, error.message, retry_after_s=error.retry_after_s)

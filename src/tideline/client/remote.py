@@ -9,41 +9,52 @@ Everything that is asked of it is asked of the server; it keeps no data. Safe fr
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from collections.abc import Mapping, Sequence
+from functools import partial
 from types import TracebackType
-from typing import NoReturn
+from typing import Any, Generic, Protocol, TypeVar
+
+import msgspec
 
 from tideline.channel.ahead import check_max_ahead_s
+from tideline.client.blocking import blocking, run
 from tideline.client.channel import Facts, RemoteChannel
-from tideline.client.http import Http, trusting
+from tideline.client.collection import CollectionFacts, RemoteCollection
+from tideline.client.http import Http, Requests, trusting
 from tideline.client.live import Live
 from tideline.clock import span_us
 from tideline.errors import Conflict, InvalidRequest, NotFound
-from tideline.model import ChannelStats
+from tideline.model import ChannelStats, CollectionStats
 from tideline.space import Space
+from tideline.where.plain import plain_json
 
-__all__ = ["Remote"]
-
-_NOT_SERVED = "collections are not served: use them where the folder is, with tideline.open"
+__all__ = ["DatabaseVerbs", "Remote", "check_timeout"]
 
 
-class Remote:
-    """A server of channels; close it, or use it as a context manager. Made by `connect`."""
+class Opened(Protocol):
+    """What the verbs ask of a channel."""
 
-    def __init__(self, url: str, token: str | None, timeout_s: float, ca: str | None) -> None:
-        if span_us(timeout_s, "timeout_s") <= 0:
-            raise InvalidRequest("timeout_s must be positive", timeout_s=timeout_s)
-        self._http = Http(url, token, timeout_s, None if ca is None else trusting(ca))
-        self._live = Live(self._http)
+    space: Space
+    layout: str
+    max_ahead_s: float
 
-    @property
-    def url(self) -> str:
-        """The server's address."""
-        return self._http.url
 
-    def channel(
+C = TypeVar("C", bound=Opened)
+
+
+class DatabaseVerbs(Generic[C]):
+    """What a server can do as a whole."""
+
+    def __init__(self, http: Requests, make: Callable[[Facts], C]) -> None:
+        """`make` makes a channel of what the server says of it."""
+        self._http = http
+        self._make = make
+
+    async def channel(
         self, name: str, *, space: Space | None = None, layout: str | None = None,
         poll_s: float = 1.0, journal_s: float | None = None, max_ahead_s: float | None = None,
-    ) -> RemoteChannel:  # fmt: skip
+    ) -> C:  # fmt: skip
         """Open a channel, or create it: `Database.channel`.
 
         One that is there with the same space and layout is only read: that needs no right to
@@ -54,10 +65,10 @@ class Remote:
         if space is not None and not (hasattr(space, "spec") and hasattr(space, "encode")):
             raise InvalidRequest("space must be Flat, Topics, Grid or QuadTree", space=space)
         try:
-            facts: Facts = self._http.json("GET", "v1", "channels", name, type=Facts)
+            facts: Facts = await self._http.ask_json("GET", "v1", "channels", name, type=Facts)
         except NotFound:
-            return self._put(name, space, layout, poll_s, journal_s, max_ahead_s)
-        channel = RemoteChannel(self._http, self._live, facts)
+            return await self._put(name, space, layout, poll_s, journal_s, max_ahead_s)
+        channel = self._make(facts)
         if space is not None and channel.space != space:
             raise Conflict(
                 "the channel has another space", name=name, stored=channel.space, given=space
@@ -69,34 +80,142 @@ class Remote:
         if (journal_s is not None and journal_s != facts.journal_s) or (
             max_ahead_s is not None and max_ahead_s != channel.max_ahead_s
         ):
-            return self._put(name, space, layout, poll_s, journal_s, max_ahead_s)
+            return await self._put(name, space, layout, poll_s, journal_s, max_ahead_s)
         return channel
 
-    def channels(self) -> list[str]:
+    async def channels(self) -> list[str]:
         """The names of the channels."""
-        return [facts.name for facts in self._list()]
+        return [facts.name for facts in await self._list()]
 
-    def drop_channel(self, name: str) -> None:
+    async def drop_channel(self, name: str) -> None:
         """Delete a channel with everything in it."""
         if not isinstance(name, str) or not name:
             raise InvalidRequest("a channel's name must be text of 1 to 128 bytes", name=name)
-        self._http.request("DELETE", "v1", "channels", name)
+        await self._http.ask("DELETE", "v1", "channels", name)
 
-    def collection(self, name: str, **settings: object) -> NoReturn:
-        """Refuses: a server has channels only."""
-        raise InvalidRequest(_NOT_SERVED, name=name)
+    async def open_collection(
+        self, name: str, *, key: str | None = None,
+        indexes: Mapping[str, str | Mapping[str, Any] | None] | Sequence[str] | None = None,
+        policy: str | Mapping[str, Any] | None = None, filter: str | None = None,
+        bloom_bits: int | None = None, journal_s: float | None = None,
+        journal_before: bool | None = None,
+    ) -> CollectionFacts:  # fmt: skip
+        """What the server says of a collection, which is made if there is none.
 
-    def collections(self) -> NoReturn:
-        """Refuses: a server has channels only."""
-        raise InvalidRequest(_NOT_SERVED)
+        One that is there and is known to be as given is only read: that needs no right to make
+        one.
+        """
+        check_collection(name)
+        given = {
+            "key": key, "indexes": indexes, "policy": policy, "filter": filter,
+            "bloom_bits": bloom_bits, "journal_s": journal_s, "journal_before": journal_before,
+        }  # fmt: skip
+        given = {setting: value for setting, value in given.items() if value is not None}
+        try:
+            found: CollectionFacts = await self._http.ask_json(
+                "GET", "v1", "collections", name, type=CollectionFacts
+            )
+            if found.is_as(given):
+                return found
+        except NotFound:
+            pass
+        made: CollectionFacts = await self._http.ask_json(
+            "PUT", "v1", "collections", name,
+            body=msgspec.Raw(plain_json(given, "settings")), type=CollectionFacts,
+        )  # fmt: skip
+        return made
 
-    def drop_collection(self, name: str) -> NoReturn:
-        """Refuses: a server has channels only."""
-        raise InvalidRequest(_NOT_SERVED, name=name)
+    async def collections(self) -> list[str]:
+        """The names of the collections."""
+        return [facts.name for facts in await self._list_collections()]
 
-    def stats(self) -> dict[str, ChannelStats]:
-        """The numbers of every channel."""
-        return {facts.name: ChannelStats(**facts.stats) for facts in self._list()}
+    async def drop_collection(self, name: str) -> None:
+        """Delete a collection with everything in it."""
+        check_collection(name)
+        await self._http.ask("DELETE", "v1", "collections", name)
+
+    async def stats(self) -> dict[str, ChannelStats | CollectionStats]:
+        """The numbers of every channel and every collection that the token may see whole."""
+        found: dict[str, ChannelStats | CollectionStats] = {
+            facts.name: ChannelStats(**facts.stats) for facts in await self._list()
+        }
+        for facts in await self._list_collections():
+            if facts.stats is not None:
+                found[facts.name] = facts.stats
+        return dict(sorted(found.items()))
+
+    async def _list_collections(self) -> list[CollectionFacts]:
+        found: list[CollectionFacts] = await self._http.ask_json(
+            "GET", "v1", "collections", type=list[CollectionFacts]
+        )
+        return sorted(found, key=lambda facts: facts.name)
+
+    async def _list(self) -> list[Facts]:
+        found: list[Facts] = await self._http.ask_json("GET", "v1", "channels", type=list[Facts])
+        return sorted(found, key=lambda facts: facts.name)
+
+    async def _put(
+        self, name: str, space: Space | None, layout: str | None, poll_s: float,
+        journal_s: float | None, max_ahead_s: float | None,
+    ) -> C:  # fmt: skip
+        body: dict[str, object] = {}
+        if space is not None:
+            body["space"] = space.spec()
+        if layout is not None:
+            body["layout"] = layout
+        if journal_s is not None:
+            span_us(journal_s, "journal_s")
+            body["journal_s"] = journal_s
+        if max_ahead_s is not None:
+            check_max_ahead_s(max_ahead_s)
+            body["max_ahead_s"] = None if max_ahead_s == math.inf else max_ahead_s
+        if poll_s != 1.0:
+            body["poll_s"] = poll_s
+        facts = await self._http.ask_json("PUT", "v1", "channels", name, body=body, type=Facts)
+        return self._make(facts)
+
+
+class Remote:
+    """A server; close it, or use it as a context manager. Made by `connect`."""
+
+    def __init__(self, url: str, token: str | None, timeout_s: float, ca: str | None) -> None:
+        check_timeout(timeout_s)
+        self._http = Http(url, token, timeout_s, None if ca is None else trusting(ca))
+        self._live = Live(self._http)
+        self._verbs = DatabaseVerbs(self._http, partial(RemoteChannel, self._http, self._live))
+
+    @property
+    def url(self) -> str:
+        """The server's address."""
+        return self._http.url
+
+    channel = blocking(DatabaseVerbs[RemoteChannel].channel)
+    channels = blocking(DatabaseVerbs.channels)
+    drop_channel = blocking(DatabaseVerbs.drop_channel)
+    stats = blocking(DatabaseVerbs.stats)
+
+    def collection(
+        self, name: str, *, key: str | None = None,
+        indexes: Mapping[str, str | Mapping[str, Any] | None] | Sequence[str] | None = None,
+        policy: str | Mapping[str, Any] | None = None, filter: str | None = None,
+        bloom_bits: int | None = None, journal_s: float | None = None,
+        journal_before: bool | None = None,
+    ) -> RemoteCollection:  # fmt: skip
+        """Open a collection of documents, or create it: `Database.collection`.
+
+        One that is there with the same settings is only read: that needs no right to create
+        collections.
+        """
+        facts = run(
+            self._verbs.open_collection(
+                name, key=key, indexes=indexes, policy=policy, filter=filter,
+                bloom_bits=bloom_bits, journal_s=journal_s, journal_before=journal_before,
+            )
+        )  # fmt: skip
+        return RemoteCollection(self._http, facts)
+
+    collections = blocking(DatabaseVerbs.collections)
+    drop_collection = blocking(DatabaseVerbs.drop_collection)
 
     def close(self) -> None:
         """End every subscription's handle and the connections; what is stored stays stored."""
@@ -115,26 +234,14 @@ class Remote:
     def __repr__(self) -> str:
         return f"Remote({self.url!r})"
 
-    def _list(self) -> list[Facts]:
-        found: list[Facts] = self._http.json("GET", "v1", "channels", type=list[Facts])
-        return sorted(found, key=lambda facts: facts.name)
 
-    def _put(
-        self, name: str, space: Space | None, layout: str | None, poll_s: float,
-        journal_s: float | None, max_ahead_s: float | None,
-    ) -> RemoteChannel:  # fmt: skip
-        body: dict[str, object] = {}
-        if space is not None:
-            body["space"] = space.spec()
-        if layout is not None:
-            body["layout"] = layout
-        if journal_s is not None:
-            span_us(journal_s, "journal_s")
-            body["journal_s"] = journal_s
-        if max_ahead_s is not None:
-            check_max_ahead_s(max_ahead_s)
-            body["max_ahead_s"] = None if max_ahead_s == math.inf else max_ahead_s
-        if poll_s != 1.0:
-            body["poll_s"] = poll_s
-        facts = self._http.json("PUT", "v1", "channels", name, body=body, type=Facts)
-        return RemoteChannel(self._http, self._live, facts)
+def check_collection(name: Any) -> None:
+    """`InvalidRequest` for what cannot be asked for; what is no name, the server says."""
+    if not isinstance(name, str) or not name:
+        raise InvalidRequest("a collection's name must be text of 1 to 128 bytes", name=name)
+
+
+def check_timeout(timeout_s: float) -> None:
+    """`InvalidRequest` for what is no time to wait for an answer."""
+    if span_us(timeout_s, "timeout_s") <= 0:
+        raise InvalidRequest("timeout_s must be positive", timeout_s=timeout_s)

@@ -3,7 +3,8 @@
     log -> Follower -> take(), for ..., async for ...
 
 Iteration waits for the next change. It ends when the handle is closed, and with `Closed` when the
-database is. Several threads may share a handle: each change goes to one of them.
+database is, or the collection was dropped: the message says which. Several threads may share a
+handle: each change goes to one of them.
 
 Whoever waits hangs up a bell, looks whether something is there, and waits for the bell (bell.py).
 No wait is longer than a second: then it looks again, so that nothing is lost with a writer that was

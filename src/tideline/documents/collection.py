@@ -31,6 +31,7 @@ from tideline.documents.advise import Workload, advise, kind_for
 from tideline.documents.changes import Changes
 from tideline.documents.edits import SLICE, Edits, stored
 from tideline.documents.export import json_keys, scanned_batch
+from tideline.documents.feed import DROPPED
 from tideline.documents.finding import Finder
 from tideline.documents.indexing import Build
 from tideline.documents.projection import parse_fields
@@ -511,9 +512,11 @@ class Collection(Edits, Queries):
         """What was done since counting began, over all openings."""
         return self._before.plus(self._workload).plus(self._forgotten, -1)
 
-    def _shut(self) -> None:
+    def _shut(self, *, dropped: bool = False) -> None:
+        if dropped:
+            self._closed = DROPPED
         self._get = self._gone
-        self._engine.close()
+        self._engine.close(self._closed)
 
     def _leave_to_parent(self, why: str) -> None:
         """In a forked child: nothing here is to be used."""

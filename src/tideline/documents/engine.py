@@ -640,14 +640,14 @@ class Engine:
         self.unfinished = None
         self.feed.leave_to_parent()
 
-    def close(self) -> None:
-        """Finish background work, save the manifest, let go of the files."""
+    def close(self, why: str = "the database was closed") -> None:
+        """Finish background work, save the manifest, let go of the files; `why` is told after."""
         if self.dataset.why_closed:
             return
         self.dataset.stop()
         with self.writing:
             self.settle()
-            self.dataset.shut()
+            self.dataset.shut(why)
             self._recent.end()
             self.feed.close()
             self.dataset.close()

@@ -49,7 +49,9 @@ if TYPE_CHECKING:
     from tideline.documents.engine import Engine
     from tideline.documents.follower import Follower
 
-__all__ = ["FOLLOWED_BYTES", "Feed"]
+__all__ = ["DROPPED", "FOLLOWED_BYTES", "Feed"]
+
+DROPPED = "the collection was dropped"
 
 FOLLOWED_BYTES = 256 << 20
 """How much log is kept for followers, beyond what recovery needs."""
@@ -86,7 +88,6 @@ class Feed:
         """Let somebody follow from the change after `after` on; None: from now on."""
         engine = self._engine
         log = self.log
-        key = id(follower)
         with engine.writing:
             engine.settle()
             with engine.lock:
@@ -98,7 +99,7 @@ class Feed:
                         "this one lost its end", after=after, newest=newest,
                     )  # fmt: skip
                 follower.begin(log.end if after in (None, newest) else log.start, newest)
-                self._followers[key] = weakref.ref(follower, lambda _: self._gone(key))
+                self.join(follower)
                 if before and not self.wants_old:
                     self.old_from, self.wants_old = engine.next_seq, True
         if after is not None and after != newest:
@@ -129,6 +130,16 @@ class Feed:
         """Wake whoever waits."""
         for bell in tuple(self.bells):
             bell.notify_all()
+
+    def join(self, follower: Follower) -> None:
+        """Keep what somebody needs who stands where another follower stands."""
+        key = id(follower)
+        self._followers[key] = weakref.ref(follower, lambda _: self._gone(key))
+
+    @property
+    def dropped(self) -> bool:
+        """Whether there is nothing to follow because the collection was dropped."""
+        return self._engine.dataset.why_closed == DROPPED
 
     def require_open(self) -> None:
         """`Closed` when there is nothing to read any more."""

@@ -48,6 +48,13 @@ class Part(NamedTuple):
         """The seq after the last row's."""
         return self.seq + self.rows.count
 
+    def fitting(self, first: int, limit: int, most_bytes: int) -> int:
+        """Up to which of the rows [first, limit) so many bytes reach, and one row at least."""
+        ends = self.rows.docs.offsets[first : limit + 1] - self.rows.docs.offsets[first]
+        if self.old is not None:
+            ends = ends + (self.old.offsets[first : limit + 1] - self.old.offsets[first])
+        return max(first + int(np.searchsorted(ends, most_bytes, "right")) - 1, first + 1)
+
     def changes(self, first: int, limit: int, before: bool) -> Iterator[Change]:
         """The rows [first, limit), each with its texts copied."""
         deletes = (self.rows.ops[first:limit] == DELETE).tolist()
@@ -68,7 +75,10 @@ class Follower:
 
     _cursor: AnyCursor | None = None  # also when making one was cut
 
-    def __init__(self, feed: Feed, after: int | None, before: bool) -> None:
+    def __init__(
+        self, feed: Feed, after: int | None, before: bool, *, beside: Follower | None = None
+    ) -> None:
+        """`beside` another one it stands where that one does, and `after` says nothing."""
         self._feed = feed
         self.before = before
         """Whether changes come with old versions."""
@@ -82,7 +92,11 @@ class Follower:
         self.position = BEFORE_ALL
         """Where the next frame begins."""
         try:
-            feed.attach(self, after, before)
+            if beside is not None:
+                self.move_to(beside)
+                feed.join(self)
+            else:
+                feed.attach(self, after, before)
         except BaseException:
             feed.detach(self)
             raise
@@ -91,19 +105,41 @@ class Follower:
         """Stand after a change; the frame at `position` has the next one, or an earlier one."""
         self.position, self._after = position, after
 
+    def twin(self) -> Follower:
+        """Another follower that stands where this one does; nothing it needs goes away."""
+        return Follower(self._feed, None, self.before, beside=self)
+
+    def move_to(self, other: Follower) -> None:
+        """Stand where another one of the same collection does, which keeps what it needs."""
+        with other._lock:
+            part, row, position, after = other._part, other._row, other.position, other._after
+        with self._lock:
+            self._frames = None
+            self._part, self._row, self.position, self._after = part, row, position, after
+
+    def rest(self) -> None:
+        """Let go of the file until the next take; what it needs is kept."""
+        with self._lock:
+            if self._cursor is not None:
+                self._cursor.close()
+
     @property
     def seq(self) -> int:
         """The change that was handed out last, or that it began after."""
         part, row = self._part, self._row
         return self._after if part is None else part.seq + row - 1
 
-    def take(self, most: int | None) -> list[Change]:
-        """What is there now, at most so many, in order."""
+    def take(self, most: int | None, most_bytes: int | None = None) -> list[Change]:
+        """What is there now, at most so many, in order.
+
+        `most_bytes` of documents end it, too, but for one change at least.
+        """
         with self._lock:
             self._require_open()
             part, row, position = self._part, self._row, self.position
             found: list[Change] = []
-            while most is None or len(found) < most:
+            left = most_bytes
+            while (most is None or len(found) < most) and (left is None or left > 0):
                 if part is None or row == part.rows.count:
                     after = self._after if part is None else part.limit - 1
                     following, position = self._read(position, after)
@@ -113,7 +149,12 @@ class Follower:
                 limit = part.rows.count
                 if most is not None:
                     limit = min(limit, row + most - len(found))
-                found.extend(part.changes(row, limit, self.before))
+                if left is not None:
+                    limit = part.fitting(row, limit, left)
+                made = list(part.changes(row, limit, self.before))
+                if left is not None:
+                    left -= sum(map(_size, made))
+                found += made
                 row = limit
             # One step: no exception comes between assignments without a call.
             self._part, self._row, self.position = part, row, position
@@ -224,3 +265,9 @@ class Follower:
         if cursor is not None:
             with contextlib.suppress(OSError):
                 cursor.close()
+
+
+def _size(change: Change) -> int:
+    """The bytes of its documents, one at least."""
+    old = change.raw_before
+    return len(change.raw_after or b"") + (len(old) if isinstance(old, bytes) else 0) + 1

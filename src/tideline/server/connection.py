@@ -55,7 +55,7 @@ class Socket:
         """Take one message at once, on the short way; says whether there is room for another."""
         return True
 
-    def stop(self) -> dict[str, str | None]:
+    def stop(self) -> dict[str, str | int | None]:
         """Let go of everything; returns where to resume, by tag."""
         return {}
 
@@ -86,7 +86,7 @@ class Socket:
             if isinstance(failure, Exception) and not isinstance(failure, OSError):
                 raise failure
 
-    async def _tell_slow(self, tokens: dict[str, str | None]) -> None:
+    async def _tell_slow(self, tokens: dict[str, str | int | None]) -> None:
         """The last words to a reader that does not keep up. Its socket takes no more by itself:
         they are put behind what it has not read yet."""
         self._hub.metrics.slow += 1

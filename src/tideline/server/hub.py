@@ -66,6 +66,7 @@ class Hub:
         self._arriving: set[asyncio.Timeout] = set()
         self._wires: weakref.WeakKeyDictionary[Any, dict[str, Wires]] = weakref.WeakKeyDictionary()
         self.watches: dict[Any, Any] = {}  # by channel, see watch.py
+        self.feeders: dict[Any, Any] = {}  # by collection, see changes.py
         self.pages = Pages()
         self._quotas: weakref.WeakKeyDictionary[Any, Quotas] = weakref.WeakKeyDictionary()
         self._alarm: Alarm | None = None
@@ -113,6 +114,8 @@ class Hub:
         if self._beating is not None:
             self._beating.cancel()
             self._beating = None
+        for feeder in list(self.feeders.values()):
+            await feeder.stop()
         if self._alarm is not None:
             await asyncio.to_thread(self._alarm.stop)
             self._alarm = None

@@ -2,7 +2,7 @@
 
 A request names a `tag` of the client's choosing; what belongs to it carries the same tag. Per tag,
 in this order: subscribed, past events, past_done, live events, ended. docs/reference/http.md shows
-every message; connection.py has what reads and writes.
+every message; connection.py has what reads and writes, changes.py follows collections.
 
 Everything here is on the event loop, except what streams.py says of delivery.
 """
@@ -17,12 +17,14 @@ import msgspec
 
 from tideline.errors import InvalidRequest, NotFound
 from tideline.model import Told
+from tideline.server.changes import Following, follow, live_wire
 from tideline.server.connection import Receive, Send, Socket
 from tideline.server.hub import Hub
 from tideline.server.logs import log
 from tideline.server.refusals import Refused, error_body, refusal
 from tideline.server.requests import (
     Cancel,
+    Changes,
     Hello,
     Prolong,
     Publish,
@@ -38,17 +40,20 @@ from tideline.server.work import Elsewhere
 
 __all__ = ["Live"]
 
+_MOST_FOLLOWED = 100  # collections on one connection
+
 
 class Live(Socket):
     """One WebSocket with subscriptions on it."""
 
     def __init__(self, hub: Hub, caller: Any, send: Send, *, lines: bool, socket: Any) -> None:
         super().__init__(hub, caller, send, lines=lines, socket=socket)
-        self.streams: dict[int | str, Stream] = {}
+        self.streams: dict[int | str, Stream | Following] = {}
+        self._catching_up = asyncio.Lock()
         self._resuming: asyncio.Future[None] | None = None
 
-    def stop(self) -> dict[str, str | None]:
-        """Let go of every subscription; returns where to resume, by tag."""
+    def stop(self) -> dict[str, str | int | None]:
+        """Let go of everything that is followed; returns where to resume, by tag."""
         streams = list(self.streams.items())  # other threads may end some meanwhile
         tokens = {str(tag): stream.token for tag, stream in streams}
         for _, stream in streams:
@@ -155,19 +160,21 @@ class Live(Socket):
             await self._subscribe(request)
         elif isinstance(request, Resume):
             await self._resume(request)
+        elif isinstance(request, Changes):
+            await self._changes(request)
         elif isinstance(request, Cancel):
             await self._cancel(request.tag)
         elif isinstance(request, Release):
-            stream = self._stream(request.tag)
-            stream.stop()
-            del self.streams[request.tag]
-            self._reply(request.tag, ended="released")
+            self._let_go(request.tag, "released")
         elif isinstance(request, Prolong):
             stream = self._stream(request.tag)
+            if isinstance(stream, Following):
+                raise InvalidRequest("changes of a collection have no end", tag=request.tag)
             await self._hub.prolong(stream.channel, stream.handle.id, self.caller, request)
             stream.look()
             self._reply(request.tag, prolonged=subscription_out(stream.handle))
         elif isinstance(request, Sync):
+            await self._caught_up()
             self._hub.alarm.catch_up()
             self._reply(request.tag, synced=time_text(self._hub.db.clock.now()))
         else:
@@ -175,6 +182,9 @@ class Live(Socket):
 
     async def _cancel(self, tag: int | str) -> None:
         stream = self._stream(tag)
+        if isinstance(stream, Following):
+            self._let_go(tag, "cancelled")
+            return
         if stream.channel.layout == "poll":
             stream.handle.cancel()
             return
@@ -217,13 +227,53 @@ class Live(Socket):
         handle = await self._hub.resume(channel, request.id, request.after, self.caller)
         await self._follow(request.tag, channel, handle, request.after)
 
+    async def _changes(self, request: Changes) -> None:
+        self._check_tag(request.tag)
+        if sum(isinstance(each, Following) for each in self.streams.values()) >= _MOST_FOLLOWED:
+            raise Refused(429, "TooMany", "too many collections on this connection: open another")
+        if self._hub.work.at_once:
+            raise Elsewhere
+        following = await follow(
+            self._hub, self.caller, request.collection, request.after, request.before,
+            request.identity, self._outbox, self._catching_up, live_wire,
+            prefix=b'{"tag":%b,"changes":' % encode(request.tag),
+            on_end=lambda following, why: self._changes_ended(request.tag, following, why),
+        )  # fmt: skip
+        self.streams[request.tag] = following
+        self._reply(
+            request.tag,
+            following={"seq": following.queued, "identity": following.collection.identity},
+        )
+        following.start()
+
+    def _changes_ended(self, tag: int | str, following: Following, why: str | Exception) -> None:
+        if self.streams.get(tag) is following:
+            del self.streams[tag]
+            if isinstance(why, Exception):
+                self._refuse(tag, why)
+            else:
+                self._reply(tag, ended=why)
+
+    async def _caught_up(self) -> None:
+        """Wait until the changes that were written so far are on their way."""
+        followings = [each for each in self.streams.values() if isinstance(each, Following)]
+        if followings and self._hub.work.at_once:
+            raise Elsewhere
+        for following in followings:
+            await following.caught_up()
+
+    def _let_go(self, tag: int | str, reason: str) -> None:
+        self._stream(tag).stop()
+        del self.streams[tag]
+        self._reply(tag, ended=reason)
+
     def _check_tag(self, tag: int | str) -> None:
         if tag in self.streams:
             raise InvalidRequest("the tag is in use on this connection", tag=tag)
         if len(self.streams) >= self._hub.settings.subscriptions_per_connection:
             raise Refused(429, "TooMany", "too many subscriptions on this connection: open another")
 
-    def _stream(self, tag: int | str) -> Stream:
+    def _stream(self, tag: int | str) -> Stream | Following:
         found = self.streams.get(tag)
         if found is None:
             raise InvalidRequest("no subscription with this tag on this connection", tag=tag)

@@ -8,9 +8,10 @@ than sending. When more than `most_bytes` would wait, the outbox overflows: it d
 and takes no more. The writer then tells the reader where to resume, and hangs up. Nobody else
 notices.
 
-Two things never overflow it. What a new subscription finds in the past is kept as events, and the
+Three things never overflow it. What a new subscription finds in the past is kept as events, and the
 writer encodes it piece by piece as the socket takes it: a long past is not a slow reader. And the
-answer to a request is always taken, but requests are read only while there is `room`.
+answer to a request is always taken, but requests are read only while there is `room`. And changes
+of a collection are read from its log only while there is (changes.py).
 
 Threads: `add`, `add_past`, `reply` and `close` from any; the rest on the connection's loop.
 """
@@ -48,7 +49,7 @@ class Wire:
 
     __slots__ = ("data", "made", "token")
 
-    def __init__(self, data: bytes, token: str | None = None, made: float = 0.0) -> None:
+    def __init__(self, data: bytes, token: str | int | None = None, made: float = 0.0) -> None:
         self.data = data
         self.token = token
         self.made = made
@@ -161,11 +162,15 @@ class Outbox:
 
     def reply(self, data: bytes) -> None:
         """Have the answer to a request sent."""
+        self.put(None, Wire(data), len(data))
+
+    def put(self, stream: Any, wire: Wire, size_bytes: int) -> None:
+        """Have a message sent that was made when there was room: it never overflows."""
         with self._lock:
             if self.overflowed or self.closed:
                 return
-            self._items.append((None, Wire(data), len(data)))
-            self.size_bytes += len(data)
+            self._items.append((stream, wire, size_bytes))
+            self.size_bytes += size_bytes
         self._wake()
 
     def add_past(self, stream: Any, events: Sequence[Event]) -> None:

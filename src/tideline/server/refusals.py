@@ -32,6 +32,7 @@ _STATUS: dict[type[TidelineError], int] = {
     Unavailable: 503,
     Closed: 503,
 }
+_TOLD = ("earliest", "kept_after")
 _PRIVATE = ("file", "path", "folder", "owner", "reason", "error")
 
 
@@ -46,6 +47,8 @@ class Refused(Exception):
         super().__init__(message)
         self.status = status
         self.kind = kind
+        self.values: dict[str, Any] = {}
+        """What a program may go by: the earliest seq that changes can be followed after."""
         self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
 
 
@@ -65,7 +68,9 @@ def refusal(error: BaseException) -> Refused | None:
         message = str(error)
         if any(name in error.values for name in _PRIVATE):
             message = message.partition(". ")[0]
-        return Refused(status, type(error).__name__, message)
+        told = Refused(status, type(error).__name__, message)
+        told.values = {name: error.values[name] for name in _TOLD if name in error.values}
+        return told
     if isinstance(error, msgspec.MsgspecError):
         return Refused(400, "InvalidRequest", f"not a valid request: {error}")
     if isinstance(error, RecursionError):
@@ -83,4 +88,6 @@ def error_body(refused: Refused) -> dict[str, Any]:
     after = refused.headers.get("retry-after")
     if after is not None:
         error["retry_after_s"] = int(after)
+    if refused.values:
+        error["values"] = refused.values
     return {"error": error}

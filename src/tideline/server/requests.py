@@ -5,7 +5,7 @@ Checked as it is decoded; what is wrong is refused with the request's tag, if th
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -14,6 +14,7 @@ from tideline.server.shapes import PublishIn, SubscribeIn, why
 
 __all__ = [
     "Cancel",
+    "Changes",
     "Hello",
     "Prolong",
     "Publish",
@@ -56,8 +57,17 @@ class Resume(Request, tag="resume"):
     after: str | None = None
 
 
+class Changes(Request, tag="changes"):
+    """Follow the changes of a collection here, after a seq or from now on."""
+
+    collection: str
+    after: Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)] | None = None
+    before: bool = False
+    identity: str | None = None
+
+
 class Cancel(Request, tag="cancel"):
-    """End the subscription of a tag."""
+    """End the subscription of a tag, or stop following changes."""
 
 
 class Release(Request, tag="release"):
@@ -87,7 +97,7 @@ class _Tagged(msgspec.Struct):
 
 
 _decode = msgspec.json.Decoder(
-    Publish | Subscribe | Resume | Cancel | Release | Prolong | Sync | Hello
+    Publish | Subscribe | Resume | Changes | Cancel | Release | Prolong | Sync | Hello
 ).decode
 _decode_tag = msgspec.json.Decoder(_Tagged).decode
 

@@ -1,12 +1,17 @@
-"""Event streams (Server-Sent Events): one stored subscription, for curl and for browsers.
+"""Event streams (Server-Sent Events): a stored subscription, or the changes of a collection.
 
     id: 000000000000000017          the token: a browser sends it back by itself (Last-Event-ID)
     event: past | live              the same for past_done, ended, slow
     data: {"id": ..., ...}
 
-The subscription is made by POST; its stream can be left and taken up again as often as one likes
-while its window lasts. A reader that does not keep up is told `slow`, behind what it has not read
-yet, and is disconnected; it comes back with its last id and misses nothing.
+    id: 17                          the seq of the change
+    event: change                   before the first, `following`; `ended`, `slow` as above
+    data: {"seq": 17, "key": ..., "after": ...}
+
+For curl and for browsers, which go on where they were by themselves. A subscription is made by
+POST; its stream can be left and taken up again as often as one likes while its window lasts. A
+reader that does not keep up is told `slow`, behind what it has not read yet, and is disconnected;
+it comes back with its last id and misses nothing. Changes wait for a slow reader: changes.py.
 
 Everything here is on the event loop, except what streams.py says of delivery.
 """
@@ -15,18 +20,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Any
 
 import msgspec
 
 from tideline.model import Event
+from tideline.server.changes import Following, begin_after, follow, stream_wire
 from tideline.server.hub import Hub, stream_message
 from tideline.server.logs import log
 from tideline.server.ops import STREAM, Call, Op
 from tideline.server.outbox import Outbox, Wire
-from tideline.server.refusals import Refused
+from tideline.server.refusals import Refused, error_body, refusal
 from tideline.server.shapes import encode, event_json
 from tideline.server.streams import Stream
 
@@ -49,19 +56,53 @@ class StreamQuery(msgspec.Struct, forbid_unknown_fields=True):
     ] | (None) = None
 
 
+class ChangesQuery(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Where to go on, and whether with old versions."""
+
+    after: Annotated[
+        int,
+        msgspec.Meta(
+            ge=0, lt=1 << 62, description="The seq of the last change; Last-Event-ID goes first."
+        ),
+    ] | (None) = None
+    before: bool = False
+
+
 class EventStream:
     """One open event stream: an ASGI application that answers one request."""
 
-    def __init__(self, call: Call, handle: Any, after: str | None) -> None:
+    def __init__(self, call: Call) -> None:
         self.caller = call.caller
         self._hub: Hub = call.hub
-        self._call = call
         loop = asyncio.get_running_loop()
         self._outbox = Outbox(loop, self._hub.settings.outbox_bytes, self._hub.turn)
-        self._stream = Stream(
-            call.channel, handle, self._outbox, self._hub.wires(call.channel, "stream"),
-            self._hub.alarm, prefix=b"", token=after, on_end=self._ended,
+        self._stream: Any = None
+
+    @classmethod
+    async def of_subscription(cls, call: Call) -> EventStream:
+        """The answers of a stored subscription."""
+        made, hub = cls(call), call.hub
+        after = call.header("last-event-id") or call.query.after
+        handle = await hub.resume(call.channel, call.names["id"], after, call.caller)
+        made._stream = Stream(
+            call.channel, handle, made._outbox, hub.wires(call.channel, "stream"), hub.alarm,
+            prefix=b"", token=after, on_end=made._ended,
         )  # fmt: skip
+        return made
+
+    @classmethod
+    async def of_changes(cls, call: Call) -> EventStream:
+        """The changes of a collection."""
+        made, query = cls(call), call.query
+        made._stream = await follow(
+            call.hub, call.caller, call.names["collection"],
+            begin_after(call.header("last-event-id"), query.after), query.before, None,
+            made._outbox, asyncio.Lock(), stream_wire, prefix=b"", on_end=made._ended,
+        )  # fmt: skip
+        seq = made._stream.queued
+        told = encode({"seq": seq, "identity": made._stream.collection.identity})
+        made._outbox.reply(b"id: %d\nevent: following\ndata: %b\n\n" % (seq, told))
+        return made
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         hub = self._hub
@@ -71,7 +112,10 @@ class EventStream:
         try:
             await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
             self._outbox.reply(b"retry: 1000\n\n")
-            await hub.follow(self._stream)
+            if isinstance(self._stream, Following):
+                self._stream.start()
+            else:
+                await hub.follow(self._stream)
             tasks = [
                 asyncio.ensure_future(self._write(send)),
                 asyncio.ensure_future(_gone(receive)),
@@ -105,9 +149,16 @@ class EventStream:
         """Messages that wait to be sent."""
         return len(self._outbox)
 
-    def _ended(self, stream: Stream, reason: str) -> None:
-        """The subscription has ended (any thread)."""
-        self._outbox.reply(b"event: ended\ndata: %b\n\n" % encode({"reason": reason}))
+    def _ended(self, stream: Any, why: str | Exception) -> None:
+        """What is followed has ended (any thread)."""
+        if isinstance(why, Exception):
+            told = refusal(why)
+            if told is None:
+                log("bug", level=logging.ERROR, error=why, caller=self.caller.name)
+                told = Refused(500, "Bug", "this is a bug of the server: tell the operator")
+            self._outbox.reply(b"event: ended\ndata: %b\n\n" % encode(error_body(told)))
+        else:
+            self._outbox.reply(b"event: ended\ndata: %b\n\n" % encode({"reason": why}))
         self._outbox.close()
 
     async def _write(self, send: Any) -> None:
@@ -179,13 +230,19 @@ async def _gone(receive: Any) -> None:
 
 
 async def stream(call: Call) -> EventStream:
-    after = call.header("last-event-id") or call.query.after
+    return await _opened(call, EventStream.of_subscription)
+
+
+async def stream_changes(call: Call) -> EventStream:
+    return await _opened(call, EventStream.of_changes)
+
+
+async def _opened(call: Call, make: Callable[[Call], Awaitable[EventStream]]) -> EventStream:
     if call.hub.stopping:
         raise Refused(503, "Unavailable", "the server is stopping")
     call.hub.limits.connect(call.caller)
     try:
-        handle = await call.hub.resume(call.channel, call.names["id"], after, call.caller)
-        return EventStream(call, handle, after)
+        return await make(call)
     except BaseException:
         call.hub.limits.disconnect(call.caller)
         raise
@@ -195,4 +252,7 @@ OPS = [
     Op("GET", "/v1/channels/{channel}/subscriptions/{id}/stream",
        "The answers of a subscription as an event stream.", stream, scope="subscribe",
        query=StreamQuery, gives=STREAM),
+    Op("GET", "/v1/collections/{collection}/changes/stream",
+       "The changes of a collection as an event stream.", stream_changes, scope="read",
+       query=ChangesQuery, gives=STREAM),
 ]  # fmt: skip

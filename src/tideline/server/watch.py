@@ -50,7 +50,7 @@ class Watching(Socket):
         self._watch = Watch.of(hub, channel)
         self._watch.join(self)
 
-    def stop(self) -> dict[str, str | None]:
+    def stop(self) -> dict[str, str | int | None]:
         """Watch no more."""
         self._watch.leave(self)
         return {}

@@ -1,0 +1,35 @@
+"""Requests to the server that wait in an event loop: `client/http.py` says how they are retried."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+
+from tideline.aclient.connection import Pool
+from tideline.client.answers import Answer
+from tideline.client.http import Requests
+
+__all__ = ["AsyncHttp"]
+
+
+class AsyncHttp(Requests):
+    """A server, by its address. For one event loop."""
+
+    def __init__(
+        self, url: str, token: str | None, timeout_s: float, tls: ssl.SSLContext | None
+    ) -> None:
+        super().__init__(url, token, timeout_s, tls)
+        self._pool = Pool(self.endpoint)
+
+    async def close(self) -> None:
+        """Let go of the connections; closing twice is allowed."""
+        self._closed = True
+        await self._pool.close()
+
+    async def _exchange(
+        self, method: str, target: str, kind: str | None, data: bytes | None, limit: float
+    ) -> Answer:
+        return await self._pool.request(method, target, kind, data, limit)
+
+    async def _sleep(self, span_s: float) -> None:
+        await asyncio.sleep(span_s)

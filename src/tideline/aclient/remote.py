@@ -1,0 +1,58 @@
+"""The object an async user of a server holds: what `Remote` is for one that blocks.
+
+    AsyncRemote ── AsyncHttp    requests on a few connections (http.py, connection.py)
+              └─── AsyncLive    one WebSocket for all subscriptions (live.py)
+
+It belongs to the event loop it was made in.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from types import TracebackType
+
+from tideline.aclient.channel import AsyncRemoteChannel
+from tideline.aclient.http import AsyncHttp
+from tideline.aclient.live import AsyncLive
+from tideline.client.http import trusting
+from tideline.client.remote import DatabaseVerbs, check_timeout
+
+__all__ = ["AsyncRemote"]
+
+
+class AsyncRemote(DatabaseVerbs[AsyncRemoteChannel]):
+    """A server; close it, or use it as a context manager. Made by `aconnect`."""
+
+    def __init__(self, url: str, token: str | None, timeout_s: float, ca: str | None) -> None:
+        check_timeout(timeout_s)
+        self._http: AsyncHttp = AsyncHttp(
+            url, token, timeout_s, None if ca is None else trusting(ca)
+        )
+        self._live = AsyncLive(self._http)
+        super().__init__(self._http, partial(AsyncRemoteChannel, self._http, self._live))
+
+    @property
+    def url(self) -> str:
+        """The server's address."""
+        return self._http.url
+
+    async def check(self) -> None:
+        """Ask whether a Tideline server is there and takes the token."""
+        await self._http.ask_check()
+
+    async def close(self) -> None:
+        """End every subscription's handle and the connections; what is stored stays stored."""
+        await self._http.close()
+        await self._live.close()
+
+    async def __aenter__(self) -> AsyncRemote:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"AsyncRemote({self.url!r})"

@@ -1,0 +1,610 @@
+"""A collection on a server: the verbs of `Collection`, one request each.
+
+    put_many, insert_many      Arrow streams of up to 16,384 documents each
+    find, find_iter            pages of up to 1,000 documents, by cursor
+    find_batches, scan         one Arrow stream
+    all else                   POST /v1/collections/{name}/{verb}, JSON
+
+Each verb is written once, as a coroutine of `CollectionVerbs`: `RemoteCollection` runs it blocking
+(blocking.py). What only reads is asked again when the connection breaks. What writes is not:
+`Unavailable` says that it may have landed or not.
+
+What the caller gave is checked here only as far as it must be to become JSON; what it means is for
+the server to check, with the same words as the library. `RemoteCollection` is safe from any thread.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import msgspec
+
+from tideline.client.batches import slices, stored_of, table_of_stream
+from tideline.client.blocking import blocking, run
+from tideline.client.http import Http, Requests
+from tideline.errors import InvalidRequest, Unavailable
+from tideline.model import Advice, CollectionStats, Explanation, Stored, Updated, Versioned
+from tideline.where.plain import plain_json
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["CollectionFacts", "CollectionVerbs", "RemoteBuild", "RemoteCollection"]
+
+T = TypeVar("T")
+Document = dict[str, Any]
+Given = Document | str | bytes
+Fields = Sequence[str] | dict[str, int] | None
+Key = int | str
+_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
+_KEYS = 1_000  # asked for in one request
+_LOOK_S = 0.05
+_LONG_S = 1e9
+
+
+class CollectionFacts(msgspec.Struct):
+    """A collection, as the server describes it."""
+
+    name: str
+    key: str
+    indexes: dict[str, str]
+    unique: list[str]
+    policy: dict[str, Any]
+    filter: str | None
+    bloom_bits: int
+    journal_s: float
+    identity: str
+    position: int
+    earliest: int
+    stats: CollectionStats | None
+    """None for a token that may not see all documents."""
+
+    def is_as(self, given: Mapping[str, Any]) -> bool:
+        """Whether it is known to have the settings that were given; the server knows for sure."""
+        for setting, value in given.items():
+            if setting == "indexes":
+                if not isinstance(value, Mapping) or dict(value) != self.indexes:
+                    return False
+            elif setting in ("policy", "journal_before") or getattr(self, setting) != value:
+                return False
+        return True
+
+
+class _Result(msgspec.Struct, Generic[T]):
+    result: T
+
+
+class _Page(msgspec.Struct):
+    result: list[Document]
+    next: str | None
+
+
+class _Stored(msgspec.Struct):
+    stored: int
+    rejected: dict[int, str]
+
+
+class _Built(msgspec.Struct):
+    field: str
+    kind: str
+    done: bool
+    progress: float
+
+
+class CollectionVerbs:
+    """What a collection on a server can do."""
+
+    def __init__(self, http: Requests, facts: CollectionFacts) -> None:
+        self.name = facts.name
+        self.key = facts.key
+        """The field that every document is known by."""
+        self.policy = facts.policy
+        self.filter = facts.filter
+        """The field whose range is kept for every component, if there is one."""
+        self.identity = facts.identity
+        """What tells this collection from every other, of the same name too."""
+        self._http = http
+        self._path = ("v1", "collections", self.name)
+
+    # ---- writing ------------------------------------------------------------------------------
+
+    async def put(self, document: Given) -> None:
+        """Store a document, in place of the one with its key if there is one: `Collection.put`."""
+        await self._write("put", None, document=_document(document))
+
+    async def put_many(self, documents: Iterable[Given] | pa.Table | pa.RecordBatch) -> Stored:
+        """Store many: dicts, JSON texts, or a table: `Collection.put_many`.
+
+        They go in parts, in order; an error leaves those before it.
+        """
+        return await self._batches("put_many", documents)
+
+    async def insert(self, document: Given) -> int:
+        """Store a new document; returns its version: `Collection.insert`."""
+        return await self._write("insert", int, document=_document(document))
+
+    async def insert_many(self, documents: Iterable[Given] | pa.Table | pa.RecordBatch) -> Stored:
+        """Store many new documents, given as to `put_many`: `Collection.insert_many`."""
+        return await self._batches("insert_many", documents)
+
+    async def check_many(
+        self, documents: Iterable[Given] | pa.Table | pa.RecordBatch
+    ) -> dict[int, str]:
+        """Which documents `put_many` would reject, and why: `Collection.check_many`."""
+        rejected: dict[int, str] = {}
+        for part in slices(documents):
+            texts = [msgspec.Raw(text) for text in part.texts()]
+            body = {"documents": texts}
+            found = await self._read("check_many", dict[int, str], **body)
+            rejected |= part.numbered(found)
+        return rejected
+
+    async def update(
+        self, key: Key, change: Document, *, upsert: bool = False, if_version: int | None = None
+    ) -> Document:
+        """Change the document with this key; returns what it is now: `Collection.update`."""
+        return await self._write(
+            "update", Document, key=_key(key), change=_json(change, "change"), upsert=upsert,
+            if_version=if_version,
+        )  # fmt: skip
+
+    async def update_many(self, where: Document, change: Document) -> Updated:
+        """Change all documents that meet a condition: `Collection.update_many`."""
+        _needed(where, "update_many")
+        return await self._write(
+            "update_many", Updated, where=_json(where, "where"), change=_json(change, "change")
+        )
+
+    async def replace(self, key: Key, document: Given, *, if_version: int | None = None) -> int:
+        """Store a document in place of another; returns its version: `Collection.replace`."""
+        return await self._write(
+            "replace", int, key=_key(key), document=_document(document), if_version=if_version
+        )
+
+    async def delete(self, key: Key, *, if_version: int | None = None) -> None:
+        """Delete the document with this key: `Collection.delete`."""
+        await self._write("delete", None, key=_key(key), if_version=if_version)
+
+    async def delete_many(self, keys: Iterable[Key]) -> None:
+        """Delete the documents with these keys: `Collection.delete_many`."""
+        await self._write("delete_many", None, keys=_listed(keys, "keys"))
+
+    async def delete_where(self, where: Document) -> int:
+        """Delete all documents that meet a condition; how many: `Collection.delete_where`."""
+        _needed(where, "delete_where")
+        return await self._write("delete_where", int, where=_json(where, "where"))
+
+    # ---- by key and by index ------------------------------------------------------------------
+
+    async def get(self, key: Key) -> Document | None:
+        """The document with this key, or None: `Collection.get`."""
+        return await self._read("get", Document | None, key=_key(key))
+
+    async def get_many(self, keys: Iterable[Key]) -> list[Document | None]:
+        """The documents with these keys, None for those that are not there.
+
+        `Collection.get_many`; many keys are asked for in parts, each of one moment.
+        """
+        asked = _listed(keys, "keys")
+        found: list[Document | None] = []
+        for first in range(0, len(asked), _KEYS):
+            part = asked[first : first + _KEYS]
+            found += await self._read("get_many", list[Document | None], keys=part)
+        return found
+
+    async def versioned(self, key: Key) -> Versioned | None:
+        """The document with this key and its version, or None: `Collection.versioned`."""
+        found = await self._read("versioned", dict[str, Any] | None, key=_key(key))
+        return None if found is None else Versioned(found["document"], found["version"])
+
+    async def lookup(self, field: str, value: Any, k: int | None = None) -> list[Document]:
+        """The newest documents whose field has this value: `Collection.lookup`."""
+        return await self._read(
+            "lookup", list[Document], field=_text(field, "field"), value=_json(value, "value"),
+            k=_count(k, "k"),
+        )  # fmt: skip
+
+    async def range_lookup(
+        self, field: str, low: Any = None, high: Any = None, k: int | None = None
+    ) -> list[Document]:
+        """The newest documents whose field lies in a range: `Collection.range_lookup`."""
+        return await self._read(
+            "range_lookup", list[Document], field=_text(field, "field"), low=_json(low, "low"),
+            high=_json(high, "high"), k=_count(k, "k"),
+        )  # fmt: skip
+
+    # ---- by condition -------------------------------------------------------------------------
+
+    async def find(
+        self, where: Document | None = None, *, sort: Any = None, limit: int | None = None,
+        skip: int = 0, fields: Fields = None,
+    ) -> list[Document]:  # fmt: skip
+        """The documents that meet a condition: `Collection.find`.
+
+        More than 1,000 come in pages.
+        """
+        body = _question(where, sort, limit, skip, fields)
+        found, cursor = await self._page(body, None)
+        while cursor is not None:
+            more, cursor = await self._page(body, cursor)
+            found += more
+        return found
+
+    async def _page(
+        self, body: dict[str, Any], cursor: str | None
+    ) -> tuple[list[Document], str | None]:
+        """One page, and where the next one begins."""
+        asked = body if cursor is None else {**body, "cursor": cursor}
+        found = await self._http.ask_json("POST", *self._path, "find", body=asked, type=_Page)
+        return found.result, found.next
+
+    async def find_one(
+        self, where: Document | None = None, *, sort: Any = None, skip: int = 0,
+        fields: Fields = None,
+    ) -> Document | None:  # fmt: skip
+        """The first document that `find` would give, or None: `Collection.find_one`."""
+        body = _question(where, sort, None, skip, fields)
+        return await self._read("find_one", Document | None, **body)
+
+    async def find_batches(
+        self, where: Document | None = None, *, sort: Any = None, limit: int | None = None,
+        skip: int = 0, fields: Fields = None,
+    ) -> Iterator[pa.RecordBatch]:  # fmt: skip
+        """What `find` gives as batches: key, seq, document: `Collection.find_batches`."""
+        answer = await self._http.ask(
+            "POST", *self._path, "find", query={"format": "arrow"},
+            body=_question(where, sort, limit, skip, fields),
+        )  # fmt: skip
+        return table_of_stream(answer.data)
+
+    async def scan(
+        self, where: Document | None = None, *, low: Any = None, high: Any = None,
+        limit: Any = None,
+    ) -> Iterator[pa.RecordBatch]:  # fmt: skip
+        """The documents with a key from `low` to `high` as batches: `Collection.scan`."""
+        query = {
+            name: bytes(_json(value, name)).decode()
+            for name, value in (("where", where), ("low", low), ("high", high), ("limit", limit))
+            if value is not None
+        }
+        return table_of_stream((await self._http.ask("GET", *self._path, "documents",
+                                                     query=query)).data)  # fmt: skip
+
+    async def count(self, where: Document | None = None) -> int:
+        """How many documents meet a condition: `Collection.count`."""
+        return await self._read("count", int, where=_json(where, "where"))
+
+    async def distinct(self, field: str, where: Document | None = None) -> list[Any]:
+        """The different values of a field: `Collection.distinct`."""
+        return await self._read(
+            "distinct", list[Any], field=_text(field, "field"), where=_json(where, "where")
+        )
+
+    async def aggregate(self, pipeline: Sequence[Document]) -> list[Document]:
+        """What comes out of MongoDB's stages: `Collection.aggregate`."""
+        return await self._read("aggregate", list[Document], pipeline=_json(pipeline, "pipeline"))
+
+    async def explain(
+        self, where: Document | None = None, *, sort: Any = None, limit: int | None = None
+    ) -> Explanation:
+        """Find, and tell how: `Collection.explain`."""
+        return await self._read(
+            "explain", Explanation, where=_json(where, "where"), sort=_sort(sort),
+            limit=_count(limit, "limit"),
+        )  # fmt: skip
+
+    async def cuts(self, parts: int) -> list[str]:
+        """Keys that cut the documents into about so many parts: `Collection.cuts`."""
+        found: list[str] = await self._http.ask_json(
+            "GET", *self._path, "cuts", query={"parts": parts}, type=list[str]
+        )
+        return found
+
+    # ---- indexes and facts --------------------------------------------------------------------
+
+    async def create_index(
+        self, field: str, kind: str | None = None, *, unique: bool = False
+    ) -> BuildVerbs:
+        """Index a field; returns at once: `Collection.create_index`."""
+        built = await self._write(
+            "create_index", _Built, field=_text(field, "field"), kind=kind, unique=unique,
+            wait_s=0.0,
+        )  # fmt: skip
+        return BuildVerbs(self, built)
+
+    async def drop_index(self, field: str) -> None:
+        """Drop the index on a field: `Collection.drop_index`."""
+        await self._write("drop_index", None, field=_text(field, "field"))
+
+    async def advise(
+        self, *, scarce: bool = False, where: Iterable[Document] = (), limit: int | None = None
+    ) -> list[Advice]:
+        """Which kind of index fits which field: `Collection.advise`."""
+        return await self._read(
+            "advise", list[Advice], scarce=scarce, where=_json(_listed(where, "where"), "where"),
+            limit=_count(limit, "limit"),
+        )  # fmt: skip
+
+    async def forget_workload(self) -> None:
+        """Let `advise` begin anew: `Collection.forget_workload`."""
+        await self._write("forget_workload", None)
+
+    async def landed(self, writer: str, number: int) -> int | None:
+        """0 when a writer's batch has not landed yet, None when it has: `Collection.landed`."""
+        return await self._read(
+            "landed", int | None, writer=_text(writer, "writer"), number=number
+        )
+
+    async def position(self) -> int:
+        """The seq of the newest write: `Collection.position`."""
+        return (await self.facts()).position
+
+    async def earliest(self) -> int:
+        """The earliest seq that `changes` can begin after: `Collection.earliest`."""
+        return (await self.facts()).earliest
+
+    async def stats(self) -> CollectionStats:
+        """What it holds, and what was done since it was opened: `Collection.stats`."""
+        found = (await self.facts()).stats
+        if found is None:
+            raise Unavailable("the numbers are for tokens that may see all documents")
+        return found
+
+    async def facts(self) -> CollectionFacts:
+        """What the server says of it now."""
+        found: CollectionFacts = await self._http.ask_json(
+            "GET", *self._path, type=CollectionFacts
+        )
+        return found
+
+    # ---- inside -------------------------------------------------------------------------------
+
+    async def _read(self, verb: str, kind: Any, **body: Any) -> Any:
+        return await self._call(verb, kind, body, again=True)
+
+    async def _write(self, verb: str, kind: Any, **body: Any) -> Any:
+        return await self._call(verb, kind, body, again=False)
+
+    async def _call(self, verb: str, kind: Any, body: dict[str, Any], again: bool) -> Any:
+        asked = {name: value for name, value in body.items() if value is not None}
+        found = await self._http.ask_json(
+            "POST", *self._path, verb, body=asked, again=again, type=_Result[kind]
+        )
+        return found.result
+
+    async def _batches(self, verb: str, documents: Any) -> Stored:
+        count = 0
+        rejected: dict[int, str] = {}
+        for part in slices(documents):
+            found = await self._http.ask_json(
+                "POST", *self._path, verb, arrow=part.stream(), again=False,
+                type=_Result[_Stored],
+            )  # fmt: skip
+            count += found.result.stored
+            rejected |= part.numbered(found.result.rejected)
+        return stored_of(count, rejected)
+
+
+class BuildVerbs:
+    """An index that is being built on a server."""
+
+    def __init__(self, collection: CollectionVerbs, built: _Built) -> None:
+        self.field = built.field
+        self.kind = built.kind
+        self._collection = collection
+
+    async def look(self) -> bool:
+        """Whether it is complete."""
+        return self.field in (await self._collection.facts()).indexes
+
+    async def wait(self, timeout_s: float | None = None) -> None:
+        """Wait until the index answers; `Unavailable` when it does not after the time."""
+        number = isinstance(timeout_s, (int, float)) and not isinstance(timeout_s, bool)
+        if timeout_s is not None and not (number and timeout_s >= 0):
+            raise InvalidRequest(
+                "timeout_s must be a number that is not negative", timeout_s=timeout_s
+            )
+        left_s = _LONG_S if timeout_s is None else timeout_s
+        while not await self.look():
+            if left_s <= 0:
+                raise Unavailable("the index is not ready yet", field=self.field)
+            await self._collection._http._sleep(min(_LOOK_S, left_s))
+            left_s -= _LOOK_S
+
+
+class RemoteBuild:
+    """An index that is being built on a server: `Build`."""
+
+    def __init__(self, verbs: BuildVerbs) -> None:
+        self.field = verbs.field
+        self.kind = verbs.kind
+        self._verbs = verbs
+
+    @property
+    def done(self) -> bool:
+        """Whether it is complete: lookups use it."""
+        return run(self._verbs.look())
+
+    @property
+    def progress(self) -> float:
+        """1 when it is complete; a server does not tell how far it is before."""
+        return 1.0 if self.done else 0.0
+
+    wait = blocking(BuildVerbs.wait)
+
+    def __repr__(self) -> str:
+        return f"Build(field={self.field!r}, kind={self.kind!r})"
+
+
+class RemoteCollection:
+    """Documents by primary key, on a server. Made by `Remote.collection`."""
+
+    def __init__(self, http: Http, facts: CollectionFacts) -> None:
+        self._verbs = CollectionVerbs(http, facts)
+        self.name = self._verbs.name
+        self.key = self._verbs.key
+        """The field that every document is known by."""
+        self.policy = self._verbs.policy
+        self.filter = self._verbs.filter
+        """The field whose range is kept for every component, if there is one."""
+        self.identity = self._verbs.identity
+        """What tells this collection from every other, of the same name too."""
+
+    put = blocking(CollectionVerbs.put)
+    put_many = blocking(CollectionVerbs.put_many)
+    insert = blocking(CollectionVerbs.insert)
+    insert_many = blocking(CollectionVerbs.insert_many)
+    check_many = blocking(CollectionVerbs.check_many)
+    update = blocking(CollectionVerbs.update)
+    update_many = blocking(CollectionVerbs.update_many)
+    replace = blocking(CollectionVerbs.replace)
+    delete = blocking(CollectionVerbs.delete)
+    delete_many = blocking(CollectionVerbs.delete_many)
+    delete_where = blocking(CollectionVerbs.delete_where)
+    get = blocking(CollectionVerbs.get)
+    get_many = blocking(CollectionVerbs.get_many)
+    versioned = blocking(CollectionVerbs.versioned)
+    lookup = blocking(CollectionVerbs.lookup)
+    range_lookup = blocking(CollectionVerbs.range_lookup)
+    find = blocking(CollectionVerbs.find)
+    find_one = blocking(CollectionVerbs.find_one)
+    find_batches = blocking(CollectionVerbs.find_batches)
+    scan = blocking(CollectionVerbs.scan)
+    count = blocking(CollectionVerbs.count)
+    distinct = blocking(CollectionVerbs.distinct)
+    aggregate = blocking(CollectionVerbs.aggregate)
+    explain = blocking(CollectionVerbs.explain)
+    cuts = blocking(CollectionVerbs.cuts)
+    drop_index = blocking(CollectionVerbs.drop_index)
+    advise = blocking(CollectionVerbs.advise)
+    forget_workload = blocking(CollectionVerbs.forget_workload)
+    landed = blocking(CollectionVerbs.landed)
+    position = blocking(CollectionVerbs.position)
+    earliest = blocking(CollectionVerbs.earliest)
+    stats = blocking(CollectionVerbs.stats)
+
+    def find_iter(
+        self, where: Document | None = None, *, sort: Any = None, limit: int | None = None,
+        skip: int = 0, fields: Fields = None,
+    ) -> Iterator[Document]:  # fmt: skip
+        """What `find` gives, one at a time: `Collection.find_iter`.
+
+        Pages are fetched as they are asked for. All are of one moment, if no page is asked for
+        more than a minute after the one before; else what did not change comes exactly once.
+        """
+        body = _question(where, sort, limit, skip, fields)
+        return self._pages(body, *run(self._verbs._page(body, None)))
+
+    def _pages(
+        self, body: dict[str, Any], found: list[Document], cursor: str | None
+    ) -> Iterator[Document]:
+        yield from found
+        while cursor is not None:
+            found, cursor = run(self._verbs._page(body, cursor))
+            yield from found
+
+    def create_index(
+        self, field: str, kind: str | None = None, *, unique: bool = False
+    ) -> RemoteBuild:
+        """Index a field; returns at once: `Collection.create_index`."""
+        return RemoteBuild(run(self._verbs.create_index(field, kind, unique=unique)))
+
+    def changes(self, after: int | None = None, *, before: bool = False) -> Any:
+        """Follow what is written: `Collection.changes`."""
+        raise Unavailable("changes are not followed over the wire yet", name=self.name)
+
+    @property
+    def indexes(self) -> dict[str, str]:
+        """The indexed fields and the kind of each index, without one that is being built."""
+        return run(self._verbs.facts()).indexes
+
+    @property
+    def unique(self) -> tuple[str, ...]:
+        """The fields of which no two documents have one value."""
+        return tuple(run(self._verbs.facts()).unique)
+
+    def __repr__(self) -> str:
+        return f"RemoteCollection({self.name!r}, key={self.key!r})"
+
+
+# ---- what the caller gave, as JSON ----------------------------------------------------------
+
+
+def _json(value: Any, name: str) -> Any:
+    """A value as JSON text, None as None; `InvalidRequest` when it is no JSON."""
+    return None if value is None else msgspec.Raw(plain_json(value, name))
+
+
+def _document(given: Any) -> msgspec.Raw:
+    """A document, which may be JSON text."""
+    if isinstance(given, (str, bytes)):
+        try:
+            text = given.encode() if isinstance(given, str) else given
+            found = msgspec.json.decode(text)
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+            raise InvalidRequest(f"the document is not JSON: {error}", document=given) from None
+    else:
+        found, text = given, plain_json(given, "document")
+    if not isinstance(found, dict):
+        raise InvalidRequest("a document must be a JSON object", document=given)
+    return msgspec.Raw(text)
+
+
+def _key(key: Any) -> Any:
+    if type(key) is int and _LEAST <= key <= _MOST:
+        return key
+    if type(key) is int:
+        raise InvalidRequest("a key that is a number must fit 64 bits", key=key)
+    if type(key) is not str:
+        raise InvalidRequest("a key must be a whole number or text", key=key)
+    return _text(key, "key")
+
+
+def _text(value: Any, name: str) -> str:
+    if not isinstance(value, str):
+        raise InvalidRequest(f"{name} must be text", **{name: value})
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InvalidRequest(f"{name} must be valid Unicode", **{name: value}) from None
+    return value
+
+
+def _count(value: Any, name: str) -> Any:
+    """A number, also one of numpy's; what is none, the server says."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        return _json(value, name)
+    return operator.index(value)
+
+
+def _listed(given: Any, name: str) -> list[Any]:
+    if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
+        raise InvalidRequest(f"{name} must be a list", **{name: given})
+    return [_key(one) for one in given] if name == "keys" else list(given)
+
+
+def _sort(sort: Any) -> Any:
+    if sort is None or isinstance(sort, (str, bytes, Mapping)) or not isinstance(sort, Iterable):
+        return _json(sort, "sort")
+    return _json(list(sort), "sort")
+
+
+def _fields(fields: Any) -> Any:
+    if fields is None or isinstance(fields, (str, bytes, Mapping)):
+        return _json(fields, "fields")
+    return _json(list(fields) if isinstance(fields, Iterable) else fields, "fields")
+
+
+def _question(where: Any, sort: Any, limit: Any, skip: Any, fields: Any) -> dict[str, Any]:
+    asked = {
+        "where": _json(where, "where"), "sort": _sort(sort), "limit": _count(limit, "limit"),
+        "skip": _count(skip, "skip"), "fields": _fields(fields),
+    }  # fmt: skip
+    return {name: value for name, value in asked.items() if value is not None}
+
+
+def _needed(where: Any, verb: str) -> None:
+    if where is None:
+        raise InvalidRequest(f"{verb} needs a condition; {{}} is every document")
