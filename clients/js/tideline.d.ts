@@ -349,6 +349,8 @@ export class TidelineError extends Error {
   readonly status: number;
   /** When to try again, if the server says so. */
   readonly retry_after_s?: number;
+  /** What a program may need to go on: `earliest` of changes that are not kept any more. */
+  readonly values?: { [name: string]: any };
 }
 /** The call is wrong: fix it. Nothing was stored. */
 export class InvalidRequest extends TidelineError {}

@@ -7,10 +7,11 @@
 
 /** Base of every error. `kind` is the server's word, `status` that of HTTP (0: there was none). */
 export class TidelineError extends Error {
-  constructor(message, { kind, status = 0, retry_after_s, cause } = {}) {
+  constructor(message, { kind, status = 0, retry_after_s, values, cause } = {}) {
     super(message, cause === undefined ? undefined : { cause });
     Object.assign(this, { kind: kind ?? this.name, status });
     if (retry_after_s !== undefined) this.retry_after_s = retry_after_s;
+    if (values !== undefined) this.values = values;
   }
 }
 /** The call is wrong: fix it. Nothing was stored. */
@@ -33,7 +34,7 @@ for (const [name, made] of Object.entries(CLASSES)) made.prototype.name = name;
 const KINDS = { ...CLASSES, Forbidden: Unauthorized, TooMany: Unavailable, TooSlow: Unavailable, Bug: Unavailable };
 
 /** The error that the server told of. */
-export function errorOf({ kind, message, retry_after_s }, status = 0) {
+export function errorOf({ kind, message, retry_after_s, values }, status = 0) {
   const made = KINDS[kind] ?? (status >= 500 || status === 429 ? Unavailable : InvalidRequest);
-  return new made(message, { kind, status, retry_after_s });
+  return new made(message, { kind, status, retry_after_s, values });
 }

@@ -256,17 +256,15 @@ export class Live {
   #failed(stream, error) {
     const { call } = stream;
     stream.call = null;
-    if (stream.state === "resuming" && error instanceof Unavailable) {
+    if (stream.state === "resuming" && error instanceof Unavailable && !error.values) {
       if (error.retry_after_s) this.#rest(stream, error.retry_after_s);
       else this.socket.again(); // it cannot be resumed now
-    } else if (stream.state === "resuming") {
-      // Not found: it expired or was cancelled while there was no connection.
+    } else if (stream.state === "resuming" || !call) {
       this.#streams.delete(stream.tag);
-      if (error instanceof NotFound) stream.end("expired");
-      else stream.end("refused", error);
+      stream.refuse(error);
       call?.reject(error);
     } else {
-      call?.reject(error);
+      call.reject(error);
     }
   }
 

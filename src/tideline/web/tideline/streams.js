@@ -5,11 +5,14 @@
 //
 // `live.js` feeds them: begin(tag), request(), hear(message) (true when all of the beginning is there), end().
 
+import { NotFound } from "./errors.js";
+
 /** Things that arrive: for one function, or for whoever iterates. */
 class Stream {
   /** "opening", "open", "away" (no connection), "resuming" (what was missed is coming) or "ended". */
   state = "opening";
-  /** Why it ended: "expired", "cancelled", "released", "replaced", "refused" or "closed"; null before. */
+  /** Why it ended: "expired", "cancelled", "released", "replaced", "dropped", "refused" or
+   *  "closed"; null before. */
   reason = null;
   tag = 0;
   call = null; // who waits for a reply about it
@@ -41,6 +44,9 @@ class Stream {
     }
     if (this.#onended) safely(this.#onended, reason, error);
   }
+
+  /** The server does not go on with it. */
+  refuse(error) { this.end("refused", error); }
 
   listen(listener) {
     this.#listener = listener;
@@ -117,6 +123,12 @@ export class Subscription extends Stream {
 
   /** Stop following. The subscription stays stored: `Channel.resume` takes it up again. */
   release() { return this.#live.finish(this, "release"); }
+
+  /** Not found: it expired or was cancelled while there was no connection. */
+  refuse(error) {
+    if (error instanceof NotFound) this.end("expired");
+    else super.refuse(error);
+  }
 
   request() { return { do: "resume", channel: this.#channel.name, id: this.id, after: this.#after }; }
 

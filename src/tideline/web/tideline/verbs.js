@@ -121,10 +121,10 @@ export class Channel extends Named {
   }
 }
 
-// Verbs that change nothing when they are made twice.
-const AGAIN = new Set([
-  "put", "put_many", "get", "get_many", "versioned", "find", "find_one", "count", "distinct", "aggregate", "lookup",
-  "range_lookup", "explain", "advise", "check_many", "delete", "delete_many",
+// Verbs that only read. What writes is not made again by itself: somebody else may have written in between.
+const READS = new Set([
+  "check_many", "get", "get_many", "versioned", "find", "find_one", "count", "distinct", "aggregate", "lookup",
+  "range_lookup", "explain", "advise",
 ]);
 const KEYS = 10_000; // in one request
 
@@ -220,6 +220,6 @@ export class Collection extends Named {
   async #verb(verb, body, longer_s) { return (await this.#answer(verb, body, longer_s)).result; }
 
   #answer(verb, body, longer_s) {
-    return this.call("POST", [verb], { body, again: AGAIN.has(verb) && body.if_version === undefined, longer_s });
+    return this.call("POST", [verb], { body, again: READS.has(verb), longer_s });
   }
 }
