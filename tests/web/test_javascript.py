@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from client.proxy import Proxy
 from javascript import JavaScript, Node, Tab, Thrown, wait_for
@@ -350,7 +351,11 @@ def test_without_a_good_token_every_call_is_unauthorized(
 ) -> None:
     _, url, tokens = locked
     narrow, _ = tokens.create(["read:roads"])
-    for token, kind in ((None, "Unauthorized"), ("tl_wrong", "Unauthorized"), (narrow, "Forbidden")):
+    for token, kind in (
+        (None, "Unauthorized"),
+        ("tl_wrong", "Unauthorized"),
+        (narrow, "Forbidden"),
+    ):
         for call in ("publish('a', 1)", "subscribe('a', { user: 'u' })"):
             with pytest.raises(Thrown, match=r"^Unauthorized: ") as thrown:
                 js(
@@ -405,8 +410,11 @@ def test_a_function_gives_the_token_and_another_when_it_was_revoked(
 ROADS = ["A1", "B2", "C3"]
 
 
-def _calls(pick: random.Random, count: int) -> list[tuple[str, list[Any]]]:
-    """Calls of a collection as JavaScript makes them: a method and its arguments."""
+Called = tuple[str, list[Any], dict[str, Any] | None]
+
+
+def _calls(pick: random.Random, count: int) -> list[Called]:
+    """Calls of a collection as JavaScript makes them: a method, its arguments, its options."""
 
     def document() -> dict[str, Any]:
         made = {"id": pick.randrange(30), "road": pick.choice(ROADS), "speed": pick.randrange(100)}
@@ -426,36 +434,42 @@ def _calls(pick: random.Random, count: int) -> list[tuple[str, list[Any]]]:
     def key() -> int:
         return pick.randrange(35)
 
+    def version() -> dict[str, int]:
+        return {"if_version": pick.randrange(60)}
+
+    def group() -> list[Any]:
+        most = {"_id": "$road", "n": {"$sum": 1}, "most": {"$max": "$speed"}}
+        return [{"$match": where()}, {"$group": most}]
+
     asked: list[Any] = [
-        lambda: ("put", [document()]),
-        lambda: ("putMany", [[document() for _ in range(3)] + [{"no": "key"}]]),
-        lambda: ("insert", [document()]),
-        lambda: ("insertMany", [[document() for _ in range(3)]]),
-        lambda: ("checkMany", [[document(), {"no": "key"}]]),
-        lambda: ("update", [key(), change(), {"upsert": pick.random() < 0.5}]),
-        lambda: ("update", [key(), change(), {"if_version": pick.randrange(60)}]),
-        lambda: ("updateMany", [where(), change()]),
-        lambda: ("replace", [key(), {"road": "D4"}]),
-        lambda: ("replace", [key(), {"road": "D4"}, {"if_version": pick.randrange(60)}]),
-        lambda: ("delete", [key()]),
-        lambda: ("delete", [key(), {"if_version": pick.randrange(60)}]),
-        lambda: ("deleteMany", [[key(), key()]]),
-        lambda: ("deleteWhere", [{"speed": pick.randrange(100)}]),
-        lambda: ("get", [key()]),
-        lambda: ("getMany", [[key(), key(), key()]]),
-        lambda: ("versioned", [key()]),
-        lambda: ("find", [where(), {"sort": {"speed": 1, "id": -1}, "limit": 4, "skip": 1}]),
-        lambda: ("find", [where(), {"fields": ["speed"]}]),
-        lambda: ("find", []),
-        lambda: ("findOne", [where(), {"sort": [["id", 1]]}]),
-        lambda: ("count", [where()]),
-        lambda: ("distinct", ["tags", where()]),
-        lambda: ("aggregate", [[{"$match": where()},
-                                {"$group": {"_id": "$road", "n": {"$sum": 1}, "most": {"$max": "$speed"}}}]]),
-        lambda: ("lookup", ["road", pick.choice(ROADS), {"k": 3}]),
-        lambda: ("rangeLookup", ["speed", 10, 60, {"k": 5}]),
-        lambda: ("rangeLookup", ["speed", None, 60]),
-    ]  # fmt: skip
+        lambda: ("put", [document()], None),
+        lambda: ("putMany", [[document() for _ in range(3)] + [{"no": "key"}]], None),
+        lambda: ("insert", [document()], None),
+        lambda: ("insertMany", [[document() for _ in range(3)]], None),
+        lambda: ("checkMany", [[document(), {"no": "key"}]], None),
+        lambda: ("update", [key(), change()], {"upsert": pick.random() < 0.5}),
+        lambda: ("update", [key(), change()], version()),
+        lambda: ("updateMany", [where(), change()], None),
+        lambda: ("replace", [key(), {"road": "D4"}], None),
+        lambda: ("replace", [key(), {"road": "D4"}], version()),
+        lambda: ("delete", [key()], None),
+        lambda: ("delete", [key()], version()),
+        lambda: ("deleteMany", [[key(), key()]], None),
+        lambda: ("deleteWhere", [{"speed": pick.randrange(100)}], None),
+        lambda: ("get", [key()], None),
+        lambda: ("getMany", [[key(), key(), key()]], None),
+        lambda: ("versioned", [key()], None),
+        lambda: ("find", [where()], {"sort": {"speed": 1, "id": -1}, "limit": 4, "skip": 1}),
+        lambda: ("find", [where()], {"fields": ["speed"]}),
+        lambda: ("find", [], None),
+        lambda: ("findOne", [where()], {"sort": [["id", 1]]}),
+        lambda: ("count", [where()], None),
+        lambda: ("distinct", ["tags", where()], None),
+        lambda: ("aggregate", [group()], None),
+        lambda: ("lookup", ["road", pick.choice(ROADS)], {"k": 3}),
+        lambda: ("rangeLookup", ["speed", 10, 60], {"k": 5}),
+        lambda: ("rangeLookup", ["speed", None, 60], None),
+    ]
     return [pick.choice(asked)() for _ in range(count)]
 
 
@@ -463,22 +477,21 @@ def _snake(name: str) -> str:
     return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
 
 
-def _done(collection: Any, name: str, given: list[Any]) -> Any:
+def _done(collection: Any, call: Called) -> Any:
     """The same call of the library, and its result as JSON has it."""
-    *positional, last = given or [None]
-    options = last if isinstance(last, dict) and len(given) > 1 else None
-    if options is None or (name in ("update", "updateMany", "replace") and len(given) == 2):
-        positional, options = given, {}
+    name, given, options = call
     try:
-        found = getattr(collection, _snake(name))(*positional, **options)
+        found = getattr(collection, _snake(name))(*given, **(options or {}))
     except tideline.errors.TidelineError as error:
         return {"thrown": type(error).__name__}
     if name in ("putMany", "insertMany"):
-        rows = zip(*(found.rejected[column].to_pylist() for column in ("row", "reason")), strict=True)
+        rows = zip(
+            *(found.rejected[column].to_pylist() for column in ("row", "reason")), strict=True
+        )
         return {"stored": found.stored, "rejected": {str(row): reason for row, reason in rows}}
     if name == "checkMany":
         return {str(row): reason for row, reason in found.items()}
-    return found._asdict() if hasattr(found, "_asdict") else found
+    return found._asdict() if hasattr(found, "_asdict") else msgspec.to_builtins(found)
 
 
 def test_the_verbs_do_what_the_library_does(db: Any, url: str, js: JavaScript) -> None:
@@ -489,8 +502,9 @@ def test_the_verbs_do_what_the_library_does(db: Any, url: str, js: JavaScript) -
         """async (m, [settings, calls]) => {
           const cars = db.collection("cars", settings);
           const results = [];
-          for (const [name, given] of calls) {
-            results.push(await cars[name](...given).catch((error) => ({ thrown: error.name })));
+          for (const [name, given, options] of calls) {
+            const done = options ? cars[name](...given, options) : cars[name](...given);
+            results.push(await done.catch((error) => ({ thrown: error.name })));
           }
           return results;
         }""",
@@ -498,10 +512,12 @@ def test_the_verbs_do_what_the_library_does(db: Any, url: str, js: JavaScript) -
     )
     with tideline.open(":memory:") as other:
         model = other.collection("cars", **settings)
-        for (name, given), result in zip(calls, results, strict=True):
-            assert result == _done(model, name, given), (name, given)
+        for call, result in zip(calls, results, strict=True):
+            assert result == _done(model, call), call
         assert model.find() == db.collection("cars").find()
-    thrown = {result["thrown"] for result in results if isinstance(result, dict) and "thrown" in result}
+    thrown = {
+        result["thrown"] for result in results if isinstance(result, dict) and "thrown" in result
+    }
     assert thrown == {"InvalidRequest", "NotFound", "Conflict"}
 
 
@@ -567,7 +583,7 @@ def test_changes_come_in_order_and_once_through_cuts_and_kills(
 ) -> None:
     port = killed.port
     direct = tideline.connect(f"http://127.0.0.1:{port}")
-    cars = direct.collection("cars", key="id", journal_s=3600)
+    cars = direct.collection("cars", key="id", journal_s=3600, journal_before=True)
     cars.put({"id": 0, "n": 0})
     pick = random.Random(11)
     js.visit(killed.proxy.url)
@@ -610,7 +626,7 @@ def test_changes_come_in_order_and_once_through_cuts_and_kills(
         killed.kill()
         killed.start()
     writer.join()
-    newest = cars.position
+    newest = cars.position()
     wait_for(lambda: js("() => got.left && got.called.at(-1).seq") == newest)
     got = js("() => { db.close(); return got; }")
     direct.close()
@@ -620,9 +636,10 @@ def test_changes_come_in_order_and_once_through_cuts_and_kills(
         expected = [(each.seq, each.key, each.before, each.after) for each in written.take()]
         written.close()
     assert len(expected) >= 150
-    assert [tuple(each.get(name) for name in ("seq", "key", "before", "after")) for each in got["called"]] == [
-        each for each in expected if each[0] > 1
-    ]
+    assert [
+        tuple(each.get(name) for name in ("seq", "key", "before", "after"))
+        for each in got["called"]
+    ] == [each for each in expected if each[0] > 1]
     assert got["iterated"] == [[seq, key, after] for seq, key, _, after in expected[:120]]
     assert killed.proxy.cuts > 5
     killed.start()
