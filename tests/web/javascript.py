@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
-__all__ = ["JavaScript", "Node", "Thrown", "Tab", "wait_for"]
+__all__ = ["JavaScript", "Node", "Tab", "Thrown", "wait_for"]
 
 GUARD_S = 120.0  # only turns a hang into a failure
 
@@ -85,7 +85,8 @@ class Node:
         """There is no page to load."""
 
     def __call__(self, source: str, given: Any = None) -> Any:
-        assert self._process.stdin and self._process.stdout
+        assert self._process.stdin
+        assert self._process.stdout
         line = json.dumps({"source": _WRAPPED % source, "given": given})
         self._process.stdin.write(line + "\n")
         self._process.stdin.flush()
@@ -94,7 +95,8 @@ class Node:
         return _value(json.loads(answer))
 
     def close(self) -> None:
-        assert self._process.stdin and self._process.stdout
+        assert self._process.stdin
+        assert self._process.stdout
         self._process.stdin.close()
         self._process.wait(GUARD_S)
         self._process.stdout.close()
