@@ -51,7 +51,9 @@ def test_what_has_happened_comes_at_once_and_the_rest_as_it_happens(
           const read = [];
           for await (const event of sub) if (read.push(event.body.n) === 3) break;
           await new Promise((resolve) => {
-            sub.onevent = ({ body: { n } }, how) => { if (read.push(`${n} ${how}`) === 5) resolve(); };
+            sub.onevent = ({ body: { n } }, how) => {
+              if (read.push(`${n} ${how}`) === 5) resolve();
+            };
           });
           return read;
         }"""
