@@ -184,10 +184,13 @@ export class Channel<Body = any> {
     Promise<(Told<Body> | { error: { kind: string; message: string } })[]>;
   /** The valid events of a window, newest first. */
   find(place: Place, options?: Window & { where?: Where; limit?: number }): Promise<Event<Body>[]>;
+  /** The event with this id, if it is still valid. */
+  get(id: string): Promise<Event<Body> | null>;
   subscribe(place: Place, options?: SubscribeOptions): Promise<Subscription<Body>>;
   /** A stored subscription, with what it was answered after a token. */
   resume(id: string, after?: string): Promise<Subscription<Body>>;
   cancel(id: string): Promise<void>;
+  move(id: string, place: Place): Promise<SubscriptionInfo>;
   prolong(id: string, window: { until_s?: number; until?: Time }): Promise<SubscriptionInfo>;
   subscription(id: string): Promise<SubscriptionInfo>;
   subscriptions(options?: { user?: string; limit?: number; after?: string }): Promise<SubscriptionInfo[]>;
@@ -226,8 +229,10 @@ export class Subscription<Body = any> implements SubscriptionInfo {
   /** Called with each event instead of iteration: "live", or "missed" while there was no connection. */
   onevent: ((event: Event<Body>, how: "past" | "live" | "missed") => void) | null;
   /** What arrived since the last take; asks the server first. */
-  take(): Promise<Event<Body>[]>;
+  take(options?: { timeout_s?: number }): Promise<Event<Body>[]>;
   prolong(window: { until_s?: number; until?: Time }): Promise<void>;
+  /** Watch another place from now on. */
+  move(place: Place): Promise<void>;
   /** End it on the server. */
   cancel(): Promise<void>;
   /** Stop following; it stays stored. */
@@ -272,6 +277,11 @@ export interface FindOptions {
   fields?: Fields;
 }
 
+export interface PutOptions {
+  /** Gone by itself after so many seconds. */
+  ttl_s?: number;
+}
+
 export interface Stored {
   stored: number;
   /** Why a row was not, by its number. */
@@ -289,11 +299,11 @@ export interface Change<T extends Document = Document> {
 export class Collection<T extends Document = Document> {
   private constructor();
   readonly name: string;
-  put(document: T): Promise<null>;
-  putMany(documents: T[]): Promise<Stored>;
+  put(document: T, options?: PutOptions): Promise<null>;
+  putMany(documents: T[], options?: PutOptions): Promise<Stored>;
   /** Its version; `Conflict` when there is a document with its key. */
-  insert(document: T): Promise<number>;
-  insertMany(documents: T[]): Promise<Stored>;
+  insert(document: T, options?: PutOptions): Promise<number>;
+  insertMany(documents: T[], options?: PutOptions): Promise<Stored>;
   checkMany(documents: T[]): Promise<{ [row: string]: string }>;
   get(key: Key): Promise<T | null>;
   getMany(keys: Key[]): Promise<(T | null)[]>;
@@ -317,9 +327,9 @@ export class Collection<T extends Document = Document> {
     options?: { k?: number }): Promise<T[]>;
   explain(where?: Where | null, options?: { sort?: Sort; limit?: number }): Promise<any>;
   advise(options?: { scarce?: boolean; where?: Where[]; limit?: number }): Promise<any[]>;
-  createIndex(field: string, options?: { kind?: IndexKind; unique?: boolean; wait_s?: number }):
+  createIndex(field: string | string[], options?: { kind?: IndexKind; unique?: boolean; wait_s?: number }):
     Promise<{ field: string; kind: string; done: boolean; progress: number }>;
-  dropIndex(field: string): Promise<null>;
+  dropIndex(field: string | string[]): Promise<null>;
   /** Every write from now on, or after a seq; `before`: with the old documents. */
   changes(options?: { after?: number; before?: boolean }): Changes<T>;
   info(): Promise<CollectionInfo>;

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
-__all__ = ["JavaScript", "Node", "Tab", "Thrown", "wait_for"]
+__all__ = ["NODE", "JavaScript", "Node", "Tab", "Thrown", "wait_for"]
 
 GUARD_S = 120.0  # only turns a hang into a failure
 
@@ -38,6 +38,20 @@ for await (const line of createInterface({ input: process.stdin })) {
 }
 process.exit(0);
 """
+
+
+def _node() -> list[str]:
+    """The command of Node, with a WebSocket: before version 22 it is there for those who ask."""
+    node = shutil.which("node")
+    if node is None:
+        raise RuntimeError("no Node: run scripts/mingo.sh, which sees to it")
+    version = subprocess.run([node, "--version"], capture_output=True, text=True, check=True)
+    found = re.match(r"v(\d+)", version.stdout)
+    old = found is not None and int(found[1]) < 22
+    return [node, "--experimental-websocket", "--no-warnings"] if old else [node]
+
+
+NODE = _node()
 
 
 class Thrown(Exception):
@@ -68,15 +82,8 @@ class Node:
     """A process of Node with the client imported from a package's folder."""
 
     def __init__(self, package: Path) -> None:
-        node = shutil.which("node")
-        assert node, "no Node: run scripts/mingo.sh, which sees to it"
-        version = subprocess.run([node, "--version"], capture_output=True, text=True, check=True)
-        found = re.match(r"v(\d+)", version.stdout)
-        assert found
-        # From 22 on there is a WebSocket; before, it is there for those who ask.
-        flags = ["--experimental-websocket", "--no-warnings"] if int(found[1]) < 22 else []
         self._process = subprocess.Popen(
-            [node, *flags, "--input-type=module", "--eval", _LOOP,
+            [*NODE, "--input-type=module", "--eval", _LOOP,
              (package / "tideline.js").as_uri()],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip

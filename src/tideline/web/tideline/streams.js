@@ -20,6 +20,7 @@ class Stream {
   resting = false; // over the server's rate, to be asked for again
   #queue = [];
   #waiting = [];
+  #arrived = new Set(); // who waits to be told that something is there
   #error = null;
   #listener = null;
   #onended = null;
@@ -32,6 +33,7 @@ class Stream {
     if (this.#listener) safely(this.#listener, item, how);
     else if (this.#waiting.length > 0) this.#waiting.shift().resolve({ value: item, done: false });
     else this.#queue.push([item, how]);
+    this.#tell();
   }
 
   end(reason, error = null) {
@@ -42,7 +44,13 @@ class Stream {
       if (error) reject(error);
       else resolve({ value: undefined, done: true });
     }
+    this.#tell();
     if (this.#onended) safely(this.#onended, reason, error);
+  }
+
+  #tell() {
+    for (const resolve of this.#arrived) resolve();
+    this.#arrived.clear();
   }
 
   /** The server does not go on with it. */
@@ -54,6 +62,15 @@ class Stream {
   }
 
   get listener() { return this.#listener; }
+
+  /** Wait until something is there, it has ended, or the time is over. */
+  arrival(timeout_s) {
+    if (this.#queue.length > 0 || this.state === "ended") return undefined;
+    return new Promise((resolve) => {
+      const timer = setTimeout(resolve, timeout_s * 1000);
+      this.#arrived.add(() => { clearTimeout(timer); resolve(); });
+    });
+  }
 
   taken() {
     if (this.#queue.length === 0 && this.#error) throw this.#error;
@@ -110,13 +127,20 @@ export class Subscription extends Stream {
   /** The token of the last event that arrived here: what `Channel.resume` goes on after. */
   get token() { return this.#after ?? null; }
 
-  /** What arrived since the last take, without waiting for more; asks the server first. */
-  async take() {
+  /** What arrived since the last take; asks the server first. `timeout_s`: how long to wait for something. */
+  async take({ timeout_s = 0 } = {}) {
     if (this.state !== "ended") await this.#live.sync();
+    if (timeout_s > 0) await this.arrival(timeout_s);
     return this.taken();
   }
 
   async prolong(window) { this.until = (await this.#channel.prolong(this.id, window)).until; }
+
+  /** Watch another place from now on; what is valid there has arrived when this resolves. */
+  async move(place) {
+    this.place = (await this.#channel.move(this.id, place)).place;
+    await this.#live.sync();
+  }
 
   /** End the subscription. Cancelling one that has ended is allowed. */
   cancel() { return this.#live.finish(this, "cancel"); }

@@ -98,7 +98,21 @@ export class Channel extends Named {
     return sub;
   }
 
+  /** The event with this id, if it is still valid; null otherwise. */
+  async get(id) {
+    try {
+      return await this.call("GET", ["events", id]);
+    } catch (error) {
+      if (!(error instanceof NotFound)) throw error;
+      await this.info(); // throws the same when it is the channel that is not there
+      return null;
+    }
+  }
+
   async cancel(id) { await this.call("DELETE", ["subscriptions", id]); }
+
+  /** Have a subscription watch another place; who follows it goes on. */
+  move(id, place) { return this.call("PATCH", ["subscriptions", id], { body: { place } }); }
 
   /** Let a subscription's window end at another time. */
   prolong(id, window) { return this.call("PATCH", ["subscriptions", id], { body: window }); }
@@ -137,16 +151,16 @@ export class Collection extends Named {
     this.#live = live;
   }
 
-  put(document) { return this.#verb("put", { document }); }
+  put(document, options) { return this.#verb("put", { document, ...options }); }
 
-  putMany(documents) { return this.#verb("put_many", { documents }); }
+  putMany(documents, options) { return this.#verb("put_many", { documents, ...options }); }
 
-  insert(document) { return this.#verb("insert", { document }); }
+  insert(document, options) { return this.#verb("insert", { document, ...options }); }
 
   /** Which documents `putMany` would reject, and why, by their row. */
   checkMany(documents) { return this.#verb("check_many", { documents }); }
 
-  insertMany(documents) { return this.#verb("insert_many", { documents }); }
+  insertMany(documents, options) { return this.#verb("insert_many", { documents, ...options }); }
 
   get(key) { return this.#verb("get", { key }); }
 
