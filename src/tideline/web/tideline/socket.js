@@ -22,6 +22,7 @@ export class Socket {
   #socket = null;
   #pauses = pauses();
   #timer;
+  #tries = 0;
   #look = () => { if (!globalThis.document?.hidden) this.retry(); };
 
   /** on: {opened(), message(document), state(name, pause_s), refused(error)}; each may be left out. */
@@ -48,6 +49,7 @@ export class Socket {
     globalThis.document?.removeEventListener("visibilitychange", this.#look);
     globalThis.window?.removeEventListener("online", this.#look);
     clearTimeout(this.#timer);
+    this.#tries += 1;
     this.#hangUp(1000);
     this.#become("idle");
   }
@@ -74,6 +76,7 @@ export class Socket {
 
   async #connect() {
     this.#become("connecting");
+    const tried = ++this.#tries;
     let token;
     try {
       token = await this.#http.token();
@@ -81,7 +84,7 @@ export class Socket {
       this.#refuse(error);
       return;
     }
-    if (this.state !== "connecting") return; // shut meanwhile
+    if (tried !== this.#tries) return; // shut meanwhile
     const socket = new this.#http.WebSocket(this.#http.url.replace("http", "ws") + this.#route);
     this.#socket = socket;
     let opened = false;
@@ -100,7 +103,7 @@ export class Socket {
         const message = JSON.parse(line);
         this.#deadline(SILENCE_S);
         if (message.error && message.tag === undefined) continue; // why it is about to be closed
-        this.#pauses = pauses(); // it works
+        if (!message.error) this.#pauses = pauses(); // it works
         this.#on.message?.(message);
       }
     };

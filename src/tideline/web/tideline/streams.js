@@ -25,8 +25,10 @@ class Stream {
   #listener = null;
   #onended = null;
 
+  /** It is asked for under a tag; nobody holds it yet, or nothing has come. */
   begin(tag) {
     Object.assign(this, { tag, state: "opening" });
+    this.#queue = [];
   }
 
   deliver(item, how) {
