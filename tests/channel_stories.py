@@ -9,7 +9,7 @@ script that runs it again.
 
     operation      what it does                                       also
     clock          to: moves the clock there
-    publish, subscribe, cancel, prolong, resume, find, list, look, apply, stats    the verbs
+    publish, get, subscribe, cancel, prolong, move, resume, find, list, look, apply, stats    verbs
     take           reads every handle that is held; `let_go` drops one
     journal_on, journal_off, journal                                  reads on from where it was
     seal, maintain, check
@@ -155,6 +155,14 @@ class _Judge:
     def do_cancel(self, op: Op) -> Any:
         self.model.cancel(self.model.clock, op["id"])
         return self._hold(op["id"], None)
+
+    def do_move(self, op: Op) -> Any:
+        return self.model.move(op["id"], op["place"]).facts()
+
+    def do_get(self, op: Op) -> Any:
+        m = self.model
+        e = m.event(op["id"], m.now())
+        return None if e is None else (e.id, e.place, e.at, e.until, e.body)
 
     def do_prolong(self, op: Op) -> Any:
         return self.model.prolong(op["id"], op["until"]).facts()

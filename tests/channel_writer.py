@@ -24,12 +24,13 @@ START = 1_700_000_000 * SECOND
 STEP = SECOND // 2
 USERS = ["ann", "bob", "cem", "dan"]
 WEIGHTS = {
-    "clock": 14.0, "publish": 24.0, "subscribe": 18.0, "cancel": 4.0, "prolong": 8.0,
+    "clock": 14.0, "publish": 24.0, "subscribe": 18.0, "cancel": 4.0, "prolong": 8.0, "move": 6.0,
+    "get": 2.0,
     "resume": 5.0, "take": 6.0, "let_go": 1.0, "find": 4.0, "list": 1.5, "look": 1.0,
     "stats": 0.7, "apply": 5.0, "filler": 0.25, "seal": 0.35, "maintain": 0.3, "journal": 0.4,
     "journal_on": 0.15, "journal_off": 0.12, "check": 0.05, "reopen": 0.4,
 }  # fmt: skip
-_WRITES = {"publish", "subscribe", "cancel", "prolong", "apply"}
+_WRITES = {"publish", "subscribe", "cancel", "prolong", "move", "apply"}
 _SLOW = {"filler", "seal", "maintain", "check", "reopen"}
 
 
@@ -208,6 +209,15 @@ class Writer:
         made["until"] = until  # so that a retry may be one of the window as it is now
         return {"op": "prolong", "id": made["id"], "until": until,
                 "relative": self.random.random() < 0.5}  # fmt: skip
+
+    def _move(self) -> Op:
+        made = self._some_sub()
+        made["place"] = self._where_at()
+        return {"op": "move", "id": made["id"], "place": made["place"]}
+
+    def _get(self) -> Op:
+        some = self.events and self.random.random() < 0.9
+        return {"op": "get", "id": self.random.choice(self.events)["id"] if some else "e0"}
 
     def _resume(self) -> Op:
         kind = self.random.random()

@@ -19,6 +19,7 @@ import contextlib
 import itertools
 import logging
 import time
+from functools import partial
 from typing import Any
 
 from websockets.exceptions import WebSocketException
@@ -29,9 +30,8 @@ from tideline.aclient.websocket import WebSocket
 from tideline.client.feeds import Again, Call, Feed, Lost, refusal, rest_s, told
 from tideline.client.http import waits
 from tideline.client.receiving import Receiver, resume_message
-from tideline.client.wire import Answer, WireSubscription, encode
+from tideline.client.wire import Answer, encode
 from tideline.errors import Closed, NotFound, TidelineError, Unavailable
-from tideline.model import Event
 
 __all__ = ["AsyncLive"]
 
@@ -75,7 +75,7 @@ class AsyncLive(Receiver):
 
     # ---- calls ------------------------------------------------------------------------------
 
-    async def subscribe(self, channel: str, fields: dict[str, Any]) -> AsyncRemoteSubscription:
+    async def subscribe(self, channel: Any, fields: dict[str, Any]) -> AsyncRemoteSubscription:
         """Store a subscription and follow it; `fields` hold its id."""
         limit = self._limit()
         for tried in itertools.count():
@@ -92,7 +92,7 @@ class AsyncLive(Receiver):
             return handle
         raise AssertionError
 
-    async def resume(self, channel: str, fields: dict[str, Any]) -> AsyncRemoteSubscription:
+    async def resume(self, channel: Any, fields: dict[str, Any]) -> AsyncRemoteSubscription:
         """Follow a stored subscription."""
         limit = self._limit()
         while True:
@@ -181,18 +181,15 @@ class AsyncLive(Receiver):
 
     # ---- inside a call ----------------------------------------------------------------------
 
-    def _make(self, wire: WireSubscription, past: list[Event]) -> AsyncRemoteSubscription:
-        return AsyncRemoteSubscription(self, wire, past)
-
     async def _open(
-        self, do: str, channel: str, fields: dict[str, Any], limit: float
+        self, do: str, channel: Any, fields: dict[str, Any], limit: float
     ) -> AsyncRemoteSubscription:
         socket = await self._connected(limit)
-        call = _Call(self._make)
-        feed = Feed(channel, fields["id"], fields.get("after"), call)
+        call = _Call(partial(AsyncRemoteSubscription, channel, self))
+        feed = Feed(channel.name, fields["id"], fields.get("after"), call)
         feed.tag = next(self._tags)
         self._feeds[feed.tag] = feed
-        message = {"do": do, "tag": feed.tag, "channel": channel, **fields}
+        message = {"do": do, "tag": feed.tag, "channel": channel.name, **fields}
         try:
             handle: AsyncRemoteSubscription = await self._exchange(socket, call, message, limit)
         except BaseException:

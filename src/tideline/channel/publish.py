@@ -12,42 +12,38 @@ from typing import Any
 
 from tideline.channel.annotations import annotate_listed
 from tideline.channel.checks import (
-    BODY_LIMIT_BYTES,
     check_flag,
     check_text,
     check_time,
+    encode_body,
     same_json,
-    too_large,
 )
 from tideline.channel.codec import Words, read_rows, read_subscribers, write_row
 from tideline.channel.core import Core
 from tideline.channel.find import find_events
 from tideline.channel.handles import Handles
 from tideline.channel.results import Taken, Written
-from tideline.clock import FOREVER, span_us, to_us
+from tideline.clock import FOREVER, Seconds, span_us, to_us
 from tideline.errors import Conflict, InvalidRequest
 from tideline.kernels import layout as words_at
 from tideline.model import Event, Told
 from tideline.space.place import Place
-from tideline.where.plain import plain_json
 
 __all__ = ["publish"]
 
 
 def publish(
-    core: Core, place: Any, body: Any, id: str | None, at: datetime | None, ttl_s: float | None,
+    core: Core, place: Any, body: Any, id: str | None, at: datetime | None, ttl_s: Seconds | None,
     until: datetime | None, related: bool,
 ) -> Told:  # fmt: skip
     """See `Channel.publish`."""
     encoded = core.space.encode(place)
-    text = plain_json(body, "body")
-    if len(text) > BODY_LIMIT_BYTES:
-        raise too_large(text)
+    text = encode_body(body)
     ident = core.ids.one() if id is None else check_text(id, "id")
     if related:
         check_flag(related, "related")
-    if type(place) is list:
-        place = tuple(place)  # as it will be when it is read again
+    if type(place) is not str and type(place) is not tuple:
+        place = core.space.decode(*encoded)  # as it will be when it is read again
     engine = core.engine
     with engine.lock:
         core.begin()
@@ -125,7 +121,7 @@ def _deliver(
 
 def _repeated(
     core: Core, existing: int, place: Place, text: bytes, at: datetime | None,
-    ttl_s: float | None, until: datetime | None,
+    ttl_s: Seconds | None, until: datetime | None,
 ) -> Told:  # fmt: skip
     """An id given again: the same content is the same event, other content a conflict."""
     row = core.engine.records.one(words_at.EVENTS, existing)

@@ -13,8 +13,13 @@ What the caller gave is checked here only as far as it must be to become JSON; w
 the server to check, with the same words as the library. `RemoteCollection` is safe from any thread.
 """
 
+# Answers are decoded as the types that verbs name; mypy sees `Any`.
+# mypy: disable-error-code="no-any-return"
+
 from __future__ import annotations
 
+import contextlib
+import math
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -23,6 +28,7 @@ import msgspec
 
 from tideline.client.batches import slices, stored_of, table_of_stream
 from tideline.client.blocking import blocking, run
+from tideline.client.changes import RemoteChanges
 from tideline.client.http import Http, Requests
 from tideline.errors import InvalidRequest, Unavailable
 from tideline.model import Advice, CollectionStats, Explanation, Stored, Updated, Versioned
@@ -67,7 +73,11 @@ class CollectionFacts(msgspec.Struct):
             if setting == "indexes":
                 if not isinstance(value, Mapping) or dict(value) != self.indexes:
                     return False
-            elif setting in ("policy", "journal_before") or getattr(self, setting) != value:
+            elif (
+                setting in ("policy", "journal_before")
+                or not isinstance(value, (str, int, float))
+                or getattr(self, setting) != value
+            ):
                 return False
         return True
 
@@ -202,7 +212,7 @@ class CollectionVerbs:
     async def lookup(self, field: str, value: Any, k: int | None = None) -> list[Document]:
         """The newest documents whose field has this value: `Collection.lookup`."""
         return await self._read(
-            "lookup", list[Document], field=_text(field, "field"), value=_json(value, "value"),
+            "lookup", list[Document], field=_text(field, "field"), value=_scalar(value, "value"),
             k=_count(k, "k"),
         )  # fmt: skip
 
@@ -211,8 +221,8 @@ class CollectionVerbs:
     ) -> list[Document]:
         """The newest documents whose field lies in a range: `Collection.range_lookup`."""
         return await self._read(
-            "range_lookup", list[Document], field=_text(field, "field"), low=_json(low, "low"),
-            high=_json(high, "high"), k=_count(k, "k"),
+            "range_lookup", list[Document], field=_text(field, "field"), low=_scalar(low, "low"),
+            high=_scalar(high, "high"), k=_count(k, "k"),
         )  # fmt: skip
 
     # ---- by condition -------------------------------------------------------------------------
@@ -333,9 +343,7 @@ class CollectionVerbs:
 
     async def landed(self, writer: str, number: int) -> int | None:
         """0 when a writer's batch has not landed yet, None when it has: `Collection.landed`."""
-        return await self._read(
-            "landed", int | None, writer=_text(writer, "writer"), number=number
-        )
+        return await self._read("landed", int | None, writer=_text(writer, "writer"), number=number)
 
     async def position(self) -> int:
         """The seq of the newest write: `Collection.position`."""
@@ -354,17 +362,15 @@ class CollectionVerbs:
 
     async def facts(self) -> CollectionFacts:
         """What the server says of it now."""
-        found: CollectionFacts = await self._http.ask_json(
-            "GET", *self._path, type=CollectionFacts
-        )
+        found: CollectionFacts = await self._http.ask_json("GET", *self._path, type=CollectionFacts)
         return found
 
     # ---- inside -------------------------------------------------------------------------------
 
-    async def _read(self, verb: str, kind: Any, **body: Any) -> Any:
+    async def _read(self, verb: str, kind: Any, /, **body: Any) -> Any:
         return await self._call(verb, kind, body, again=True)
 
-    async def _write(self, verb: str, kind: Any, **body: Any) -> Any:
+    async def _write(self, verb: str, kind: Any, /, **body: Any) -> Any:
         return await self._call(verb, kind, body, again=False)
 
     async def _call(self, verb: str, kind: Any, body: dict[str, Any], again: bool) -> Any:
@@ -406,7 +412,7 @@ class BuildVerbs:
             raise InvalidRequest(
                 "timeout_s must be a number that is not negative", timeout_s=timeout_s
             )
-        left_s = _LONG_S if timeout_s is None else timeout_s
+        left_s = _LONG_S if timeout_s is None else min(timeout_s, _LONG_S)
         while not await self.look():
             if left_s <= 0:
                 raise Unavailable("the index is not ready yet", field=self.field)
@@ -442,6 +448,7 @@ class RemoteCollection:
     """Documents by primary key, on a server. Made by `Remote.collection`."""
 
     def __init__(self, http: Http, facts: CollectionFacts) -> None:
+        self._http = http
         self._verbs = CollectionVerbs(http, facts)
         self.name = self._verbs.name
         self.key = self._verbs.key
@@ -511,9 +518,12 @@ class RemoteCollection:
         """Index a field; returns at once: `Collection.create_index`."""
         return RemoteBuild(run(self._verbs.create_index(field, kind, unique=unique)))
 
-    def changes(self, after: int | None = None, *, before: bool = False) -> Any:
-        """Follow what is written: `Collection.changes`."""
-        raise Unavailable("changes are not followed over the wire yet", name=self.name)
+    def changes(self, after: int | None = None, *, before: bool = False) -> RemoteChanges:
+        """Follow what is written: `Collection.changes`.
+
+        It goes on by itself after a lost connection: nothing comes twice, nothing is missed.
+        """
+        return RemoteChanges(self._http, self.name, self.identity, after, before)
 
     @property
     def indexes(self) -> dict[str, str]:
@@ -543,6 +553,8 @@ def _document(given: Any) -> msgspec.Raw:
         try:
             text = given.encode() if isinstance(given, str) else given
             found = msgspec.json.decode(text)
+        except UnicodeEncodeError:
+            raise InvalidRequest("the document is not valid Unicode") from None
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             raise InvalidRequest(f"the document is not JSON: {error}", document=given) from None
     else:
@@ -574,9 +586,22 @@ def _text(value: Any, name: str) -> str:
 
 def _count(value: Any, name: str) -> Any:
     """A number, also one of numpy's; what is none, the server says."""
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        return _json(value, name)
-    return operator.index(value)
+    if value is not None and not isinstance(value, bool):
+        with contextlib.suppress(TypeError):
+            value = operator.index(value)
+    return _json(value, name)
+
+
+def _scalar(value: Any, name: str) -> Any:
+    if isinstance(value, str):
+        value = str.__str__(value)
+    if isinstance(value, float):
+        value = float(value)
+        if not math.isfinite(value):
+            raise InvalidRequest(
+                f"{name} must be null, a finite number, text or a boolean", **{name: value}
+            )
+    return _json(value, name)
 
 
 def _listed(given: Any, name: str) -> list[Any]:
@@ -598,6 +623,8 @@ def _fields(fields: Any) -> Any:
 
 
 def _question(where: Any, sort: Any, limit: Any, skip: Any, fields: Any) -> dict[str, Any]:
+    if skip is None:
+        raise InvalidRequest("skip must be a whole number, 0 or more", skip=skip)
     asked = {
         "where": _json(where, "where"), "sort": _sort(sort), "limit": _count(limit, "limit"),
         "skip": _count(skip, "skip"), "fields": _fields(fields),

@@ -22,6 +22,7 @@ import random
 import socket
 import ssl
 import time
+import weakref
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
@@ -166,6 +167,8 @@ class Http(Requests):
     ) -> None:
         super().__init__(url, token, timeout_s, tls)
         self._pool = Pool(self.endpoint)
+        self.followers: weakref.WeakSet[Any] = weakref.WeakSet()
+        """Who has a connection of its own, and is told when this is closed."""
 
     def request(self, method: str, *path: str, **options: Any) -> Answer:
         """`Requests.ask`."""
@@ -187,6 +190,8 @@ class Http(Requests):
         """Let go of the connections; closing twice is allowed."""
         self._closed = True
         self._pool.close()
+        for follower in list(self.followers):
+            follower.shut()
 
     async def _exchange(
         self, method: str, target: str, kind: str | None, data: bytes | None, limit: float

@@ -327,14 +327,17 @@ def holder(es, hs, ee, he, kind, row, octet, p, now):
 
 @jit
 def lookup(address, now):
-    """The subscription whose id the first row of the call names, or 0."""
+    """The record whose id the first row of the call names, or 0.
+
+    An event if the row is one that publishes, else a subscription.
+    """
     c = words(address, C_WORDS)
-    e = engine(c[C_SUBS])
-    h = heap_of(e)
+    es = engine(c[C_SUBS])
+    ee = engine(c[C_EVENTS])
     size = words(c[C_ROWS], 1)[0] >> 32
     row = words(c[C_ROWS], size)
     octet = octets(c[C_ROWS], size * 8)
-    return holder(e, h, e, h, CANCEL, row, octet, 0, now)
+    return holder(es, heap_of(es), ee, heap_of(ee), row[0] & 0xFF, row, octet, 0, now)
 
 
 @jit

@@ -282,6 +282,8 @@ class Feeder:
         self._failed: Exception | None = None
         self._left_s = 0.0  # when the last one went
         self._users = 0  # who follows or is about to
+        self._stopped = False
+        self._reading: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._ready.add_done_callback(lambda ready: ready.cancelled() or ready.exception())
@@ -293,7 +295,7 @@ class Feeder:
         found: Feeder | None = hub.feeders.get(key)
         if found is None:
             found = hub.feeders[key] = Feeder(hub, collection, before)
-            found.spawn(found._run())
+            found._reading = found.spawn(found._run())
         found._users += 1
         try:
             await asyncio.shield(found._ready)
@@ -302,11 +304,12 @@ class Feeder:
             raise
         return found
 
-    def spawn(self, coroutine: Any) -> None:
+    def spawn(self, coroutine: Any) -> asyncio.Task[None]:
         """Run a part of it."""
         task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)  # the loop holds tasks weakly
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def work(self, call: Callable[..., Any], *arguments: Any) -> Any:
         """Make a call that may wait for the collection."""
@@ -332,14 +335,17 @@ class Feeder:
 
     async def stop(self) -> None:
         """End, when the server does."""
-        self._users, self.before = 0, False
+        self._stopped = True
         self._forget()
         self._wake.notify_all()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        assert self._reading is not None
+        await asyncio.wait([self._reading])
 
     @property
     def _wanted(self) -> bool:
         """Whether somebody follows, or may come back."""
+        if self._stopped:
+            return False
         lingers = self.before and time.monotonic() < self._left_s + _LINGER_S
         return self._users > 0 or (lingers and not self._hub.stopping)
 

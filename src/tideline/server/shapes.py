@@ -50,7 +50,8 @@ _LONG_AGO = -250_000_000_000 * 1_000_000
 Place = Annotated[
     Any,
     msgspec.Meta(
-        description='A key, [lon, lat], {"circle": [lon, lat, radius_m]} or {"box": [w, s, e, n]}.',
+        description='A key, [lon, lat], {"circle": [lon, lat, radius_m]} or {"box": [w, s, e, n]};'
+        ' also taken: {"lon", "lat"} and GeoJSON.',
         extra_json_schema={
             "anyOf": [
                 {"type": "string"},
