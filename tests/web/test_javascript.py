@@ -6,14 +6,17 @@ the client's module `m` (javascript.py); `db` in it is a connection to the serve
 
 from __future__ import annotations
 
+import os
 import random
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
-from javascript import JavaScript, Thrown, wait_for
+from javascript import JavaScript, Node, Thrown, wait_for
 
 import tideline
+from tideline.server import running
 from tideline.server.tokens import Tokens
 
 # ---- channels -------------------------------------------------------------------------------
@@ -129,6 +132,31 @@ def test_many_events_and_what_is_found(db: Any, url: str, js: JavaScript) -> Non
     assert db.channels() == []
 
 
+def test_an_event_by_its_id_and_a_subscription_that_moves(
+    db: Any, url: str, js: JavaScript
+) -> None:
+    roads = db.channel("roads")
+    for place in "ab":
+        roads.publish(place, 1, id=f"at {place}", ttl_s=600)
+    found = js(
+        """async () => {
+          const roads = db.channel("roads");
+          const got = [(await roads.get("at a")).body, await roads.get("nothing")];
+          const missing = await db.channel("nowhere").get("a").catch(({ name }) => name);
+          const sub = await roads.subscribe("a", { user: "ann", since_s: -60, until_s: 600 });
+          await sub.move("b");
+          const moved = (await sub.take()).map(({ id }) => id);
+          const waited = sub.take({ timeout_s: 100 });
+          await roads.publish("a", 2, { id: "behind" });
+          await roads.publish("b", 3, { id: "there" });
+          const nothing = await sub.take({ timeout_s: 0.01 });
+          return [got, missing, moved, (await waited).map(({ id }) => id), nothing, sub.place];
+        }"""
+    )
+    assert found == [[1, None], "NotFound", ["at b"], ["there"], [], "b"]
+    assert [stored.place for stored in roads.subscriptions()] == ["b"]
+
+
 WRONG = [
     ("InvalidRequest", "unknown field `tl_s`", "db.channel('roads').publish('a', 1, { tl_s: 3 })"),
     ("InvalidRequest", "does not have. n=NaN", "db.channel('roads').publish('a', { n: 0 / 0 })"),
@@ -236,6 +264,37 @@ def test_a_call_that_breaks_is_made_again_and_does_nothing_twice(
     assert killed.proxy.cuts >= 8
     assert duplicates <= killed.proxy.cuts
     direct.close()
+
+
+def test_a_reader_that_was_too_slow_gets_everything(package: Path, tmp_path: Path) -> None:
+    """Node reads nothing while it waits for a file: the server hangs up, the rest comes after."""
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    node = Node(package)
+    with tideline.open(":memory:") as db, running(db) as url:
+        roads = db.channel("roads")
+        node(
+            """async (m, [url, gate]) => {
+              const fs = await import("node:fs");
+              globalThis.got = []; globalThis.states = [];
+              globalThis.db = m.connect(url);
+              db.onstate = (state) => states.push(state);
+              const sub = await db.channel("roads").subscribe("a", { user: "ann", until_s: 600 });
+              sub.onevent = ({ body }) => got.push(body.n);
+              setTimeout(() => fs.readFileSync(gate));
+            }""",
+            [url, str(gate)],
+        )
+        for n in range(300):
+            roads.publish("a", {"n": n, "long": "x" * 100_000})
+        gate.write_text("go on", encoding="utf-8")
+        wait_for(lambda: node("() => got.length") >= 300)
+        roads.publish("a", {"n": 300})
+        wait_for(lambda: node("() => got.length") >= 301)
+        assert node("() => got") == list(range(301))
+        assert node("() => states").count("open") > 1
+        node("() => db.close()")
+    node.close()
 
 
 def test_a_subscription_that_ended_meanwhile_says_so(db: Any, url: str, js: JavaScript) -> None:
