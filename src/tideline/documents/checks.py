@@ -9,11 +9,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from tideline.clock import span_us
 from tideline.documents.policies import SETTINGS, policy_of
 from tideline.errors import InvalidRequest
 from tideline.index import kinds as kinds  # registers them
@@ -24,7 +26,7 @@ from tideline.where.order import sort_keys
 from tideline.where.values import compare
 
 __all__ = ["at_most", "between", "condition", "count", "flag", "index", "indexes", "listed",
-           "name_of_field", "policy", "scalar", "skip", "slices", "sort", "unique",
+           "name_of_field", "policy", "scalar", "skip", "slices", "sort", "ttl", "unique",
            "version"]  # fmt: skip
 
 _FIELDS_LIMIT = 32
@@ -100,6 +102,22 @@ def flag(value: Any, name: str) -> bool:
     if not isinstance(value, bool):
         raise InvalidRequest(f"{name} must be True or False", **{name: value})
     return value
+
+
+def ttl(value: Any) -> int:
+    """How long a document lasts, in microseconds; 0 for ever, which infinity asks for.
+
+    >>> ttl(1.5), ttl(timedelta(minutes=1)), ttl(math.inf)
+    (1500000, 60000000, 0)
+    """
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
+    if isinstance(value, float) and value == math.inf:
+        return 0
+    found = span_us(value, "ttl_s")
+    if found <= 0:
+        raise InvalidRequest("ttl_s must be above 0: the seconds a document lasts", ttl_s=value)
+    return found
 
 
 def version(value: Any) -> int | None:

@@ -26,10 +26,11 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from tideline.clock import SECOND
 from tideline.documents import checks, rows
 from tideline.documents.advise import Workload, advise, kind_for
 from tideline.documents.changes import Changes
-from tideline.documents.edits import SLICE, Edits, stored
+from tideline.documents.edits import SLICE, Edits, Ttl, stored
 from tideline.documents.export import json_keys, scanned_batch
 from tideline.documents.finding import Finder
 from tideline.documents.indexing import Build
@@ -79,8 +80,11 @@ class Collection(Edits, Queries):
 
     # ---- writing ------------------------------------------------------------------------------
 
-    def put(self, document: Given) -> None:
+    def put(self, document: Given, *, ttl_s: Ttl = None) -> None:
         """Store a document, in place of the one with its key if there is one.
+
+        With `ttl_s` it is gone by itself after so many seconds; without, after the collection's,
+        and never if that has none. `math.inf` is never, too.
 
         >>> import tideline
         >>> db = tideline.open(":memory:")
@@ -91,15 +95,18 @@ class Collection(Edits, Queries):
         >>> db.close()
         """
         made = rows.single(document, self.key, self._fields(), self.filter)
-        self._write(made.rows, made.arrays)
+        self._write(self._lasting(made.rows, ttl_s), made.arrays)
         self._workload.puts += 1
 
-    def put_many(self, documents: Iterable[Given] | pa.Table | pa.RecordBatch) -> Stored:
+    def put_many(
+        self, documents: Iterable[Given] | pa.Table | pa.RecordBatch, *, ttl_s: Ttl = None
+    ) -> Stored:
         """Store many: dicts, JSON texts, or a table. Each is stored whole or not at all.
 
         A table has JSON in its one column `document`, or a column a field. Bad rows come back
         with the reason; the others are stored, in order: of two with one key, the later stays. A
         kill leaves those up to a multiple of 16,384, or fewer when they have more than 32 MiB.
+        `ttl_s` is that of `put`, for all of them.
 
         >>> import tideline
         >>> db = tideline.open(":memory:")
@@ -111,8 +118,10 @@ class Collection(Edits, Queries):
         """
         count = 0
         rejected: dict[int, str] = {}
+        until = self._until(ttl_s)
         for first, part in checks.slices(documents, SLICE):
             prepared = rows.prepare(part, self.key, self._fields(), self.filter)
+            prepared = prepared._replace(rows=rows.lasting(prepared.rows, until))
             for row, reason in prepared.rejected.items():
                 rejected[first + row] = reason
             if self._engine.unique:
@@ -346,6 +355,12 @@ class Collection(Edits, Queries):
         keys = found[-1].keys
         numbers = np.unique(np.arange(1, parts) * keys.count // parts)
         return [str(key) for key in json_keys(keys.take(numbers)).to_pylist()]
+
+    @property
+    def ttl_s(self) -> float | None:
+        """How long documents last of which `put` says nothing; None: until they are deleted."""
+        ttl_us: int = self._engine.expiry.ttl_us
+        return ttl_us / SECOND if ttl_us else None
 
     @property
     def identity(self) -> str:

@@ -35,7 +35,7 @@ from tideline.where.plain import encoded as encoded_json
 from tideline.where.plain import has_nan, is_json, plain_json, refuse
 
 __all__ = ["DOCUMENT_LIMIT_BYTES", "KEY_LIMIT_BYTES", "NONE", "Prepared", "deletions",
-           "document_of", "key_bytes", "keys_of", "prepare", "single"]  # fmt: skip
+           "document_of", "key_bytes", "keys_of", "lasting", "prepare", "single"]  # fmt: skip
 
 DOCUMENT_LIMIT_BYTES = 16 << 20
 KEY_LIMIT_BYTES = 1024
@@ -127,6 +127,11 @@ def deletions(keys: Sequence[bytes], fields: Sequence[str], filter: str | None) 
         np.full(len(keys), DELETE, np.uint8), Texts.of(keys), Texts.of([b""] * len(keys)),
         dict.fromkeys(fields, _NO_ENTRIES), None if filter is None else _NO_ENTRIES.values,
     )  # fmt: skip
+
+
+def lasting(rows: Rows, until: int) -> Rows:
+    """Rows that expire at a time; 0 for never."""
+    return rows._replace(untils=np.full(rows.count, until, np.int64)) if until else rows
 
 
 def _without_mark(values: list[bytes]) -> list[bytes]:
