@@ -19,7 +19,7 @@ means by that number. Safe from any thread.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -38,6 +38,7 @@ from tideline.documents.projection import parse_fields
 from tideline.documents.queries import Fields, Queries
 from tideline.documents.types import Found, Rows
 from tideline.errors import Closed, Conflict, InvalidRequest
+from tideline.index.compound import SEPARATOR
 from tideline.index.texts import Texts
 from tideline.lsm.writers import check_once
 from tideline.model import Advice, CollectionStats, Explanation, IndexStats, Stored
@@ -190,7 +191,7 @@ class Collection(Edits, Queries):
         [2, 1]
         >>> db.close()
         """
-        self._indexed(field)
+        self._looked_up(field)
         k = checks.count(k, "k")
         wanted = checks.scalar(value, "value")
         self._workload.looked(field, k, ranged=False)
@@ -216,7 +217,7 @@ class Collection(Edits, Queries):
         [6, 5, 4]
         >>> db.close()
         """
-        self._indexed(field)
+        self._looked_up(field)
         k = checks.count(k, "k")
         low, high, bracket = checks.between(low, high)
         self._workload.looked(field, k, ranged=True)
@@ -427,10 +428,13 @@ class Collection(Edits, Queries):
         unique: tuple[str, ...] = self._engine.unique
         return unique
 
-    def create_index(self, field: str, kind: str | None = None, *, unique: bool = False) -> Build:
+    def create_index(
+        self, field: str | Sequence[str], kind: str | None = None, *, unique: bool = False
+    ) -> Build:
         """Index a field of what is stored and of what will be, while everything else goes on.
 
-        Without a `kind` it gets the one that fits by the rules of `advise`. A `unique` one is
+        Several fields, ["road", "speed"] or "road,speed", are one index: for values of the first
+        ones and a range of the next. Without a `kind` it gets the one that fits by the rules of `advise`. A `unique` one is
         waited for; `Conflict` when documents have the same value, and then there is no index.
 
         Returns at once: `Build.wait()` waits, `Build.progress` tells how far it is.
@@ -444,7 +448,7 @@ class Collection(Edits, Queries):
         [8, 5, 2]
         >>> db.close()
         """
-        checks.index(field, kind, self.key)
+        field = checks.index(field, kind, self.key)[0]
         checks.unique({field: {"kind": kind, "unique": unique}})
         if field in self._engine.indexes:
             raise InvalidRequest(
@@ -466,8 +470,9 @@ class Collection(Edits, Queries):
                 raise
         return self._build
 
-    def drop_index(self, field: str) -> None:
-        """Drop the index on a field."""
+    def drop_index(self, field: str | Sequence[str]) -> None:
+        """Drop the index on a field, or on several."""
+        field = checks.index_name(field)
         self._indexed(field)
         self._finder.indexes_change(field)
         try:
@@ -554,6 +559,13 @@ class Collection(Edits, Queries):
     def _delete(self, keys: list[bytes]) -> None:
         self._write(rows.deletions(keys, self._fields(), self.filter), ())
         self._workload.deletes += len(keys)
+
+    def _looked_up(self, field: str) -> None:
+        self._indexed(field)
+        if SEPARATOR in field:
+            raise InvalidRequest(
+                "an index on several fields serves no lookups of one value: use find", field=field
+            )
 
     def _indexed(self, field: str) -> None:
         if not isinstance(field, str) or field not in self._engine.indexes:
