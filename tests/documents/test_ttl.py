@@ -201,7 +201,10 @@ def test_what_has_expired_is_gone_from_records_and_indexes_after_a_merge(tmp_pat
     clock = ManualClock(1_000)
     database = tideline.open(tmp_path, clock=clock)
     docs = database.collection(
-        "docs", key="id", indexes={"a": "lazy", "b": "composite"}, policy={"name": "constant", "k": 2}
+        "docs",
+        key="id",
+        indexes={"a": "lazy", "b": "composite"},
+        policy={"name": "constant", "k": 2},
     )
     docs.put_many([{"id": n, "a": n, "b": n} for n in range(500)], ttl_s=10)
     docs.put_many([{"id": n, "a": n, "b": n} for n in range(1000, 1100)])

@@ -72,9 +72,11 @@ class Expiry:
         """Components or memories came or went (the lock is held)."""
         found = [each.due.next for each in sources.all if each.due is not None]
         self.due = min(found, default=FOREVER)
-        self.used = self.used or any(
-            each.untils is not None for each in sources.readers
-        ) or any(each.due.any for each in sources.memories)
+        self.used = (
+            self.used
+            or any(each.untils is not None for each in sources.readers)
+            or any(each.due.any for each in sources.memories)
+        )
 
     # ---- deleting ----------------------------------------------------------------------------
 

@@ -166,7 +166,6 @@ class Scanned:
                     self.arrays.add(field)
         return _joined(found, Entries(np.array(rows, np.int64), Texts.of(texts)))
 
-
     def parallel(self, field: str, skip: NDArray[np.bool_] | None = None) -> list[int]:
         """The rows in which two of the fields of an index meet an array."""
         counts: Counter[int] = Counter()

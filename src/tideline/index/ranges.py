@@ -166,7 +166,7 @@ def _of_parts(
             break
         used += 1
         exact = exact and alone
-        if all(one.point and not is_cut(one.low) for one in ranges):
+        if all(map(_is_one_value, ranges)):
             begins = [start + part_of(one.low) for start, one in product(begins, ranges)]
             continue
         exact = exact and all(one.exact for one in ranges) and not any(needs[used:])
@@ -177,6 +177,10 @@ def _of_parts(
     if used == len(needs):
         return [tuple(_one(start, exact=exact) for start in begins)]
     return [tuple(_cut(start, start + AFTER, True, exact) for start in begins)]
+
+
+def _is_one_value(one: RangeAsk) -> bool:
+    return one.point and not (one.low_open or one.high_open or is_cut(one.low))
 
 
 def _ranges_of(given: tuple[Need, ...], arrays: bool) -> tuple[tuple[RangeAsk, ...], bool]:

@@ -198,7 +198,7 @@ class SortedReader:
         ):
             raise Corruption("the fence of keys is wrong", file=info.name)
         has = self.flags & at.EXPIRES != 0
-        if (has.any() if self.untils is None else np.any(has != (self.untils > 0))):
+        if has.any() if self.untils is None else np.any(has != (self.untils > 0)):
             raise Corruption("records expire that have no time", file=info.name)
         starts = self._array("starts")
         if starts[0] != 0 or starts[-1] != self.rows or np.any(np.diff(starts) <= 0):

@@ -10,8 +10,8 @@ a row that the view does not have nothing but that word is read. The writer stor
 before it stores the row into the table (barrier.py).
 
 A candidate of an index is a key and a seq. It counts exactly when the newest version of the key
-has that seq, is no tomb and has not expired (`newest`, `is_gone`). Sources hold disjoint ranges of seqs, so those that are
-older than the candidate need not be asked.
+has that seq, is no tomb and has not expired (`newest`, `is_gone`). Sources hold disjoint ranges of
+seqs, so those that are older than the candidate need not be asked.
 """
 
 from __future__ import annotations
