@@ -26,9 +26,9 @@ from tideline.where.build import path_of
 from tideline.where.order import sort_keys
 from tideline.where.values import compare
 
-__all__ = ["at_most", "between", "condition", "count", "flag", "index", "index_name", "indexes", "listed",
-           "name_of_field", "policy", "scalar", "skip", "slices", "sort", "ttl", "unique",
-           "version"]  # fmt: skip
+__all__ = ["at_most", "between", "condition", "count", "flag", "index", "index_name", "indexes",
+           "listed", "name_of_field", "policy", "scalar", "skip", "slices", "sort", "ttl",
+           "unique", "version"]  # fmt: skip
 
 _FIELDS_LIMIT = 32
 _PARTS_LIMIT = 8

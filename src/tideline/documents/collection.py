@@ -434,8 +434,9 @@ class Collection(Edits, Queries):
         """Index a field of what is stored and of what will be, while everything else goes on.
 
         Several fields, ["road", "speed"] or "road,speed", are one index: for values of the first
-        ones and a range of the next. Without a `kind` it gets the one that fits by the rules of `advise`. A `unique` one is
-        waited for; `Conflict` when documents have the same value, and then there is no index.
+        ones and a range of the next. Without a `kind` it gets the one that fits by the rules of
+        `advise`. A `unique` one is waited for; `Conflict` when documents have the same value, and
+        then there is no index.
 
         Returns at once: `Build.wait()` waits, `Build.progress` tells how far it is.
 

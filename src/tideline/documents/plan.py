@@ -208,7 +208,7 @@ class _Planner:
             return [] if ranges is None else [ranges]
         kind = self.indexes.get(name)
         if kind is None:
-            if self.weigh and needs:
+            if self.weigh and needs and not any(name in parts_of(one) for one in self.compound):
                 self.others.append((Way("index", name), "there is none"))
             return []
         found = kind.serves(Asked(needs, box.tests.get(name, ()), lambda: self._may_differ(name)))

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from itertools import product
 from typing import NamedTuple
 
-from tideline.index.compound import joined, part_of, shown
+from tideline.index.compound import part_of, shown
 from tideline.index.kind import Asked
 from tideline.where.bounds import Need, Range, common
 from tideline.where.keys import LIMIT, decode, encode, high_of, is_cut, low_of
@@ -56,6 +56,7 @@ class RangeAsk(NamedTuple):
 class CompoundAsk(RangeAsk):
     """A range of values of several fields (compound.py).
 
+    >>> from tideline.index.compound import joined
     >>> value = joined([encode("A1"), encode(7)])
     >>> str(CompoundAsk(value, value)), str(CompoundAsk(value, value + AFTER, high_open=True))
     ("('A1', 7)", "[('A1', 7), ('A1', 7, ...))")
