@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from tideline.index.compound import SEPARATOR, parts_of
 from tideline.index.kind import Ask, Asked, Estimate, IndexKind
 from tideline.index.ranges import encoded
 from tideline.model import Considered
@@ -114,6 +115,11 @@ def plan(
         for name, needs in box.needs.items()
         if name != key
     }
+    asked |= {
+        way.field: not all(ask.point for ask in way.asks)
+        for way in ways
+        if way.field is not None and way.field in planner.compound
+    }
     others = tuple(dict.fromkeys(planner.others))  # parts of an `$or` may weigh the same
     return Plan(tuple(ways), exact, asked, tuple(planner.joined), others)
 
@@ -122,7 +128,7 @@ def _decides(box: Box, way: Way) -> bool:
     """Whether what an index finds is all that its box asks."""
     return (
         way.kind == "index"
-        and box.needs.keys() == {way.field}
+        and box.needs.keys() <= set(parts_of(way.field or ""))
         and all(ask.exact for ask in way.asks)
     )
 
@@ -135,6 +141,7 @@ class _Planner:
     ) -> None:  # fmt: skip
         self.key, self.indexes, self.filter, self.all = key, indexes, filter, everything
         self.estimate, self.arrays, self.limit, self.weigh = estimate, arrays, limit, weigh
+        self.compound = [name for name in indexes if SEPARATOR in name]
         self.others: list[tuple[Way, str]] = []
         self.joined: list[str] = []
 
@@ -177,6 +184,8 @@ class _Planner:
                 if not asks:
                     return None
                 asked.append((name, asks))
+        for name in self.compound:
+            asked += [(name, asks) for asks in self._compound_choices(name, box)]
         if len(asked) == 1 and not self.weigh and self._is_clear(*asked[0]):
             return Way(self._kind(*asked[0]), *asked[0], span)
         ways = [self._scan(span)]
@@ -199,11 +208,21 @@ class _Planner:
             return [] if ranges is None else [ranges]
         kind = self.indexes.get(name)
         if kind is None:
-            if self.weigh and needs:
+            if self.weigh and needs and not any(name in parts_of(one) for one in self.compound):
                 self.others.append((Way("index", name), "there is none"))
             return []
         found = kind.serves(Asked(needs, box.tests.get(name, ()), lambda: self._may_differ(name)))
         return list(found)
+
+    def _compound_choices(self, name: str, box: Box) -> list[tuple[Any, ...]]:
+        """The same for an index on several fields, given what is asked of each."""
+        parts = parts_of(name)
+        if parts[0] not in box.needs:
+            return []
+        needs = tuple(box.needs.get(part, ()) for part in parts)
+        tests = tuple(test for part in parts for test in box.tests.get(part, ()))
+        asked = Asked((), tests, lambda: self._may_differ(name), needs)
+        return list(self.indexes[name].serves(asked))
 
     def _may_differ(self, name: str) -> bool:
         """Whether two needs of a field may be met by two values."""

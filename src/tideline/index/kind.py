@@ -79,6 +79,8 @@ class Asked(NamedTuple):
     """What is no range of values: each is met by some candidate at the path of the field."""
     arrays: Callable[[], bool]
     """Whether a document may have an array there: else all needs are about one value."""
+    parts: tuple[tuple[Need, ...], ...] = ()
+    """Of an index on several fields: the needs of each, in their order; `needs` are none then."""
 
 
 class Ask(Protocol):
