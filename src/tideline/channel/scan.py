@@ -35,8 +35,8 @@ def scan(
 ) -> pa.Table:  # fmt: skip
     """See `Channel.scan`."""
     tables = list(scan_parts(core, kind, place, since, until, where))
-    if not tables:
-        return schema_of(kind, core.space).empty_table()
+    if len(tables) < 2:
+        return tables[0] if tables else schema_of(kind, core.space).empty_table()
     return pa.concat_tables(tables).sort_by("seq")
 
 
@@ -44,7 +44,7 @@ def scan_parts(
     core: Core, kind: str, place: Any, since: datetime | None, until: datetime | None,
     where: dict[str, Any] | None,
 ) -> Iterator[pa.Table]:  # fmt: skip
-    """The same in parts, in any order, each made when it is asked for.
+    """The same in parts, each in order of arrival, made when it is asked for.
 
     What is read is what there was when the first part was asked for: its rows are copied then,
     and writers wait for that alone.
@@ -77,7 +77,7 @@ def scan_parts(
         if condition and allowance is not None:
             values = pc.sum(pc.count_substring(table["body"], ",")).as_py() or 0
             allowance(condition.cost.steps(table["body"].nbytes, values))
-        yield _meeting(table, condition)
+        yield _meeting(table, condition).sort_by("seq")
 
 
 def times_between(core: Core, parts: int) -> list[int]:

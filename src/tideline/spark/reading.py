@@ -51,7 +51,7 @@ class Reading(ABC):
             yield from table.to_batches(max_chunksize=SLICE)
 
     def _scan(self, channel: Any, kind: str, **narrow: Any) -> Iterable[pa.Table]:
-        """What `scan` of the channel finds, in one part or several, in any order."""
+        """What `scan` of the channel finds, in one part or several."""
         return [channel.scan(kind, **narrow)]
 
     def position(self, channel: str) -> str:
