@@ -145,6 +145,7 @@ class Writer:
                 "at": at, "until": until}  # fmt: skip
 
     def _publish(self) -> Op:
+        again = False
         if self.events and self.random.random() < 0.05:
             made = dict(self.random.choice(self.events))  # a retry, or other content
             if self.random.random() < 0.4:
@@ -153,7 +154,8 @@ class Writer:
                 )
         else:
             made = self._event()
-            if self.events and self.random.random() < self.replaces:
+            again = bool(self.events) and self.random.random() < self.replaces
+            if again:
                 made["id"] = self.random.choice(self.events)["id"]  # "truck 7 is here now"
             self.events.append(dict(made))
             if made["at"] == self.now and self.random.random() < 0.8:
@@ -161,7 +163,7 @@ class Writer:
         relative = made["until"] is not None and self.random.random() < 0.5
         related = self.random.random() < 0.1
         op = {"op": "publish", **made, "related": related, "relative": relative}
-        if self.random.random() < self.replaces:
+        if again or self.random.random() < self.replaces:
             op["replace"] = True
         return op
 

@@ -94,11 +94,13 @@ class RemoteChannel:
     def publish(
         self, place: Any, body: Any, *, id: str | None = None, at: datetime | None = None,
         ttl_s: Seconds | None = None, until: datetime | None = None, related: bool = False,
+        replace: bool = False,
     ) -> Told:  # fmt: skip
         """Store an event and return whom it answers: `Channel.publish`.
 
         Made again when the connection breaks; if the first try had landed, the answer is
-        `duplicate` and names nobody.
+        `duplicate` and names nobody. (With `replace` that is so if `at` is given; else the event
+        replaces itself, and is told again.)
         """
         fields: dict[str, Any] = {
             "place": place_json(place, self.space),
@@ -113,6 +115,10 @@ class RemoteChannel:
             fields["until"] = time_text(until, "until")
         if check_flag(related, "related"):
             fields["related"] = True
+        if check_flag(replace, "replace"):
+            if id is None:
+                raise InvalidRequest("replace needs the id of what it replaces", replace=replace)
+            fields["replace"] = True
         answer = self._live.publish(self.name, fields) or self._http.json(
             "POST", *self._path, "events", body=fields, type=Answer
         )
@@ -124,10 +130,16 @@ class RemoteChannel:
             answer.duplicate,
         )
 
+    def retract(self, id: str) -> None:
+        """End an event; `NotFound` if no valid one has this id: `Channel.retract`."""
+        check_text(id, "id")
+        self._http.request("DELETE", *self._path, "events", id)
+
     def subscribe(
         self, place: Any, *, user: str, id: str | None = None, since_s: Seconds | None = None,
         since: datetime | None = None, until_s: Seconds | None = None,
         until: datetime | None = None, where: dict[str, Any] | None = None, unseen: bool = False,
+        retractions: bool = False,
     ) -> RemoteSubscription:  # fmt: skip
         """Store a subscription; its `past` is there at once, what happens later is delivered.
 
@@ -143,9 +155,13 @@ class RemoteChannel:
             fields["where"] = in_json(where)
         if check_flag(unseen, "unseen"):
             fields["unseen"] = True
+        if check_flag(retractions, "retractions"):
+            fields["retractions"] = True
         return self._live.subscribe(self._handle, self.name, fields)
 
-    def resume(self, id: str, after: str | None = None) -> RemoteSubscription:
+    def resume(
+        self, id: str, after: str | None = None, *, retractions: bool = False
+    ) -> RemoteSubscription:
         """A stored subscription given back, with what it missed since `after`: `Channel.resume`."""
         check_text(id, "id")
         fields: dict[str, Any] = {"id": id}
@@ -153,6 +169,8 @@ class RemoteChannel:
             if not isinstance(after, str):
                 raise InvalidRequest("after must be the token of an event", after=after)
             fields["after"] = after
+        if check_flag(retractions, "retractions"):
+            fields["retractions"] = True
         return self._live.resume(self._handle, self.name, fields)
 
     def cancel(self, id: str) -> None:

@@ -107,7 +107,8 @@ class Live:
                 continue
             if tried and handle.duplicate:
                 # It landed before the connection broke, and what it was answered with was lost.
-                return self.resume(make, channel, {"id": fields["id"]})
+                kept = {n: v for n, v in fields.items() if n in ("id", "retractions")}
+                return self.resume(make, channel, kept)
             return handle
         raise AssertionError
 
@@ -217,6 +218,7 @@ class Live:
         socket = self._connected(limit)
         call = Call(make)
         feed = Feed(channel, fields["id"], fields.get("after"), call)
+        feed.retractions = fields.get("retractions", False)
         with self._lock:
             feed.tag = next(self._tags)
             self._feeds[feed.tag] = feed
@@ -526,7 +528,11 @@ class Live:
 
 
 def _resume_message(feed: Feed) -> dict[str, Any]:
-    message = {"do": "resume", "tag": feed.tag, "channel": feed.channel, "id": feed.id}
+    message: dict[str, Any] = {
+        "do": "resume", "tag": feed.tag, "channel": feed.channel, "id": feed.id,
+    }  # fmt: skip
+    if feed.retractions:
+        message["retractions"] = True
     if feed.after is not None:
         message["after"] = feed.after
     return message

@@ -55,6 +55,7 @@ class Resume(Request, tag="resume"):
     channel: str
     id: str
     after: str | None = None
+    retractions: bool = False
 
 
 class Cancel(Request, tag="cancel"):
