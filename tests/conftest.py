@@ -93,6 +93,13 @@ def open_database(tmp_path: Path, clock: ManualClock) -> Iterator[Callable[..., 
         opened.pop().close()
 
 
+@pytest.fixture(params=["", "http"], ids=["embedded", "http"])
+def over(request: pytest.FixtureRequest) -> str:
+    """How a collection of a contract test is reached: `open_database(over=over)`."""
+    way: str = request.param
+    return way
+
+
 @pytest.fixture
 def open_channel(open_database: Callable[..., Any]) -> Callable[..., Any]:
     """`open_channel(layout, space, **options)`: a channel in the test's folder."""

@@ -201,7 +201,11 @@ def test_who_asked_in_between_is_asked_for_by_a_write_like_the_others(
     assert len(channel.core.subscriptions.times) == 2  # what was due is gone, one a handle is left
     clock.advance(1)
     channel.publish("b", {}, id="other")
-    assert [ids(list(sub.inbox.arrived or ())) for sub in (eager, quiet, gone)] == [["e"], ["e"], []]
+    assert [ids(list(sub.inbox.arrived or ())) for sub in (eager, quiet, gone)] == [
+        ["e"],
+        ["e"],
+        [],
+    ]
 
 
 def test_polls_before_a_write_find_what_is_valid_at_their_own_moment(open_channel: Opener) -> None:

@@ -38,9 +38,7 @@ CONTINUED = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </x
 
 @contextlib.contextmanager
 def pool_of(server: Scripted, **options: Any) -> Iterator[Pool]:
-    pool = Pool(
-        Endpoint("127.0.0.1", server.port, {"Authorization": "Bearer t"}, **options)
-    )
+    pool = Pool(Endpoint("127.0.0.1", server.port, {"Authorization": "Bearer t"}, **options))
     try:
         yield pool
     finally:

@@ -25,8 +25,10 @@ import pytest
 import tideline
 from tideline.channel.channel import Channel
 from tideline.client.channel import RemoteChannel
+from tideline.client.collection import RemoteCollection
 from tideline.client.remote import Remote
 from tideline.database import Database
+from tideline.documents import Collection
 from tideline.errors import Closed, Conflict, InvalidRequest, NotFound, Unavailable
 from tideline.server import running
 from tideline.testing import ManualClock
@@ -59,8 +61,8 @@ def parameters(method: Any) -> list[tuple[str, Any, Any]]:
     ("embedded", "remote", "only_embedded"),
     [
         (Channel, RemoteChannel, {"seal", "maintain"}),  # an operator's, at the folder
-        # A server serves channels; collections are for who opens the folder.
-        (Database, Remote, {"check", "backup", "collection", "collections", "drop_collection"}),
+        (Collection, RemoteCollection, set()),
+        (Database, Remote, {"check", "backup"}),
     ],
 )
 def test_a_client_has_the_names_of_the_library(
@@ -72,15 +74,8 @@ def test_a_client_has_the_names_of_the_library(
             assert parameters(getattr(remote, name)) == parameters(getattr(embedded, name)), name
 
 
-def test_collections_are_not_served(served: tuple[Any, str]) -> None:
+def test_a_server_is_not_checked_from_afar(served: tuple[Any, str]) -> None:
     with tideline.connect(served[1]) as remote:
-        for call in (
-            lambda: remote.collection("tweets", key="id", indexes={"user": "lazy"}),
-            lambda: remote.collections(),
-            lambda: remote.drop_collection("tweets"),
-        ):
-            with pytest.raises(InvalidRequest, match="collections are not served"):
-                call()
         # What `Database.check` does is an operator's, at the folder; nothing else has that name.
         assert not hasattr(remote, "check")
 

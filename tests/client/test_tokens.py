@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import tideline
-from tideline.errors import InvalidRequest, NotFound
+from tideline.errors import NotFound, Unauthorized
 from tideline.server import running
 from tideline.server.tokens import Tokens
 
@@ -32,7 +32,7 @@ def served(tmp_path: Path) -> Iterator[tuple[Any, str, Tokens]]:
 def test_without_a_good_token_there_is_no_connection(
     token: str | None, served: tuple[Any, str, Tokens]
 ) -> None:
-    with pytest.raises(InvalidRequest, match="token"):
+    with pytest.raises(Unauthorized, match="token"):
         tideline.connect(served[1], token=token)
 
 
@@ -63,7 +63,7 @@ def test_a_narrow_token_can_do_what_it_is_for(served: tuple[Any, str, Tokens]) -
             lambda: w.channel("others"),
             lambda: w.drop_channel("roads"),
         ):
-            with pytest.raises((InvalidRequest, NotFound)):
+            with pytest.raises((Unauthorized, NotFound)):
                 call()
         with pytest.raises(NotFound, match="other"):
             reader.channel("roads").cancel("other")
@@ -92,8 +92,8 @@ def test_a_revoked_token_ends_iteration_with_the_reason(served: tuple[Any, str, 
         reader.start()
         tokens.revoke(token.id)
         reader.join(GUARD_S)
-        assert isinstance(ends[0], InvalidRequest)
+        assert isinstance(ends[0], Unauthorized)
         assert "token" in str(ends[0])
         for call in (sub.take, lambda: channel.publish("a", {}), lambda: channel.resume("s")):
-            with pytest.raises(InvalidRequest, match="token"):
+            with pytest.raises(Unauthorized, match="token"):
                 call()

@@ -89,9 +89,9 @@ CALLS: dict[str, Callable[[Any, Any, Any], Any]] = {
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 def test_an_odd_argument_ends_in_an_answer_or_an_error_of_ours(
-    open_database: Callable[..., Any], call: Callable[[Any, Any, Any], Any]
+    open_database: Callable[..., Any], over: str, call: Callable[[Any, Any, Any], Any]
 ) -> None:
-    db = open_database()
+    db = open_database(over=over)
     found = db.collection("c", key="id", indexes={"a": "lazy", "t": "embedded"}, filter="f")
     found.put_many([{"id": n, "a": n % 10, "t": n, "f": n} for n in range(50)])
     for odd in ODD:
@@ -100,8 +100,10 @@ def test_an_odd_argument_ends_in_an_answer_or_an_error_of_ours(
 
 
 @pytest.fixture
-def cars(open_database: Callable[..., Any]) -> Any:
-    made = open_database().collection("cars", key="id", indexes={"a": "lazy", "t": "embedded"})
+def cars(open_database: Callable[..., Any], over: str) -> Any:
+    made = open_database(over=over).collection(
+        "cars", key="id", indexes={"a": "lazy", "t": "embedded"}
+    )
     made.put_many([{"id": n, "a": n % 10, "t": n} for n in range(50)])
     return made
 

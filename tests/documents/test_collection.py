@@ -1,4 +1,4 @@
-"""What a collection promises, verb by verb, and what it refuses."""
+"""What a collection promises, verb by verb, and what it refuses: embedded and on a server."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from tideline.where.keys import encode
 
 
 @pytest.fixture
-def tweets(open_database: Callable[..., Any]) -> Any:
-    return open_database().collection(
+def tweets(open_database: Callable[..., Any], over: str) -> Any:
+    return open_database(over=over).collection(
         "tweets", key="id", indexes={"user": "lazy", "time": "embedded"}
     )
 

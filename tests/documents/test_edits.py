@@ -19,9 +19,8 @@ from tideline.documents import edits
 
 
 @pytest.fixture
-def db() -> Iterator[tideline.Database]:
-    with tideline.open(":memory:") as database:
-        yield database
+def db(open_database: Callable[..., Any], over: str) -> Any:
+    return open_database(":memory:", over=over)
 
 
 @pytest.fixture
@@ -108,6 +107,7 @@ def test_update_many_beside_updates_loses_nothing(cars: tideline.Collection) -> 
     assert cars.count({"n": 2, "m": 10}) == 300
 
 
+@pytest.mark.parametrize("over", [""], ids=["embedded"])
 def test_what_no_longer_meets_the_condition_is_left_alone(
     cars: tideline.Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,6 +164,7 @@ def test_versions_are_the_seqs_of_writes(cars: tideline.Collection) -> None:
         cars.replace(1, {"id": 1}, if_version=newest.version)
 
 
+@pytest.mark.parametrize("over", [""], ids=["embedded"])
 def test_changes_tell_of_every_edit_with_what_was_before(db: tideline.Database) -> None:
     cars = db.collection("cars", key="id")
     with cars.changes(before=True) as changes:
@@ -251,6 +252,7 @@ def test_a_result_that_is_too_large_is_refused(cars: tideline.Collection) -> Non
         cars.update_many({}, {"$set": {"b": "x" * (9 << 20)}})
 
 
+@pytest.mark.parametrize("over", [""], ids=["embedded"])
 def test_readers_go_on_while_a_change_is_computed(cars: tideline.Collection) -> None:
     cars.put({"id": 1, "n": 1})
     inside, go_on = threading.Event(), threading.Event()

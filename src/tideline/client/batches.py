@@ -133,9 +133,9 @@ def _text(document: Any) -> str:
 def _of_table(table: pa.Table) -> Iterator[Part]:
     import pyarrow as pa
 
-    nested = table.num_columns > _MOST_COLUMNS or any(
-        pa.types.is_nested(column.type) for column in table.schema
-    )
+    nested = any(pa.types.is_nested(column.type) for column in table.schema)
+    nested = nested or table.num_columns > _MOST_COLUMNS
+    nested = nested or len(set(table.column_names)) < table.num_columns  # which it refuses
     size = max(1, _ROWS if table.nbytes < _BYTES else _ROWS * _BYTES // table.nbytes)
     for first in range(0, max(table.num_rows, 1), size):
         rows = range(first, min(first + size, table.num_rows))
@@ -153,7 +153,11 @@ def _flat(table: pa.Table, rows: range) -> Part:
     texts = json_texts(table, rejected).to_arrow(pa.large_string())
     good = [row for row in range(len(rows)) if row not in rejected]
     told = {rows[row]: why for row, why in rejected.items()}
-    return Part(pa.table({"document": texts.take(good)}), [rows[row] for row in good], told)
+    return Part(
+        pa.table({"document": texts.take(pa.array(good, pa.int64()))}),
+        [rows[row] for row in good],
+        told,
+    )
 
 
 def stored_of(count: int, rejected: dict[int, str]) -> Stored:

@@ -13,8 +13,13 @@ What the caller gave is checked here only as far as it must be to become JSON; w
 the server to check, with the same words as the library. `RemoteCollection` is safe from any thread.
 """
 
+# Answers are decoded as the types that verbs name; mypy sees `Any`.
+# mypy: disable-error-code="no-any-return"
+
 from __future__ import annotations
 
+import contextlib
+import math
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -39,6 +44,7 @@ Document = dict[str, Any]
 Given = Document | str | bytes
 Fields = Sequence[str] | dict[str, int] | None
 Key = int | str
+_NULL = msgspec.Raw(b"null")
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 _KEYS = 1_000  # asked for in one request
 _LOOK_S = 0.05
@@ -68,7 +74,11 @@ class CollectionFacts(msgspec.Struct):
             if setting == "indexes":
                 if not isinstance(value, Mapping) or dict(value) != self.indexes:
                     return False
-            elif setting in ("policy", "journal_before") or getattr(self, setting) != value:
+            elif (
+                setting in ("policy", "journal_before")
+                or not isinstance(value, (str, int, float))
+                or getattr(self, setting) != value
+            ):
                 return False
         return True
 
@@ -203,8 +213,8 @@ class CollectionVerbs:
     async def lookup(self, field: str, value: Any, k: int | None = None) -> list[Document]:
         """The newest documents whose field has this value: `Collection.lookup`."""
         return await self._read(
-            "lookup", list[Document], field=_text(field, "field"), value=_json(value, "value"),
-            k=_count(k, "k"),
+            "lookup", list[Document], field=_text(field, "field"),
+            value=_scalar(value, "value") or _NULL, k=_count(k, "k"),
         )  # fmt: skip
 
     async def range_lookup(
@@ -212,8 +222,8 @@ class CollectionVerbs:
     ) -> list[Document]:
         """The newest documents whose field lies in a range: `Collection.range_lookup`."""
         return await self._read(
-            "range_lookup", list[Document], field=_text(field, "field"), low=_json(low, "low"),
-            high=_json(high, "high"), k=_count(k, "k"),
+            "range_lookup", list[Document], field=_text(field, "field"), low=_scalar(low, "low"),
+            high=_scalar(high, "high"), k=_count(k, "k"),
         )  # fmt: skip
 
     # ---- by condition -------------------------------------------------------------------------
@@ -358,10 +368,10 @@ class CollectionVerbs:
 
     # ---- inside -------------------------------------------------------------------------------
 
-    async def _read(self, verb: str, kind: Any, **body: Any) -> Any:
+    async def _read(self, verb: str, kind: Any, /, **body: Any) -> Any:
         return await self._call(verb, kind, body, again=True)
 
-    async def _write(self, verb: str, kind: Any, **body: Any) -> Any:
+    async def _write(self, verb: str, kind: Any, /, **body: Any) -> Any:
         return await self._call(verb, kind, body, again=False)
 
     async def _call(self, verb: str, kind: Any, body: dict[str, Any], again: bool) -> Any:
@@ -403,7 +413,7 @@ class BuildVerbs:
             raise InvalidRequest(
                 "timeout_s must be a number that is not negative", timeout_s=timeout_s
             )
-        left_s = _LONG_S if timeout_s is None else timeout_s
+        left_s = _LONG_S if timeout_s is None else min(timeout_s, _LONG_S)
         while not await self.look():
             if left_s <= 0:
                 raise Unavailable("the index is not ready yet", field=self.field)
@@ -544,6 +554,8 @@ def _document(given: Any) -> msgspec.Raw:
         try:
             text = given.encode() if isinstance(given, str) else given
             found = msgspec.json.decode(text)
+        except UnicodeEncodeError:
+            raise InvalidRequest("the document is not valid Unicode") from None
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             raise InvalidRequest(f"the document is not JSON: {error}", document=given) from None
     else:
@@ -575,9 +587,22 @@ def _text(value: Any, name: str) -> str:
 
 def _count(value: Any, name: str) -> Any:
     """A number, also one of numpy's; what is none, the server says."""
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        return _json(value, name)
-    return operator.index(value)
+    if value is not None and not isinstance(value, bool):
+        with contextlib.suppress(TypeError):
+            value = operator.index(value)
+    return _json(value, name)
+
+
+def _scalar(value: Any, name: str) -> Any:
+    if isinstance(value, str):
+        value = str.__str__(value)
+    if isinstance(value, float):
+        value = float(value)
+        if not math.isfinite(value):
+            raise InvalidRequest(
+                f"{name} must be null, a finite number, text or a boolean", **{name: value}
+            )
+    return _json(value, name)
 
 
 def _listed(given: Any, name: str) -> list[Any]:
@@ -599,6 +624,8 @@ def _fields(fields: Any) -> Any:
 
 
 def _question(where: Any, sort: Any, limit: Any, skip: Any, fields: Any) -> dict[str, Any]:
+    if skip is None:
+        raise InvalidRequest("skip must be a whole number, 0 or more", skip=skip)
     asked = {
         "where": _json(where, "where"), "sort": _sort(sort), "limit": _count(limit, "limit"),
         "skip": _count(skip, "skip"), "fields": _fields(fields),

@@ -9,8 +9,7 @@ Everything that is asked of it is asked of the server; it keeps no data. Safe fr
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
@@ -237,8 +236,10 @@ class Remote:
 
 def check_collection(name: Any) -> None:
     """`InvalidRequest` for what cannot be asked for; what is no name, the server says."""
-    if not isinstance(name, str) or not name:
+    if not isinstance(name, str) or not name or len(name.encode(errors="replace")) > 128:
         raise InvalidRequest("a collection's name must be text of 1 to 128 bytes", name=name)
+    if not name.isprintable():
+        raise InvalidRequest("a collection's name must be printable, without '/'", name=name)
 
 
 def check_timeout(timeout_s: float) -> None:

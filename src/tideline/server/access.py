@@ -10,8 +10,11 @@
 A token's scopes are `scope` (everything) or `scope:name` of a channel or a collection. A token may
 be bound to a user: its subscriptions are that user's, and it sees, follows and cancels no others.
 It may have rows: conditions that documents must meet to be seen and written. A token of a user, or
-with rows, may use no collection that its rows do not name. Without any token in the database folder everybody may do everything: a server then listens on this machine only (run.py).
-Where tokens were asked for once, they are until the server ends: revoking the last opens nothing.
+with rows, may use no collection that its rows do not name.
+
+Without any token in the database folder everybody may do everything: a server then listens on this
+machine only (run.py). Where tokens were asked for once, they are until the server ends: revoking
+the last opens nothing.
 
 Everything here is on the event loop.
 """

@@ -147,7 +147,7 @@ class Limited(Collection):
     ) -> int:  # fmt: skip
         """Store rows but those that are bad, not unique or against the rule."""
 
-        def refused(view: _View) -> dict[int, str]:
+        def refused(view: Any) -> dict[int, str]:
             new, old = self._engine.against(view.whole, made.rows)
             reasons = dict.fromkeys(np.flatnonzero(old).tolist(), self._hidden)
             reasons |= dict.fromkeys(np.flatnonzero(new).tolist(), _NEW)

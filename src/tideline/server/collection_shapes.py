@@ -17,24 +17,53 @@ from tideline.documents import Collection
 from tideline.errors import InvalidRequest
 from tideline.model import Stored
 
-__all__ = ["StoredOut", "Take", "stored_out"]
+__all__ = ["StoredOut", "Take", "described", "stored_out"]
 
 Document = Annotated[msgspec.Raw, msgspec.Meta(extra_json_schema={"type": "object"})]
 AnyDocument = Annotated[
     msgspec.Raw, msgspec.Meta(description="Each is stored, or rejected with a reason.")
 ]
 Key = int | str
-Where = Annotated[dict[str, Any], msgspec.Meta(description="A condition.")]
-Change = Annotated[dict[str, Any], msgspec.Meta(description="Update operators with fields.")]
-Sort = Annotated[
-    dict[str, int] | list[tuple[str, int]],
-    msgspec.Meta(description="Fields with 1 (up) or -1 (down); without it the newest come first."),
-]
+
+
+def described(description: str, **schema: Any) -> msgspec.Meta:
+    """What a value should be, for the description: the method checks it, in its own words."""
+    return msgspec.Meta(description=description, extra_json_schema=schema)
+
+
+_WHOLE = {"type": ["integer", "null"], "minimum": 1}
+Where = Annotated[Any, described("A condition.", type=["object", "null"])]
+Change = Annotated[Any, described("Update operators with fields.", type="object", minProperties=1)]
+Sort = Annotated[Any, described(
+    "Fields with 1 (up) or -1 (down); without it the newest come first.",
+    anyOf=[
+        {"type": "null"},
+        {"type": "object", "minProperties": 1, "additionalProperties": {"enum": [1, -1]}},
+        {"type": "array", "minItems": 1, "items": {"type": "array", "prefixItems": [
+            {"type": "string"}, {"enum": [1, -1]}], "minItems": 2, "maxItems": 2}},
+    ],
+)]  # fmt: skip
 Fields = Annotated[
-    list[str] | dict[str, int | bool],
-    msgspec.Meta(description='These fields and the key, or {"text": 0} for all but these.'),
+    Any,
+    described(
+        'These fields and the key, or {"text": 0} for all but these.',
+        anyOf=[
+            {"type": "null"},
+            {"type": "array", "items": {"type": "string"}},
+            {"type": "object", "additionalProperties": {"enum": [0, 1, True, False]}},
+        ],
+    ),
 ]
-Scalar = bool | int | float | str | None
+Most = Annotated[Any, described("At most so many.", **_WHOLE)]
+Skip = Annotated[Any, described("So many of the first are left out.", type="integer", minimum=0)]
+Version = Annotated[Any, described("The version that the document must have.", **_WHOLE)]
+Flag = Annotated[Any, described("Whether.", type="boolean")]
+Scalar = Annotated[Any, described("A value.", type=["null", "boolean", "number", "string"])]
+Name = Annotated[Any, described("A field.", type="string")]
+Number = Annotated[Any, described("Of the batch.", type="integer", minimum=0)]
+Kind = Annotated[Any, described("Of index; without it the one that fits.", type=["string", "null"])]
+Stages = Annotated[Any, described("Stages.", type="array", items={"type": "object"})]
+Conditions = Annotated[Any, described("Conditions.", type="array", items={"type": "object"})]
 
 
 class Take(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -122,8 +151,8 @@ class Update(Take):
 
     key: Key
     change: Change
-    upsert: bool = False
-    if_version: int | None = None
+    upsert: Flag = False
+    if_version: Version = None
 
     def call(self, to: Collection) -> dict[str, Any]:
         return to.update(self.key, self.change, upsert=self.upsert, if_version=self.if_version)
@@ -144,7 +173,7 @@ class Replace(Take):
 
     key: Key
     document: Document
-    if_version: int | None = None
+    if_version: Version = None
 
     def call(self, to: Collection) -> int:
         return to.replace(self.key, bytes(self.document), if_version=self.if_version)
@@ -154,7 +183,7 @@ class Delete(Take):
     """The key of a document to delete."""
 
     key: Key
-    if_version: int | None = None
+    if_version: Version = None
 
     def call(self, to: Collection) -> None:
         to.delete(self.key, if_version=self.if_version)
@@ -220,10 +249,10 @@ class VersionedIn(Take):
 class FindOne(Take):
     """Which document."""
 
-    where: Where | None = None
-    sort: Sort | None = None
-    skip: int = 0
-    fields: Fields | None = None
+    where: Where = None
+    sort: Sort = None
+    skip: Skip = 0
+    fields: Fields = None
 
     def call(self, to: Collection) -> dict[str, Any] | None:
         return to.find_one(self.where, sort=self.sort, skip=self.skip, fields=self.fields)
@@ -232,10 +261,9 @@ class FindOne(Take):
 class Find(FindOne):
     """Which documents, and which page of them."""
 
-    limit: int | None = None
-    page: Annotated[int, msgspec.Meta(description="Documents in one answer; at most 1,000.")] | (
-        None
-    ) = None
+    limit: Most = None
+    page: Most = None
+    """Documents in one answer; more than 1,000 never come."""
     cursor: Annotated[str, msgspec.Meta(description="`next` of the page before.")] | None = None
 
     def check_whole(self) -> None:
@@ -247,7 +275,7 @@ class Find(FindOne):
 class Count(Take):
     """A condition."""
 
-    where: Where | None = None
+    where: Where = None
 
     def call(self, to: Collection) -> int:
         return to.count(self.where)
@@ -256,8 +284,8 @@ class Count(Take):
 class Distinct(Take):
     """A field, and a condition."""
 
-    field: str
-    where: Where | None = None
+    field: Name
+    where: Where = None
 
     def call(self, to: Collection) -> list[Any]:
         return to.distinct(self.field, self.where)
@@ -266,7 +294,7 @@ class Distinct(Take):
 class Aggregate(Take):
     """Stages."""
 
-    pipeline: list[dict[str, Any]]
+    pipeline: Stages
 
     def call(self, to: Collection) -> list[dict[str, Any]]:
         return to.aggregate(self.pipeline)
@@ -275,9 +303,9 @@ class Aggregate(Take):
 class Lookup(Take):
     """A value of an indexed field."""
 
-    field: str
+    field: Name
     value: Scalar
-    k: int | None = None
+    k: Most = None
 
     def call(self, to: Collection) -> list[dict[str, Any]]:
         return to.lookup(self.field, self.value, self.k)
@@ -286,10 +314,10 @@ class Lookup(Take):
 class RangeLookup(Take):
     """A range of values of an indexed field."""
 
-    field: str
+    field: Name
     low: Scalar = None
     high: Scalar = None
-    k: int | None = None
+    k: Most = None
 
     def call(self, to: Collection) -> list[dict[str, Any]]:
         return to.range_lookup(self.field, self.low, self.high, self.k)
@@ -298,9 +326,9 @@ class RangeLookup(Take):
 class Explain(Take):
     """A question to explain."""
 
-    where: Where | None = None
-    sort: Sort | None = None
-    limit: int | None = None
+    where: Where = None
+    sort: Sort = None
+    limit: Most = None
 
     def call(self, to: Collection) -> Any:
         return to.explain(self.where, sort=self.sort, limit=self.limit)
@@ -309,9 +337,9 @@ class Explain(Take):
 class Advise(Take):
     """What is scarce, and what will be asked."""
 
-    scarce: bool = False
-    where: list[Where] = []
-    limit: int | None = None
+    scarce: Flag = False
+    where: Conditions = []
+    limit: Most = None
 
     def call(self, to: Collection) -> Any:
         return to.advise(scarce=self.scarce, where=self.where, limit=self.limit)
@@ -320,8 +348,8 @@ class Advise(Take):
 class LandedIn(Take):
     """A writer's batch."""
 
-    writer: str
-    number: int
+    writer: Name
+    number: Number
 
     def call(self, to: Collection) -> int | None:
         return to.landed(self.writer, self.number)
@@ -337,16 +365,16 @@ class ForgetWorkload(Take):
 class CreateIndex(Take):
     """An index to build; the answer comes when it is there, or after `wait_s`."""
 
-    field: str
-    kind: str | None = None
-    unique: bool = False
+    field: Name
+    kind: Kind = None
+    unique: Flag = False
     wait_s: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 600.0
 
 
 class DropIndex(Take):
     """An index to drop."""
 
-    field: str
+    field: Name
 
     def call(self, to: Collection) -> None:
         to.drop_index(self.field)

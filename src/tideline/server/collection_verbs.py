@@ -6,7 +6,7 @@
 How a verb runs:
 
     here      on the loop: by key, from memory, in microseconds
-    beside    one document is written: in a thread of its own kind, so that it waits for no long call
+    beside    one document is written: in a thread that no long call takes
     long      by condition, or many: in turn, two of one caller at a time (work.py)
 
 A token with rows gets the collection as its rule lets it be seen (collection_limited.py).
@@ -112,9 +112,9 @@ def _answer(call: Call, result: Any) -> Reply:
     return Reply(data=data + b"\n")
 
 
-def _by_key(where: Document | None, key: str) -> bool:
+def _by_key(where: Any, key: str) -> bool:
     """Whether a condition is one key, so that at most one document is looked at."""
-    return where is not None and len(where) == 1 and isinstance(where.get(key), (int, str))
+    return type(where) is dict and len(where) == 1 and isinstance(where.get(key), (int, str))
 
 
 # ---- verbs that are not like the others -----------------------------------------------------
@@ -175,7 +175,10 @@ class FormatQuery(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def _wants_arrow(call: Call) -> bool:
-    return call.query.format == "arrow" or (call.header("accept") or "").partition(";")[0].strip().lower() == ARROW
+    return (
+        call.query.format == "arrow"
+        or (call.header("accept") or "").partition(";")[0].strip().lower() == ARROW
+    )
 
 
 async def _create_index(call: Call) -> Reply:

@@ -19,13 +19,14 @@ import msgspec
 import pyarrow as pa
 
 from tideline.channel.landing import DocumentLanding, Landed
-from tideline.documents.export import SCANNED, changes_table, key_of
 from tideline.documents import Collection
+from tideline.documents.export import SCANNED, changes_table, key_of
 from tideline.errors import Closed
 from tideline.model import CollectionStats
 from tideline.server import collection_verbs, staged
 from tideline.server.channels import where_of
 from tideline.server.collection_limited import Limited, seen_table
+from tideline.server.collection_shapes import described
 from tideline.server.collection_verbs import collection_of
 from tideline.server.incoming import DECODED, read_stream
 from tideline.server.ops import ANY, ARROW, Call, Op, Reply
@@ -35,23 +36,36 @@ from tideline.server.tables import answer, stream_of
 __all__ = ["OPS"]
 
 
-class IndexIn(msgspec.Struct, forbid_unknown_fields=True):
-    """An index; without a kind, of the one that fits."""
-
-    kind: str | None = None
-    unique: bool = False
+_TEXT = Annotated[Any, described("The name of a field.", type=["string", "null"])]
+_INDEXES = Annotated[
+    Any,
+    described(
+        "Fields with the kind of their index, null for the one that fits; or fields alone.",
+        anyOf=[
+            {"type": "null"},
+            {"type": "array", "items": {"type": "string"}},
+            {"type": "object", "additionalProperties": {"type": ["string", "null", "object"]}},
+        ],
+    ),
+]
+_POLICY = Annotated[Any, described("Which components merge.", type=["string", "object", "null"])]
+_BITS = Annotated[Any, described("Bits an entry.", type=["integer", "null"], minimum=1)]
+_SECONDS = Annotated[
+    Any, described("How long changes are kept.", type=["number", "null"], minimum=0)
+]
+_FLAG = Annotated[Any, described("Whether old versions are kept, too.", type=["boolean", "null"])]
 
 
 class CollectionIn(msgspec.Struct, forbid_unknown_fields=True):
     """A collection to make, or what it must be. A new one needs `key`."""
 
-    key: str | None = None
-    indexes: dict[str, str | IndexIn | None] | list[str] | None = None
-    policy: str | dict[str, Any] | None = None
-    filter: str | None = None
-    bloom_bits: int | None = None
-    journal_s: float | None = None
-    journal_before: bool | None = None
+    key: _TEXT = None
+    indexes: _INDEXES = None
+    policy: _POLICY = None
+    filter: _TEXT = None
+    bloom_bits: _BITS = None
+    journal_s: _SECONDS = None
+    journal_before: _FLAG = None
 
 
 class CollectionOut(msgspec.Struct):

@@ -116,7 +116,9 @@ def _content(kinds: Any, schema_of: dict[str, Any]) -> dict[str, Any]:
         content[JSON] = {"schema": found[0] if len(found) == 1 else {"anyOf": found}}
     for media in kinds if isinstance(kinds, tuple) else (kinds,):
         if isinstance(media, str):
-            binary = {"type": "string", "format": "binary"} if media == ARROW else {"type": "string"}
+            binary = (
+                {"type": "string", "format": "binary"} if media == ARROW else {"type": "string"}
+            )
             content[media] = {"schema": binary}
     return content
 
