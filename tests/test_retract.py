@@ -18,7 +18,7 @@ from tideline.errors import InvalidRequest, NotFound, Unavailable
 from tideline.kernels import layout as at
 from tideline.testing import ManualClock
 
-LAYOUTS = ["dual", "two", "http"]
+LAYOUTS = ["dual", "two", "http", "async", "async-http"]
 START = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=1_000)
 Opener = Callable[..., Any]
 
