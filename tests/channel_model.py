@@ -210,17 +210,23 @@ class Model:
     # Verbs ----------------------------------------------------------------------------------
 
     def publish(
-        self, own: int, id: str, place: int, body: Body, at: int, until: int
+        self, own: int, id: str, place: int, body: Body, at: int, until: int, replace: str = ""
     ) -> tuple[bool, list[Sub]]:
-        """Whether it was a retry, and whom the event answers."""
+        """Whether it was a retry, and whom the event answers.
+
+        `replace` is "once" when it has a time of its own: the same again is a retry then.
+        """
         now = max(self.newest, own)
         if until <= at:
             raise Refused("InvalidRequest")
         known = self.event(id, now)
         if known is not None:
-            if (known.place, known.body, known.at, known.until) != (place, body, at, until):
+            same = (known.place, known.body, known.at, known.until) == (place, body, at, until)
+            if not same and not replace:
                 raise Refused("Conflict")
-            return True, []
+            if same and replace != "always":
+                return True, []
+            known.until = -FOREVER
         self._write(now)
         e = Event(id, place, at, until, body)
         self.events.pop(id, None)
@@ -264,6 +270,15 @@ class Model:
             self.journal.subscriptions.append((id, user, until))
             self.journal.answers += [(id, e.id, user, "past") for _, e in past]
         return False, s, past
+
+    def retract(self, id: str) -> None:
+        now = self.now()
+        e = self.event(id, now)
+        if e is None:
+            raise Refused("NotFound")
+        self._write(now)
+        e.until = -FOREVER  # nobody finds it any more, whatever they ask
+        del self.events[id]
 
     def cancel(self, own: int, id: str) -> Sub:
         now = max(self.newest, own)

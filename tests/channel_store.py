@@ -311,6 +311,8 @@ class Child:
 
     def do_publish(self, op: Any) -> Any:
         named: dict[str, Any] = {"id": op["id"], "related": op["related"]}
+        if op.get("replace"):
+            named["replace"] = True
         at = op["at"]
         if at is not None:
             named["at"] = self._time(at)
@@ -345,6 +347,9 @@ class Child:
     def do_cancel(self, op: Any) -> Any:
         self.channel.cancel(op["id"])
         return self._hold(op["id"], None, False)
+
+    def do_retract(self, op: Any) -> None:
+        self.channel.retract(op["id"])
 
     def do_move(self, op: Any) -> Any:
         return self._info(self.channel.move(op["id"], self.places[op["place"]]))

@@ -500,7 +500,7 @@ WRONG: list[tuple[list[str], int, str]] = [
     (["shout"], 2, "InvalidRequest"),
     (["demo", "--seconds", "-1"], 2, "InvalidRequest"),
     (["demo", "--drivers", "0"], 2, "InvalidRequest"),
-    (["stats", "http://127.0.0.1:8080"], 2, "InvalidRequest"),
+    (["stats", "http://127.0.0.1:1"], 5, "Unavailable"),
     (["serve", "https://127.0.0.1:8080"], 2, "InvalidRequest"),
     (["channel", "create", "notes", "x"], 2, "InvalidRequest"),
     (["collection", "create", "notes", "x", "--key", "id"], 2, "InvalidRequest"),

@@ -19,7 +19,7 @@ from tideline import Circle, QuadTree, Topics
 from tideline.errors import InvalidRequest, NotFound, Unavailable
 from tideline.testing import ManualClock
 
-LAYOUTS = ["dual", "two", "http"]
+LAYOUTS = ["dual", "two", "http", "async", "async-http"]
 Opener = Callable[..., Any]
 
 

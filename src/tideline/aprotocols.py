@@ -114,6 +114,7 @@ class AsyncChannel(Protocol):
     async def publish(
         self, place: Place, body: Body, *, id: str | None = None, at: datetime | None = None,
         ttl_s: Seconds | None = None, until: datetime | None = None, related: bool = False,
+        replace: bool = False,
     ) -> Told:  # fmt: skip
         """Store an event and return whom it answers."""
 
@@ -121,8 +122,12 @@ class AsyncChannel(Protocol):
         self, place: Place, *, user: str, id: str | None = None, since_s: Seconds | None = None,
         since: datetime | None = None, until_s: Seconds | None = None,
         until: datetime | None = None, where: Where | None = None, unseen: bool = False,
+        retractions: bool = False,
     ) -> AsyncSubscription:  # fmt: skip
         """Store a subscription; its `past` is there at once, what happens later is delivered."""
+
+    async def retract(self, id: str) -> None:
+        """End an event; `NotFound` if no valid one has this id."""
 
     async def cancel(self, id: str) -> None:
         """End a subscription; `NotFound` if there is none (any more)."""
@@ -135,7 +140,9 @@ class AsyncChannel(Protocol):
     async def move(self, id: str, place: Place) -> SubscriptionInfo:
         """Have a subscription watch another place; its handle goes on."""
 
-    async def resume(self, id: str, after: str | None = None) -> AsyncSubscription:
+    async def resume(
+        self, id: str, after: str | None = None, *, retractions: bool = False
+    ) -> AsyncSubscription:
         """A stored subscription given back, with what it missed."""
 
     async def get(self, id: str) -> Event | None:

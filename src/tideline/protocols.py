@@ -135,26 +135,32 @@ class Channel(Protocol):
     def publish(
         self, place: Place, body: Body, *, id: str | None = None, at: datetime | None = None,
         ttl_s: Seconds | None = None, until: datetime | None = None, related: bool = False,
+        replace: bool = False,
     ) -> Told:  # fmt: skip
         """Store an event and return whom it answers.
 
         place: where it happened (`Place`). body: what is told (`Body`). id: makes a retry safe;
         one is made if there is none. at: when it happened, now by default. ttl_s, until: how long
         it is valid, for ever by default. related: also return the valid earlier events there.
+        replace: end the valid event with this id, wherever it is.
         """
 
     def subscribe(
         self, place: Place, *, user: str, id: str | None = None, since_s: Seconds | None = None,
         since: datetime | None = None, until_s: Seconds | None = None,
         until: datetime | None = None, where: Where | None = None, unseen: bool = False,
+        retractions: bool = False,
     ) -> Subscription:  # fmt: skip
         """Store a subscription; its `past` is there at once, what happens later is delivered.
 
         place: what is watched. user: whose it is. id: makes a retry safe. since_s, since: where the
         window begins, now by default; negative seconds are the past. until_s, until: where it
         ends, never by default. where: a condition on bodies. unseen: leave out what an earlier
-        subscription of the user was answered with.
+        subscription of the user was answered with. retractions: be told when an event is retracted.
         """
+
+    def retract(self, id: str) -> None:
+        """End an event; `NotFound` if no valid one has this id."""
 
     def cancel(self, id: str) -> None:
         """End a subscription; `NotFound` if there is none (any more)."""
@@ -167,7 +173,9 @@ class Channel(Protocol):
     def move(self, id: str, place: Place) -> SubscriptionInfo:
         """Have a subscription watch another place; its handle goes on."""
 
-    def resume(self, id: str, after: str | None = None) -> Subscription:
+    def resume(
+        self, id: str, after: str | None = None, *, retractions: bool = False
+    ) -> Subscription:
         """A stored subscription given back, with what it missed.
 
         after: the token of the last event that was handled; all that is valid by default.

@@ -283,7 +283,7 @@ class Server:
             env={**os.environ, "PYTHONPATH": str(HERE.parents[1] / "src")},
         )  # fmt: skip
         assert self.process.stdout is not None
-        assert self.process.stdout.readline() == "ready\n"
+        assert self.process.stdout.readline().startswith("ready ")
 
     def kill(self) -> None:
         assert self.process is not None

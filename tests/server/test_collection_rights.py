@@ -100,7 +100,9 @@ def is_granted(scope: str, user: Any, rows: Any, needed: str, verb: str) -> bool
 def test_every_verb_has_its_scope(tmp_path: Path) -> None:
     with tideline.open(tmp_path / "data") as db:
         tokens = Tokens(db.path)
-        orders = db.collection("orders", key="id", indexes={"owner": "lazy"})
+        orders = db.collection(
+            "orders", key="id", indexes={"owner": "lazy"}, journal_s=600, journal_before=True
+        )
         made = []
         for kind, name, (user, rows) in itertools.product(
             SCOPES, ("", ":orders", ":others"), GRANTS
@@ -209,7 +211,8 @@ class Model:
         return None
 
     def insert(self, user: str, document: dict[str, Any]) -> Any:
-        if document.get("owner") == user and document["id"] in self.documents:
+        hidden = document.get("owner") == user and document["id"] in self.documents
+        if hidden or document["id"] in self.own(user):
             return Conflict
         return self.store(user, document)
 
@@ -315,13 +318,9 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, dict[s
         tokens = Tokens(db.path)
         made = db.collection("orders", key="id", indexes={"owner": "lazy"})
         scopes = ["read:orders", "write:orders"]
+        texts = {user: tokens.create(scopes, user=user, rows=OWN)[0] for user in USERS}
         with running(db) as url:
-            remotes = {
-                user: tideline.connect(
-                    url, token=tokens.create(scopes, user=user, rows=OWN)[0]
-                )
-                for user in USERS
-            }  # fmt: skip
+            remotes = {user: tideline.connect(url, token=text) for user, text in texts.items()}
             yield made, {user: one.collection("orders") for user, one in remotes.items()}
             for one in remotes.values():
                 one.close()

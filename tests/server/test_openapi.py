@@ -44,6 +44,7 @@ def test_every_route_is_described_and_served(api: Api, channel: Any) -> None:
         if op.gives in ("text/event-stream",):
             continue  # it does not end; test_sse.py reads it
         path = op.path.replace("{channel}", channel.name).replace("{id}", "s")
+        path = path.replace("{collection}", "nothing").replace("{key}", "1")
         if op.method == "DELETE" and op.path.endswith("{channel}"):
             path = "/v1/channels/nothing"
         answer = api.call(op.method, path)
@@ -106,6 +107,8 @@ def attack(target: Any, name: str, mode: GenerationMode, examples: int) -> None:
     channel = database.channel("c", space=tideline.Topics(), journal_s=600)
     channel.subscribe("a", user="u", id="s", until_s=60)
     channel.publish("a", {"n": 1}, ttl_s=60)
+    documents = database.collection("d", key="id", journal_s=600)
+    documents.put_many([{"id": n, "a": n} for n in range(3)])
 
     @settings(
         max_examples=examples,
@@ -119,6 +122,9 @@ def attack(target: Any, name: str, mode: GenerationMode, examples: int) -> None:
     def run(case: Any) -> None:
         if "channel" in (case.path_parameters or {}) and len(case.path_parameters["channel"]) % 2:
             case.path_parameters["channel"] = "c"  # half of them reach a channel that is there
+        asked = (case.path_parameters or {}).get("collection", "")
+        if len(asked) % 2 and name != "DELETE /v1/collections/{collection}":
+            case.path_parameters["collection"] = "d"
         response = case.call(base_url=url)
         checks = CHECKS
         if response.status_code == 200 and b'"results"' in response.content:

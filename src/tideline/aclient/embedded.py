@@ -148,20 +148,24 @@ class AsyncChannel:
         self, place: Place, *, user: str, id: str | None = None, since_s: Seconds | None = None,
         since: datetime | None = None, until_s: Seconds | None = None,
         until: datetime | None = None, where: dict[str, Any] | None = None, unseen: bool = False,
+        retractions: bool = False,
     ) -> AsyncSubscription:  # fmt: skip
         """Store a subscription; its `past` is there at once, what happens later is delivered."""
         found: Subscription = await self._run(
             self._sync.subscribe, place, user=user, id=id, since_s=since_s, since=since,
-            until_s=until_s, until=until, where=where, unseen=unseen,
+            until_s=until_s, until=until, where=where, unseen=unseen, retractions=retractions,
         )  # fmt: skip
         return AsyncSubscription(found, self._run)
 
-    async def resume(self, id: str, after: str | None = None) -> AsyncSubscription:
+    async def resume(
+        self, id: str, after: str | None = None, *, retractions: bool = False
+    ) -> AsyncSubscription:
         """A stored subscription given back, with what it missed since `after`."""
-        found: Subscription = await self._run(self._sync.resume, id, after)
+        found: Subscription = await self._run(self._sync.resume, id, after, retractions=retractions)
         return AsyncSubscription(found, self._run)
 
     publish = threaded(Channel.publish)
+    retract = threaded(Channel.retract)
     cancel = threaded(Channel.cancel)
     prolong = threaded(Channel.prolong)
     move = threaded(Channel.move)

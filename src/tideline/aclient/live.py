@@ -88,7 +88,8 @@ class AsyncLive(Receiver):
                 continue
             if tried and handle.duplicate:
                 # It landed before the connection broke, and what it was answered with was lost.
-                return await self.resume(channel, {"id": fields["id"]})
+                kept = {n: v for n, v in fields.items() if n in ("id", "retractions")}
+                return await self.resume(channel, kept)
             return handle
         raise AssertionError
 
@@ -187,6 +188,7 @@ class AsyncLive(Receiver):
         socket = await self._connected(limit)
         call = _Call(partial(AsyncRemoteSubscription, channel, self))
         feed = Feed(channel.name, fields["id"], fields.get("after"), call)
+        feed.retractions = fields.get("retractions", False)
         feed.tag = next(self._tags)
         self._feeds[feed.tag] = feed
         message = {"do": do, "tag": feed.tag, "channel": channel.name, **fields}

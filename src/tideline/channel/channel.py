@@ -32,6 +32,7 @@ from tideline.channel.kept import Subscriptions
 from tideline.channel.poll import PolledSubscriptions
 from tideline.channel.publish import publish
 from tideline.channel.resume import read_token
+from tideline.channel.retract import retract
 from tideline.channel.scan import scan, times_between
 from tideline.channel.stored import StoredSubscriptions
 from tideline.channel.subscription import Subscription
@@ -107,8 +108,17 @@ class Channel:
     def publish(
         self, place: Place, body: Body, *, id: str | None = None, at: datetime | None = None,
         ttl_s: Seconds | None = None, until: datetime | None = None, related: bool = False,
+        replace: bool = False,
     ) -> Told:  # fmt: skip
         """Store an event and return whom it answers.
+
+        place: where it happens, as the channel's space has places.
+        body: what it says: JSON, and datetimes as text in UTC (docs/guide/windows.md).
+        id: a name of its own, that makes a retry safe. One is made when it is left out.
+        at: when it happens; now if left out.
+        ttl_s, until: how long it stays valid; for ever if both are left out.
+        related: also return the valid earlier events at the same place.
+        replace: end the valid event with this id, wherever it is: "truck 7 is here now".
 
         >>> import tideline
         >>> from tideline.testing import ManualClock
@@ -122,14 +132,41 @@ class Channel:
         [{'kind': 'accident'}]
         >>> db.close()
         """
-        return publish(self.core, place, body, id, at, ttl_s, until, related)
+        return publish(self.core, place, body, id, at, ttl_s, until, related, replace)
+
+    def retract(self, id: str) -> None:
+        """End the event with this id: whoever asks later does not find it.
+
+        Whoever was told of it, holds its subscription and asked for `retractions` is told: they
+        get the event once more, with `retracted` true. `NotFound` if no valid event has the id.
+
+        >>> import tideline
+        >>> with tideline.open(":memory:") as db:
+        ...     orders = db.channel("orders")
+        ...     sub = orders.subscribe("north", user="ann", until_s=60, retractions=True)
+        ...     told = orders.publish("north", {"n": 1}, id="o1", ttl_s=600)
+        ...     orders.retract("o1")
+        ...     [(event.id, event.retracted) for event in sub.take()], orders.find("north")
+        ([('o1', False), ('o1', True)], [])
+        """
+        retract(self.core, id)
 
     def subscribe(
         self, place: Place, *, user: str, id: str | None = None, since_s: Seconds | None = None,
         since: datetime | None = None, until_s: Seconds | None = None,
         until: datetime | None = None, where: dict[str, Any] | None = None, unseen: bool = False,
+        retractions: bool = False,
     ) -> Subscription:  # fmt: skip
         """Store a subscription; its `past` is there at once, what happens later is delivered.
+
+        place: what it watches, as the channel's space has places.
+        user: whose it is.
+        id: a name of its own, that makes a retry safe. One is made when it is left out.
+        since_s, since: where its window begins: seconds before now, or a time. Now if left out.
+        until_s, until: where it ends; never if left out.
+        where: a condition that bodies must meet.
+        unseen: leave out what the user was told by a subscription before.
+        retractions: have this handle told when an event that it got is retracted or replaced.
 
         >>> import tideline
         >>> from tideline.testing import ManualClock
@@ -155,8 +192,9 @@ class Channel:
         if unseen is not False:
             check_flag(unseen, "unseen")
         return self._subscriptions.subscribe(
-            encoded, place, owner, ident, condition, where, unseen, since_s, since, until_s, until
-        )
+            encoded, place, owner, ident, condition, where, unseen, since_s, since, until_s, until,
+            self._retracting(retractions),
+        )  # fmt: skip
 
     def cancel(self, id: str) -> None:
         """End a subscription; `NotFound` if there is none (any more)."""
@@ -211,13 +249,25 @@ class Channel:
         ident = check_text(id, "id")
         return self._subscriptions.move(ident, self.space.encode(place))
 
-    def resume(self, id: str, after: str | None = None) -> Subscription:
+    def resume(
+        self, id: str, after: str | None = None, *, retractions: bool = False
+    ) -> Subscription:
         """A stored subscription given back, with what it missed since `after`.
 
         `after` is the token of the last event that was handled; without it, `past` holds
         everything the subscription was answered with that is still valid.
         """
-        return self._subscriptions.resume(check_text(id, "id"), read_token(after))
+        return self._subscriptions.resume(
+            check_text(id, "id"), read_token(after), self._retracting(retractions)
+        )
+
+    def _retracting(self, asked: bool) -> bool:
+        """Whether a handle is to be told of retractions."""
+        if asked is False:
+            return False
+        if check_flag(asked, "retractions") and self.layout == "poll":
+            raise InvalidRequest("layout 'poll' tells no retractions", retractions=asked)
+        return True
 
     # ---- asking ----------------------------------------------------------------------------------
 

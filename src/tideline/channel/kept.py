@@ -32,6 +32,7 @@ class Subscriptions(Source, Protocol):
         self, encoded: Place, place: Any, owner: bytes, ident: bytes, condition: Condition,
         where: dict[str, Any] | None, unseen: bool, since_s: Seconds | None,
         since: datetime | None, until_s: Seconds | None, until: datetime | None,
+        retractions: bool,
     ) -> Subscription:  # fmt: skip
         """Make a subscription: what has happened at once, what happens later delivered.
 
@@ -52,7 +53,7 @@ class Subscriptions(Source, Protocol):
     def get(self, ident: bytes) -> SubscriptionInfo:
         """One live subscription; `NotFound` if there is none (any more)."""
 
-    def resume(self, ident: bytes, after: After) -> Subscription:
+    def resume(self, ident: bytes, after: After, retractions: bool) -> Subscription:
         """A subscription given back, with what it missed."""
 
     def apply(

@@ -72,6 +72,7 @@ class PolledSubscriptions:
         self, encoded: Place, place: Any, owner: bytes, ident: bytes, condition: Condition,
         where: dict[str, Any] | None, unseen: bool, since_s: Seconds | None,
         since: datetime | None, until_s: Seconds | None, until: datetime | None,
+        retractions: bool,
     ) -> Subscription:  # fmt: skip
         """Ask for the past and begin to poll."""
         core = self._core
@@ -125,7 +126,7 @@ class PolledSubscriptions:
         """There is nothing stored."""
         raise self._none(ident)
 
-    def resume(self, ident: bytes, after: After) -> Subscription:
+    def resume(self, ident: bytes, after: After, retractions: bool) -> Subscription:
         """There is nothing stored to resume."""
         raise self._none(ident)
 

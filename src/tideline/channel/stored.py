@@ -50,6 +50,7 @@ class StoredSubscriptions:
         self, encoded: Place, place: Any, owner: bytes, ident: bytes, condition: Condition,
         where: dict[str, Any] | None, unseen: bool, since_s: Seconds | None,
         since: datetime | None, until_s: Seconds | None, until: datetime | None,
+        retractions: bool,
     ) -> Subscription:  # fmt: skip
         """Store a subscription; its past answers are taken under the same lock."""
         core = self._core
@@ -77,6 +78,8 @@ class StoredSubscriptions:
                 handle = self._repeated(
                     existing, encoded, owner, condition, unseen, since_s, since, until_s, until
                 )
+                if retractions:
+                    core.handles.retracting.add(handle)
                 engine.store.log.sync_all()  # the first try may not be on disk yet
                 return handle
             handle = Subscription(
@@ -84,6 +87,8 @@ class StoredSubscriptions:
                 partial(LazyEvents, packed, core.space) if len(packed) else None,
             )  # fmt: skip
             core.handles.add(handle)
+            if retractions:
+                core.handles.retracting.add(handle)
         if position is not None:
             engine.store.log.sync(position)
         return handle
@@ -214,7 +219,7 @@ class StoredSubscriptions:
             core.begin()
             return core.info(self._record(ident, core.now()))
 
-    def resume(self, ident: bytes, after: After) -> Subscription:
+    def resume(self, ident: bytes, after: After, retractions: bool) -> Subscription:
         """A stored subscription given back, with what it missed."""
         core = self._core
         with core.engine.lock:
@@ -224,6 +229,8 @@ class StoredSubscriptions:
             found = missed(core, row, now, after)
             handle = self._handle(row, lambda: found)
             old = self._replace(handle)
+            if retractions:
+                core.handles.retracting.add(handle)
         if old is not None:
             old.inbox.tell_end()
         return handle

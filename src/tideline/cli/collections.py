@@ -16,6 +16,7 @@ More commands are in edits.py. Documents go in and come out as JSON lines.
 
 from __future__ import annotations
 
+import itertools
 import sys
 from contextlib import suppress
 from typing import Annotated, Any
@@ -23,11 +24,13 @@ from typing import Annotated, Any
 import typer
 
 from tideline.cli import edits
+from tideline.cli.command import AsJson, Database, add
 from tideline.cli.documents import (
     BATCH,
     Document,
     Field,
     File,
+    IfVersion,
     Keys,
     Limit,
     Most,
@@ -39,13 +42,11 @@ from tideline.cli.documents import (
     fields_of,
     opened_collection,
     order_of,
-    print_all,
     store,
     value_of,
 )
-from tideline.cli.manage import AsJson, Folder
-from tideline.cli.output import line, plain, show
-from tideline.cli.store import open_folder
+from tideline.cli.output import line, plain, print_all, show
+from tideline.cli.store import open_database
 from tideline.errors import InvalidRequest, NotFound, Unavailable
 
 __all__ = ["register"]
@@ -62,18 +63,18 @@ def register(app: typer.Typer) -> None:
         ("explain", explain), ("index", index), ("unindex", unindex), ("advise", advise),
         ("stats", stats), ("drop", drop),
     ):  # fmt: skip
-        group.command(name)(command)
+        add(group, command, name)
     for name, more in edits.COMMANDS.items():
-        group.command(name)(more)
+        add(group, more, name)
     app.add_typer(group, name="collection")
-    app.command("changes")(changes)
+    add(app, changes)
 
 
 # ---- the collection ---------------------------------------------------------------------------
 
 
 def create(
-    folder: Folder,
+    database: Database,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the collection.")],
     key: Annotated[str, typer.Option(help="The field that documents are known by.")],
     index: Annotated[
@@ -115,47 +116,47 @@ def create(
         indexes[field] = kind or None
     for field in unique or []:
         indexes[field] = {"kind": indexes.get(field), "unique": True}
-    with open_folder(folder, create=True) as database:
-        made = database.collection(
+    with open_database(database, create=True) as found:
+        made = found.collection(
             name, key=key, indexes=indexes or None, policy=policy, filter=filter,
             bloom_bits=bloom_bits, journal_s=journal_s, journal_before=journal_before,
         )  # fmt: skip
         line(_fields(made))
 
 
-def list_(folder: Folder, as_json: AsJson = False) -> None:
+def list_(database: Database, as_json: AsJson = False) -> None:
     """List the collections.
 
     Twin of Database.collections.
     """
-    with open_folder(folder) as database:
-        rows = [_fields(database.collection(name)) for name in database.collections()]
+    with open_database(database) as found:
+        rows = [_fields(found.collection(name)) for name in found.collections()]
         show(rows, title="collections", as_json=as_json)
 
 
-def stats(folder: Folder, collection: Name, as_json: AsJson = False) -> None:
+def stats(database: Database, collection: Name, as_json: AsJson = False) -> None:
     """Count what is stored.
 
     Twin of Collection.stats.
     """
-    with opened_collection(folder, collection) as opened:
+    with opened_collection(database, collection) as opened:
         show([{"collection": collection, **plain(opened.stats())}], title="stats", as_json=as_json)
 
 
-def drop(folder: Folder, collection: Name) -> None:
+def drop(database: Database, collection: Name) -> None:
     """Drop a collection with everything in it.
 
     Twin of Database.drop_collection.
     """
-    with open_folder(folder) as database:
-        database.drop_collection(collection)
+    with open_database(database) as found:
+        found.drop_collection(collection)
         line({"dropped": collection})
 
 
 # ---- writing ------------------------------------------------------------------------------------
 
 
-def put(folder: Folder, collection: Name, document: Document = None, file: File = None) -> None:
+def put(database: Database, collection: Name, document: Document = None, file: File = None) -> None:
     """Store documents, in place of those with the same keys.
 
     Twin of Collection.put and Collection.put_many.
@@ -163,18 +164,13 @@ def put(folder: Folder, collection: Name, document: Document = None, file: File 
     Bad lines are reported on stderr and the others are stored.
     """
     check_given(document, file)
-    with opened_collection(folder, collection) as opened:
+    with opened_collection(database, collection) as opened:
         store(opened.put, opened.put_many, document, file)
 
 
 def delete(
-    folder: Folder, collection: Name, keys: Keys,
-    if_version: Annotated[
-        int | None,
-        typer.Option(
-            "--if-version", metavar="N", help="One KEY, only if it has this version, else Conflict."
-        ),
-    ] = None,
+    database: Database, collection: Name, keys: Keys,
+    if_version: IfVersion = None,
 ) -> None:  # fmt: skip
     """Delete documents by key.
 
@@ -184,11 +180,11 @@ def delete(
     if if_version is not None:
         if len(keys) != 1:
             raise InvalidRequest("--if-version is for one KEY", keys=keys)
-        with opened_collection(folder, collection) as opened:
+        with opened_collection(database, collection) as opened:
             opened.delete(value_of(keys[0]), if_version=if_version)
             line({"deleted": 1})
         return
-    with opened_collection(folder, collection) as opened:
+    with opened_collection(database, collection) as opened:
         given = list(dict.fromkeys(map(value_of, keys)))
         there = [key for key, found in zip(given, opened.get_many(given), strict=True) if found]
         opened.delete_many(there)
@@ -199,7 +195,7 @@ def delete(
 
 
 def get(
-    folder: Folder, collection: Name, keys: Keys,
+    database: Database, collection: Name, keys: Keys,
     versions: Annotated[
         bool, typer.Option("--versions", help="Each with its version: {version, document}.")
     ] = False,
@@ -208,7 +204,7 @@ def get(
 
     Twin of Collection.get and Collection.get_many, and of Collection.versioned with --versions.
     """
-    with opened_collection(folder, collection) as opened:
+    with opened_collection(database, collection) as opened:
         missing = []
         for key, document in zip(keys, opened.get_many([value_of(k) for k in keys]), strict=True):
             if document is None:
@@ -223,7 +219,7 @@ def get(
 
 
 def lookup(
-    folder: Folder,
+    database: Database,
     collection: Name,
     field: Field,
     value: Annotated[str, typer.Argument(metavar="VALUE", help="JSON, or text.")],
@@ -233,12 +229,12 @@ def lookup(
 
     Twin of Collection.lookup.
     """
-    with opened_collection(folder, collection) as opened:
-        print_all(opened.lookup(field, value_of(value), k=k))
+    with opened_collection(database, collection) as opened:
+        print_all(opened.lookup(field, value_of(value), k=k), title=collection)
 
 
 def range_(
-    folder: Folder,
+    database: Database,
     collection: Name,
     field: Field,
     low: Annotated[str | None, typer.Option(help="From here, included.")] = None,
@@ -249,13 +245,13 @@ def range_(
 
     Twin of Collection.range_lookup.
     """
-    with opened_collection(folder, collection) as opened:
+    with opened_collection(database, collection) as opened:
         sides = [None if side is None else value_of(side) for side in (low, high)]
-        print_all(opened.range_lookup(field, *sides, k=k))
+        print_all(opened.range_lookup(field, *sides, k=k), title=collection)
 
 
 def find(
-    folder: Folder,
+    database: Database,
     collection: Name,
     where: Where = None,
     sort: Sort = None,
@@ -272,26 +268,25 @@ def find(
 
     Twin of Collection.find_iter: they are read as they are printed.
     """
-    with opened_collection(folder, collection) as opened:
-        print_all(
-            opened.find_iter(
-                condition_of(where), sort=order_of(sort), limit=limit, skip=skip,
-                fields=fields_of(fields),
-            )
+    with opened_collection(database, collection) as opened:
+        found = opened.find_iter(
+            condition_of(where), sort=order_of(sort), limit=limit, skip=skip,
+            fields=fields_of(fields),
         )  # fmt: skip
+        print_all(found, title=collection)
 
 
-def count(folder: Folder, collection: Name, where: Where = None) -> None:
+def count(database: Database, collection: Name, where: Where = None) -> None:
     """How many documents meet a condition.
 
     Twin of Collection.count.
     """
-    with opened_collection(folder, collection) as opened:
+    with opened_collection(database, collection) as opened:
         line({"count": opened.count(condition_of(where))})
 
 
 def explain(
-    folder: Folder,
+    database: Database,
     collection: Name,
     where: Where = None,
     sort: Sort = None,
@@ -302,7 +297,7 @@ def explain(
 
     Twin of Collection.explain.
     """
-    with opened_collection(folder, collection) as opened:
+    with opened_collection(database, collection) as opened:
         told = opened.explain(condition_of(where), sort=order_of(sort), limit=limit)
         if as_json or not sys.stdout.isatty():
             line(plain(told))
@@ -311,37 +306,42 @@ def explain(
 
 
 def changes(
-    folder: Folder,
+    database: Database,
     collection: Name,
     after: Annotated[
         int | None, typer.Option(metavar="SEQ", help="From the next one on; the earliest there is.")
     ] = None,
     before: Annotated[bool, typer.Option("--before", help="With old versions.")] = False,
     limit: Limit = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Wait for what is written next, until Ctrl-C.")
+    ] = False,
 ) -> None:
     """Print what was written, in order, as far as the log still has it.
 
     Twin of Collection.changes. --journal-s of a collection keeps more of it, --journal-before old
-    versions. Nobody else writes while a command has the folder, so it ends with the newest change.
+    versions. It ends with the newest change; --follow goes on, for the database of a server: nobody
+    else writes while a command has a folder.
     """
-    with opened_collection(folder, collection) as opened:
+    with opened_collection(database, collection) as opened:
         begin = opened.earliest() if after is None else after
         left = limit
         with opened.changes(after=begin, before=before) as found:
             while part := found.take(BATCH if left is None else min(left, BATCH)):
-                for change in part:
-                    old = {"before": change.before} if before else {}
-                    line({"seq": change.seq, "key": change.key, **old, "after": change.after})
+                print_all([_change(each, before) for each in part], title=collection)
                 left = None if left is None else left - len(part)
                 if left == 0:
                     break
+            if follow:
+                for change in itertools.islice(found, left):
+                    line(_change(change, before))
 
 
 # ---- indexes ------------------------------------------------------------------------------------
 
 
 def index(
-    folder: Folder,
+    database: Database,
     collection: Name,
     field: Annotated[str, typer.Argument(metavar="FIELD", help="The field to index.")],
     kind: Annotated[
@@ -358,7 +358,7 @@ def index(
 
     Twin of Collection.create_index. Interrupted, it goes on when the collection is opened again.
     """
-    with opened_collection(folder, collection) as opened:
+    with opened_collection(database, collection) as opened:
         build = opened.create_index(field, kind, unique=unique)
         live = sys.stderr.isatty()
         while live and not build.done:
@@ -371,18 +371,18 @@ def index(
         line({"indexed": field, "kind": build.kind, **({"unique": True} if unique else {})})
 
 
-def unindex(folder: Folder, collection: Name, field: Field) -> None:
+def unindex(database: Database, collection: Name, field: Field) -> None:
     """Drop the index on a field.
 
     Twin of Collection.drop_index.
     """
-    with opened_collection(folder, collection) as opened:
+    with opened_collection(database, collection) as opened:
         opened.drop_index(field)
         line({"unindexed": field})
 
 
 def advise(
-    folder: Folder,
+    database: Database,
     collection: Name,
     scarce: Annotated[bool, typer.Option("--scarce", help="Space is scarce.")] = False,
     where: Annotated[
@@ -401,12 +401,17 @@ def advise(
     process; conditions that are given count in this advice alone. --anew is the twin of
     Collection.forget_workload.
     """
-    with opened_collection(folder, collection) as opened:
+    with opened_collection(database, collection) as opened:
         if anew:
             opened.forget_workload()
         asked = [condition_of(each) for each in where or []]
         rows = [plain(advice) for advice in opened.advise(scarce=scarce, where=asked, limit=limit)]
         show(rows, title="advice", as_json=as_json)
+
+
+def _change(change: Any, before: bool) -> dict[str, Any]:
+    old = {"before": change.before} if before else {}
+    return {"seq": change.seq, "key": change.key, **old, "after": change.after}
 
 
 def _fields(collection: Any) -> dict[str, Any]:

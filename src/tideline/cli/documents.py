@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,13 +18,14 @@ import typer
 from tideline.cli.output import line, warn
 from tideline.cli.parse import parse_json
 from tideline.cli.session import failed
-from tideline.cli.store import open_folder
+from tideline.cli.store import open_database
 from tideline.errors import InvalidRequest, NotFound
 
 __all__ = [
-    "BATCH", "Document", "Field", "File", "Keys", "Limit", "Most", "Name", "Sort", "Where",
+    "BATCH", "Change", "Document", "Field", "File", "IfVersion", "Key", "Keys", "Limit", "Met",
+    "Most", "Name", "Sort", "Where",
     "check_given", "condition_of", "documents_in", "existing_collection", "fields_of",
-    "opened_collection", "order_of", "print_all", "store", "value_of",
+    "opened_collection", "order_of", "store", "value_of",
 ]  # fmt: skip
 
 BATCH = 10_000
@@ -32,9 +33,22 @@ _TABLES = (".parquet", ".arrow", ".feather", ".ipc")
 
 Name = Annotated[str, typer.Argument(metavar="COLLECTION", help="The name of the collection.")]
 Field = Annotated[str, typer.Argument(metavar="FIELD", help="An indexed field.")]
+Key = Annotated[str, typer.Argument(metavar="KEY", help="The primary key.")]
 Keys = Annotated[list[str], typer.Argument(metavar="KEY...", help="Primary keys.")]
 Most = Annotated[int | None, typer.Option("--k", "-k", help="At most so many, the newest.")]
 Where = Annotated[str | None, typer.Argument(metavar="WHERE", help="A condition, as JSON.")]
+Met = Annotated[
+    str, typer.Argument(metavar="WHERE", help="A condition, as JSON; {} is every document.")
+]
+Change = Annotated[
+    str, typer.Argument(metavar="CHANGE", help="""Operators, as JSON: '{"$inc": {"seen": 1}}'.""")
+]
+IfVersion = Annotated[
+    int | None,
+    typer.Option(
+        "--if-version", metavar="N", help="Of one KEY: only if it has this version, else Conflict."
+    ),
+]
 Sort = Annotated[
     list[str] | None,
     typer.Option(
@@ -50,10 +64,10 @@ File = Annotated[Path | None, typer.Option(metavar="FILE", help=".jsonl, .parque
 
 
 @contextmanager
-def opened_collection(folder: Path, name: str) -> Iterator[Any]:
-    """A stored collection, of a folder that is open as long as it is used."""
-    with open_folder(folder) as database:
-        yield existing_collection(database, name)
+def opened_collection(database: str, name: str) -> Iterator[Any]:
+    """A stored collection, of a database that is open as long as it is used."""
+    with open_database(database) as opened:
+        yield existing_collection(opened, name)
 
 
 def existing_collection(database: Any, name: str) -> Any:
@@ -65,12 +79,6 @@ def existing_collection(database: Any, name: str) -> Any:
             collection=name, collections=names,
         )  # fmt: skip
     return database.collection(name)
-
-
-def print_all(documents: Iterable[Any]) -> None:
-    """Print each as a JSON line."""
-    for document in documents:
-        line(document)
 
 
 def value_of(text: str) -> Any:

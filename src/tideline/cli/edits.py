@@ -13,38 +13,31 @@ from typing import Annotated
 
 import typer
 
+from tideline.cli.command import Database
 from tideline.cli.documents import (
+    Change,
     Document,
     File,
+    IfVersion,
+    Key,
+    Met,
     Name,
     Where,
     check_given,
     condition_of,
     opened_collection,
-    print_all,
     store,
     value_of,
 )
-from tideline.cli.manage import Folder
-from tideline.cli.output import line
+from tideline.cli.output import line, print_all
 from tideline.cli.parse import parse_json
 
 __all__ = ["COMMANDS"]
 
-Key = Annotated[str, typer.Argument(metavar="KEY", help="The primary key.")]
-Change = Annotated[
-    str, typer.Argument(metavar="CHANGE", help="""Operators, as JSON: '{"$inc": {"seen": 1}}'.""")
-]
-Met = Annotated[
-    str, typer.Argument(metavar="WHERE", help="A condition, as JSON; {} is every document.")
-]
-IfVersion = Annotated[
-    int | None,
-    typer.Option("--if-version", metavar="N", help="Only if it has this version, else Conflict."),
-]
 
-
-def insert(folder: Folder, collection: Name, document: Document = None, file: File = None) -> None:
+def insert(
+    database: Database, collection: Name, document: Document = None, file: File = None
+) -> None:
     """Store new documents.
 
     Twin of Collection.insert and Collection.insert_many.
@@ -53,12 +46,12 @@ def insert(folder: Folder, collection: Name, document: Document = None, file: Fi
     reported on stderr and the others are stored.
     """
     check_given(document, file)
-    with opened_collection(folder, collection) as opened:
+    with opened_collection(database, collection) as opened:
         store(opened.insert, opened.insert_many, document, file)
 
 
 def update(
-    folder: Folder,
+    database: Database,
     collection: Name,
     key: Key,
     change: Change,
@@ -73,23 +66,23 @@ def update(
     $setOnInsert $push $addToSet $pull $pullAll $pop.
     """
     asked = parse_json(change, "change")
-    with opened_collection(folder, collection) as opened:
+    with opened_collection(database, collection) as opened:
         line(opened.update(value_of(key), asked, upsert=upsert, if_version=if_version))
 
 
-def update_many(folder: Folder, collection: Name, where: Met, change: Change) -> None:
+def update_many(database: Database, collection: Name, where: Met, change: Change) -> None:
     """Change all documents that meet a condition.
 
     Twin of Collection.update_many.
     """
     asked = parse_json(change, "change")
-    with opened_collection(folder, collection) as opened:
+    with opened_collection(database, collection) as opened:
         done = opened.update_many(condition_of(where), asked)
         line({"matched": done.matched, "changed": done.changed})
 
 
 def replace(
-    folder: Folder,
+    database: Database,
     collection: Name,
     key: Key,
     document: Annotated[str, typer.Argument(metavar="DOCUMENT", help="JSON, whole.")],
@@ -99,21 +92,21 @@ def replace(
 
     Twin of Collection.replace. `tideline collection get --versions` shows versions.
     """
-    with opened_collection(folder, collection) as opened:
+    with opened_collection(database, collection) as opened:
         line({"version": opened.replace(value_of(key), document, if_version=if_version)})
 
 
-def delete_where(folder: Folder, collection: Name, where: Met) -> None:
+def delete_where(database: Database, collection: Name, where: Met) -> None:
     """Delete all documents that meet a condition.
 
     Twin of Collection.delete_where.
     """
-    with opened_collection(folder, collection) as opened:
+    with opened_collection(database, collection) as opened:
         line({"deleted": opened.delete_where(condition_of(where))})
 
 
 def distinct(
-    folder: Folder,
+    database: Database,
     collection: Name,
     field: Annotated[str, typer.Argument(metavar="FIELD", help="A field, indexed or not.")],
     where: Where = None,
@@ -122,12 +115,12 @@ def distinct(
 
     Twin of Collection.distinct.
     """
-    with opened_collection(folder, collection) as opened:
-        print_all(opened.distinct(field, condition_of(where)))
+    with opened_collection(database, collection) as opened:
+        print_all(opened.distinct(field, condition_of(where)), title=field)
 
 
 def aggregate(
-    folder: Folder,
+    database: Database,
     collection: Name,
     pipeline: Annotated[str, typer.Argument(metavar="PIPELINE", help="A list of stages, as JSON.")],
 ) -> None:
@@ -137,8 +130,8 @@ def aggregate(
     $count.
     """
     asked = parse_json(pipeline, "pipeline")
-    with opened_collection(folder, collection) as opened:
-        print_all(opened.aggregate(asked))
+    with opened_collection(database, collection) as opened:
+        print_all(opened.aggregate(asked), title=collection)
 
 
 COMMANDS: dict[str, Callable[..., None]] = {

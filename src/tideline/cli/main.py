@@ -3,6 +3,7 @@
     exit code   meaning                                     what to do
     0           done
     2           InvalidRequest: wrong command or value      fix the call
+                Unauthorized: no token, or it may not       show another --token
     3           NotFound: no such folder, channel, key      check the name
     4           Conflict: exists with other content         re-read, decide
     5           Unavailable, Closed: not now                retry later
@@ -32,6 +33,7 @@ from tideline.cli import (
     pipeline,
     serve,
     session,
+    shell,
     store,
     token,
     verbs,
@@ -45,13 +47,15 @@ from tideline.errors import (
     InvalidRequest,
     NotFound,
     TidelineError,
+    Unauthorized,
     Unavailable,
 )
 
-__all__ = ["app", "exit_code", "main"]
+__all__ = ["app", "exit_code", "main", "run"]
 
 _CODES: dict[type[TidelineError], int] = {
     InvalidRequest: 2,
+    Unauthorized: 2,
     NotFound: 3,
     Conflict: 4,
     Unavailable: 5,
@@ -76,6 +80,7 @@ manage.register(app)
 verbs.register(app)
 collections.register(app)
 session.register(app)
+shell.register(app)
 pipeline.register(app)
 workload.register(app)
 heatmap.register(app)
@@ -104,6 +109,7 @@ def settings(
         typer.Option("--version", callback=_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
+    store.ACCESS.clear()
     store.SETTINGS.clear()
     if memory_mb is not None:
         store.SETTINGS["memory_mb"] = memory_mb
@@ -123,13 +129,13 @@ def exit_code(error: TidelineError) -> int:
 def main(arguments: list[str] | None = None) -> None:
     """Run the command and exit."""
     given = sys.argv[1:] if arguments is None else arguments
-    # A leading space keeps "-73.98,40.75" a value; numbers are read with spaces stripped.
-    words = [f" {word}" if _NEGATIVE_NUMBERS.match(word) else word for word in given]
-    sys.exit(_run(words))
+    sys.exit(run(given))
 
 
-def _run(words: list[str]) -> int:
+def run(words: list[str]) -> int:
     """The exit code of one command; every expected failure becomes one line here."""
+    # A leading space keeps "-73.98,40.75" a value; numbers are read with spaces stripped.
+    words = [f" {word}" if _NEGATIVE_NUMBERS.match(word) else word for word in words]
     try:
         code = app(args=words, prog_name="tideline", standalone_mode=False)
         sys.stdout.flush()

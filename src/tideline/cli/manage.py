@@ -16,33 +16,32 @@ from typing import Annotated, Any
 
 import typer
 
+from tideline.cli.command import AsJson, Database, add
 from tideline.cli.output import line, plain, show, space_fields, time_text
 from tideline.cli.parse import parse_space
-from tideline.cli.store import check_exists, existing, open_folder
+from tideline.cli.store import check_exists, existing, open_database, open_folder
 from tideline.lsm import inventory
 
 __all__ = ["register"]
 
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of the database.")]
 Name = Annotated[str, typer.Argument(metavar="CHANNEL", help="The name of the channel.")]
-AsJson = Annotated[bool, typer.Option("--json", help="JSON lines, also on a terminal.")]
 
 
 def register(app: typer.Typer) -> None:
     """Hang the commands of this file on the command line."""
     channel = typer.Typer(help="Make channels.", no_args_is_help=True, rich_markup_mode=None)
-    channel.command("create")(create)
+    add(channel, create, "create")
     app.add_typer(channel, name="channel")
-    app.command()(channels)
-    app.command()(stats)
+    for command in (channels, stats, drop):
+        add(app, command)
     app.command()(check)
-    app.command()(drop)
     app.command()(warm)
     app.command()(demo)
 
 
 def create(
-    folder: Folder,
+    database: Database,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the channel.")],
     space: Annotated[str, typer.Option(help="flat, topics, grid or quadtree.")] = "flat",
     bounds: Annotated[
@@ -63,23 +62,23 @@ def create(
     other options must be as they were.
     """
     wanted = parse_space(space, bounds, depth, rows, cols)
-    with open_folder(folder, create=True) as database:
-        channel = database.channel(name, space=wanted, layout=layout, max_ahead_s=max_ahead_s)
+    with open_database(database, create=True) as opened:
+        channel = opened.channel(name, space=wanted, layout=layout, max_ahead_s=max_ahead_s)
         line(_channel_fields(channel))
 
 
-def channels(folder: Folder, as_json: AsJson = False) -> None:
+def channels(database: Database, as_json: AsJson = False) -> None:
     """List the channels.
 
     Twin of Database.channels.
     """
-    with open_folder(folder) as database:
-        rows = [_channel_fields(existing(database, name)) for name in database.channels()]
+    with open_database(database) as opened:
+        rows = [_channel_fields(existing(opened, name)) for name in opened.channels()]
         show(rows, title="channels", as_json=as_json)
 
 
 def stats(
-    folder: Folder,
+    database: Database,
     name: Annotated[str | None, typer.Argument(metavar="NAME")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -87,17 +86,17 @@ def stats(
 
     Twin of Database.stats, Channel.stats and Collection.stats.
     """
-    with open_folder(folder) as database:
+    with open_database(database) as opened:
         if name is not None:
-            check_exists(database, name)
-        collections = database.collections()
+            check_exists(opened, name)
+        collections = opened.collections()
         if name not in collections:
-            names = database.channels() if name is None else [name]
-            rows = [{"channel": n, **plain(existing(database, n).stats())} for n in names]
+            names = opened.channels() if name is None else [name]
+            rows = [{"channel": n, **plain(existing(opened, n).stats())} for n in names]
             if rows or not collections:
                 show(rows, title="stats", as_json=as_json)
         names = [each for each in collections if name in (None, each)]
-        rows = [{"collection": n, **plain(database.collection(n).stats())} for n in names]
+        rows = [{"collection": n, **plain(opened.collection(n).stats())} for n in names]
         if rows:
             show(rows, title="stats of collections", as_json=as_json)
 
@@ -120,19 +119,19 @@ def check(folder: Folder) -> None:
 
 
 def drop(
-    folder: Folder,
+    database: Database,
     name: Annotated[str, typer.Argument(metavar="NAME", help="A channel or collection.")],
 ) -> None:
     """Drop a channel or a collection with everything in it.
 
     Twin of Database.drop_channel and Database.drop_collection.
     """
-    with open_folder(folder) as database:
-        check_exists(database, name)
-        if name in database.collections():
-            database.drop_collection(name)
+    with open_database(database) as opened:
+        check_exists(opened, name)
+        if name in opened.collections():
+            opened.drop_collection(name)
         else:
-            database.drop_channel(name)
+            opened.drop_channel(name)
         line({"dropped": name})
 
 
@@ -173,5 +172,6 @@ def _channel_fields(channel: Any) -> dict[str, Any]:
     limit = channel.max_ahead_s
     return {
         "name": channel.name, **space_fields(channel.space), "layout": channel.layout,
-        "max_ahead_s": None if limit == math.inf else limit, "newest": time_text(channel.newest),
+        "max_ahead_s": None if limit == math.inf else limit,
+        **({"newest": time_text(channel.newest)} if hasattr(channel, "newest") else {}),
     }  # fmt: skip

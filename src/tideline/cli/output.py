@@ -13,6 +13,7 @@ read back (parse.py). Each line is flushed, so a reader at the other end of a pi
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import sys
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
@@ -23,12 +24,14 @@ import msgspec
 from tideline.space.plain import to_plain
 
 __all__ = [
+    "STYLE",
     "ReaderGone",
     "answer_line",
     "event_fields",
     "line",
     "place_fields",
     "plain",
+    "print_all",
     "show",
     "space_fields",
     "subscribed_line",
@@ -38,6 +41,9 @@ __all__ = [
     "warn",
 ]
 
+STYLE = {"tables": False}
+"""`tables`: whether documents and events are shown as tables on a terminal (`tideline shell`)."""
+_PAGE = 500  # rows of a table
 _WIDE = 8  # a record with more fields than this is shown down the page
 
 
@@ -55,14 +61,32 @@ def line(record: Any) -> None:
         raise ReaderGone from None
 
 
+def print_all(records: Iterable[Any], *, title: str) -> None:
+    """Print each as a JSON line, or in `tideline shell`, on a terminal, all as a table."""
+    if not (STYLE["tables"] and sys.stdout.isatty()):
+        for record in records:
+            line(record)
+        return
+    rows = ({"": row} if not isinstance(row, Mapping) else row for row in records)
+    part = list(itertools.islice(rows, _PAGE))
+    show(part, title=title, as_json=False, wide=_PAGE)
+    while len(part) == _PAGE and (part := list(itertools.islice(rows, _PAGE))):
+        show(part, title=f"{title}, more", as_json=False, wide=_PAGE)
+
+
 def warn(kind: str, message: str) -> None:
     """One line on stderr, as every error is shown."""
     text = message.replace("\n", " ")
     print(f"tideline: {kind}: {text}", file=sys.stderr, flush=True)
 
 
-def show(rows: Iterable[Mapping[str, Any]], *, title: str, as_json: bool) -> None:
-    """A table when a person is looking, JSON lines when a program reads (or `--json`)."""
+def show(
+    rows: Iterable[Mapping[str, Any]], *, title: str, as_json: bool, wide: int = _WIDE
+) -> None:
+    """A table when a person is looking, JSON lines when a program reads (or `--json`).
+
+    Records with more fields than `wide` are shown down the page.
+    """
     records = list(rows)
     if as_json or not sys.stdout.isatty():
         for record in records:
@@ -72,7 +96,7 @@ def show(rows: Iterable[Mapping[str, Any]], *, title: str, as_json: bool) -> Non
     from rich.table import Table
 
     table = Table(title=title, title_justify="left")
-    if records and len(records[0]) > _WIDE:
+    if records and len(records[0]) > wide:
         # Many fields of few things read better down the page: a column each.
         name, *fields = records[0]
         table.add_column(name)

@@ -26,7 +26,8 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 import typer
 
-from tideline.cli.manage import Folder, Name
+from tideline.cli.command import Database, add
+from tideline.cli.manage import Name
 from tideline.cli.output import (
     answer_line,
     event_fields,
@@ -121,19 +122,19 @@ _OPS = "publish, subscribe, resume, cancel, find, stats"
 
 def register(app: typer.Typer) -> None:
     """Hang the command on the command line."""
-    app.command()(session)
+    add(app, session)
 
 
 def session(
-    folder: Folder,
+    database: Database,
     channel: Name,
     stop_on_error: Annotated[
         bool, typer.Option("--stop-on-error", help="End at the first line that fails.")
     ] = False,
 ) -> None:
-    """Share a folder: JSON lines in, JSON lines out.
+    """Many operations through one pipe: JSON lines in, JSON lines out.
 
-    Several programs take part by writing to one pipe, for instance a named one: mkfifo ops;
+    Several programs share a folder by writing to one pipe, for instance a named one: mkfifo ops;
     tideline session data roads < ops. Operations: publish, subscribe, resume, cancel, find, stats.
 
     A line that fails prints an error and the session goes on; its exit code is that of the first
@@ -141,7 +142,7 @@ def session(
     """
     failures = 0
     first: tuple[int, TidelineError] | None = None
-    with open_channel(folder, channel) as opened:
+    with open_channel(database, channel) as opened:
         held: dict[str, Any] = {}
         for number, text in input_lines():
             try:

@@ -1,4 +1,7 @@
-"""Opening a folder and a channel for the length of one command.
+"""Opening a database, a channel or a collection for the length of one command.
+
+A database is a folder, or the address of a server: the same commands work on both. `tideline
+shell` holds one open for all its commands (`hold`).
 
 A command never makes a database or a channel by accident: a misspelt folder or name is
 `NotFound`, not an empty answer. Only `tideline channel create` and `tideline collection create`
@@ -7,30 +10,84 @@ make them.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tideline
 from tideline.database import check_no_address
-from tideline.errors import NotFound, Unavailable
+from tideline.errors import InvalidRequest, NotFound, Unavailable
 
-__all__ = ["SETTINGS", "check_exists", "existing", "open_channel", "open_folder"]
+if TYPE_CHECKING:
+    from tideline.client.remote import Remote
+
+__all__ = [
+    "ACCESS", "SETTINGS", "check_exists", "existing", "held", "hold", "is_address", "open_channel",
+    "open_database", "open_folder", "usual_database",
+]  # fmt: skip
 
 # What `tideline --memory-mb --durability` set for this process; see main.py.
 SETTINGS: dict[str, Any] = {}
+# What --token and --ca said to a command on data; see command.py.
+ACCESS: dict[str, str | None] = {}
+_HELD: list[tuple[str, Any]] = []
 
 _SHARE = (
     "one process owns a folder; to share it, send operations as JSON lines to one"
-    " `tideline session`"
+    " `tideline session`, or serve it: `tideline serve`"
 )
+_SERVED = "a server has it (`tideline serve`): give its address, {url}, instead of the folder"
 
 
-_SERVED = (
-    "a server has it (`tideline serve`): use curl, a browser or tideline.connect;"
-    " `tideline backup {url} TARGET` copies it"
-)
+def is_address(database: str) -> bool:
+    """Whether a database is on a server.
+
+    >>> is_address("https://example.org"), is_address("data")
+    (True, False)
+    """
+    return database.lower().startswith(("http://", "https://"))
+
+
+def usual_database() -> str | None:
+    """The database of a command that names none; None when there is no such."""
+    return _HELD[-1][0] if _HELD else os.environ.get("TIDELINE_URL") or None
+
+
+def held() -> Any:
+    """The database that is open for many commands, if there is one."""
+    return _HELD[-1][1] if _HELD else None
+
+
+@contextmanager
+def hold(database: str) -> Iterator[Any]:
+    """Open a database for all commands until the end."""
+    with open_database(database) as opened:
+        _HELD.append((database, opened))
+        try:
+            yield opened
+        finally:
+            _HELD.pop()
+
+
+@contextmanager
+def open_database(
+    database: str, *, create: bool = False
+) -> Iterator[tideline.Database | Remote | Any]:
+    """A database, in a folder or on a server, closed at the end of the command."""
+    if _HELD:
+        yield held()
+    elif is_address(database):
+        if SETTINGS:
+            raise InvalidRequest(
+                "--memory-mb and --durability are for a folder: a server has its own", url=database
+            )
+        with tideline.connect(database, **ACCESS) as remote:  # type: ignore[arg-type]
+            yield remote
+    else:
+        with open_folder(Path(database), create=create) as found:
+            yield found
 
 
 @contextmanager
@@ -56,13 +113,13 @@ def open_folder(folder: Path, *, create: bool = False) -> Iterator[tideline.Data
 
 
 @contextmanager
-def open_channel(folder: Path, name: str) -> Iterator[tideline.Channel]:
+def open_channel(database: str | Path, name: str) -> Iterator[Any]:
     """A channel that is there, with the space and layout it was made with."""
-    with open_folder(folder) as database:
-        yield existing(database, name)
+    with open_database(str(database)) as opened:
+        yield existing(opened, name)
 
 
-def check_exists(database: tideline.Database, name: str) -> None:
+def check_exists(database: Any, name: str) -> None:
     """`NotFound` names the channels and collections that are there."""
     channels, collections = database.channels(), database.collections()
     if name not in channels and name not in collections:
@@ -71,7 +128,7 @@ def check_exists(database: tideline.Database, name: str) -> None:
         )
 
 
-def existing(database: tideline.Database, name: str) -> tideline.Channel:
+def existing(database: Any, name: str) -> Any:
     """A stored channel; `NotFound` names those that are there."""
     names = database.channels()
     if name not in names:

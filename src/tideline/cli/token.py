@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from tideline.cli.manage import AsJson, Folder
+from tideline.cli.command import AsJson
+from tideline.cli.manage import Folder
 from tideline.cli.output import line, show
 from tideline.errors import InvalidRequest, NotFound
 from tideline.lsm.folder import check_no_strangers, has_database, make_folder

@@ -5,6 +5,7 @@
     tideline find            Channel.find
     tideline subscriptions   Channel.subscriptions
     tideline cancel          Channel.cancel
+    tideline prolong         Channel.prolong
     tideline resume          Channel.resume, then iteration
     tideline apply           Channel.apply
 
@@ -19,11 +20,13 @@ from typing import Annotated, Any
 
 import typer
 
-from tideline.cli.manage import AsJson, Folder, Name
+from tideline.cli.command import AsJson, Database, add
+from tideline.cli.manage import Name
 from tideline.cli.output import (
     answer_line,
     event_fields,
     line,
+    print_all,
     show,
     subscribed_line,
     subscription_fields,
@@ -53,12 +56,12 @@ Stdin = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Hang the commands of this file on the command line."""
-    for command in (publish, subscribe, find, subscriptions, cancel, resume, apply):
-        app.command()(command)
+    for command in (publish, subscribe, find, subscriptions, cancel, prolong, resume, apply):
+        add(app, command)
 
 
 def publish(
-    folder: Folder,
+    database: Database,
     channel: Name,
     place: Annotated[str | None, typer.Argument(metavar="PLACE", help=_PLACE)] = None,
     body: Annotated[
@@ -81,7 +84,7 @@ def publish(
     A bad line is reported on stderr and the others land.
     """
     base = Publish(place=place, id=id, at=at, ttl_s=ttl_s, until=until, related=related)
-    with open_channel(folder, channel) as opened:
+    with open_channel(database, channel) as opened:
         if body is not None:
             base.body = parse_json(body, "body")
             line(told_line(do_publish(opened, base)))
@@ -101,7 +104,7 @@ def publish(
 
 
 def subscribe(
-    folder: Folder,
+    database: Database,
     channel: Name,
     place: Place,
     user: Annotated[str, typer.Option(help="Who asks.")],
@@ -121,10 +124,11 @@ def subscribe(
 
     Twin of Channel.subscribe.
 
-    Waits until the window ends or Ctrl-C. This process owns the folder meanwhile, so live
-    answers come from --stdin; to share the folder between programs, use `tideline session`.
+    Waits until the window ends or Ctrl-C. This process owns a folder meanwhile, so live answers
+    come from --stdin; to share it between programs, serve it and give the address of the server,
+    or use `tideline session`.
     """
-    with open_channel(folder, channel) as opened:
+    with open_channel(database, channel) as opened:
         subscription = opened.subscribe(
             parse_place(place, opened.space),
             user=user,
@@ -140,7 +144,7 @@ def subscribe(
 
 
 def resume(
-    folder: Folder,
+    database: Database,
     channel: Name,
     id: Id,
     after: Annotated[str | None, typer.Option(help="The token of the last event received.")] = None,
@@ -151,12 +155,12 @@ def resume(
 
     Twin of Channel.resume.
     """
-    with open_channel(folder, channel) as opened:
+    with open_channel(database, channel) as opened:
         _follow(opened, opened.resume(id, after=after), no_wait=no_wait, stdin=stdin)
 
 
 def find(
-    folder: Folder,
+    database: Database,
     channel: Name,
     place: Place,
     since_s: SinceS = None,
@@ -170,7 +174,7 @@ def find(
 
     Twin of Channel.find.
     """
-    with open_channel(folder, channel) as opened:
+    with open_channel(database, channel) as opened:
         events = opened.find(
             parse_place(place, opened.space),
             since_s=since_s,
@@ -180,12 +184,11 @@ def find(
             where=None if where is None else parse_json(where, "where"),
             limit=limit,
         )
-        for event in events:
-            line(event_fields(event))
+        print_all(map(event_fields, events), title=channel)
 
 
 def subscriptions(
-    folder: Folder,
+    database: Database,
     channel: Name,
     user: Annotated[str | None, typer.Option(help="Only those of this user.")] = None,
     as_json: AsJson = False,
@@ -194,23 +197,35 @@ def subscriptions(
 
     Twin of Channel.subscriptions.
     """
-    with open_channel(folder, channel) as opened:
+    with open_channel(database, channel) as opened:
         rows = [subscription_fields(info) for info in opened.subscriptions(user=user)]
         show(rows, title="subscriptions", as_json=as_json)
 
 
-def cancel(folder: Folder, channel: Name, id: Id) -> None:
+def cancel(database: Database, channel: Name, id: Id) -> None:
     """End a subscription before its time.
 
     Twin of Channel.cancel.
     """
-    with open_channel(folder, channel) as opened:
+    with open_channel(database, channel) as opened:
         opened.cancel(id)
         line({"kind": "cancelled", "subscription": id})
 
 
+def prolong(
+    database: Database, channel: Name, id: Id, until_s: UntilS = None, until: Until = None
+) -> None:
+    """Move the end of a subscription's window, to a later or an earlier time.
+
+    Twin of Channel.prolong. Without an end it has none.
+    """
+    with open_channel(database, channel) as opened:
+        info = opened.prolong(id, until_s=until_s, until=parse_time(until, "until"))
+        line({"kind": "prolonged", "subscription": subscription_fields(info)})
+
+
 def apply(
-    folder: Folder,
+    database: Database,
     channel: Name,
     file: Annotated[Path, typer.Argument(metavar="FILE", help=".parquet .arrow .csv .jsonl")],
     out: Annotated[
@@ -227,7 +242,7 @@ def apply(
     """
     from tideline.cli.batch import apply_table, read_operations, write_table
 
-    with open_channel(folder, channel) as opened:
+    with open_channel(database, channel) as opened:
         operations = read_operations(file)
         answers, rejected = apply_table(opened, operations, batch_rows=batch_rows)
         if out is not None:

@@ -130,11 +130,13 @@ class ChannelVerbs(Generic[H]):
     async def publish(
         self, place: Place, body: Body, *, id: str | None = None, at: datetime | None = None,
         ttl_s: Seconds | None = None, until: datetime | None = None, related: bool = False,
+        replace: bool = False,
     ) -> Told:  # fmt: skip
         """Store an event and return whom it answers: `Channel.publish`.
 
         Made again when the connection breaks; if the first try had landed, the answer is
-        `duplicate` and names nobody.
+        `duplicate` and names nobody. (With `replace` that is so if `at` is given; else the event
+        replaces itself, and is told again.)
         """
         fields: dict[str, Any] = {
             "place": place_json(place, self.space),
@@ -149,6 +151,10 @@ class ChannelVerbs(Generic[H]):
             fields["until"] = time_text(until, "until")
         if check_flag(related, "related"):
             fields["related"] = True
+        if check_flag(replace, "replace"):
+            if id is None:
+                raise InvalidRequest("replace needs the id of what it replaces", replace=replace)
+            fields["replace"] = True
         answer = await self._live.publish(self.name, fields) or await self._http.ask_json(
             "POST", *self._path, "events", body=fields, type=Answer
         )
@@ -160,10 +166,16 @@ class ChannelVerbs(Generic[H]):
             answer.duplicate,
         )
 
+    async def retract(self, id: str) -> None:
+        """End an event; `NotFound` if no valid one has this id: `Channel.retract`."""
+        check_text(id, "id")
+        await self._http.ask("DELETE", *self._path, "events", id)
+
     async def subscribe(
         self, place: Place, *, user: str, id: str | None = None, since_s: Seconds | None = None,
         since: datetime | None = None, until_s: Seconds | None = None,
         until: datetime | None = None, where: dict[str, Any] | None = None, unseen: bool = False,
+        retractions: bool = False,
     ) -> H:  # fmt: skip
         """Store a subscription; its `past` is there at once, what happens later is delivered.
 
@@ -179,9 +191,11 @@ class ChannelVerbs(Generic[H]):
             fields["where"] = in_json(where)
         if check_flag(unseen, "unseen"):
             fields["unseen"] = True
+        if check_flag(retractions, "retractions"):
+            fields["retractions"] = True
         return await self._live.subscribe(self, fields)
 
-    async def resume(self, id: str, after: str | None = None) -> H:
+    async def resume(self, id: str, after: str | None = None, *, retractions: bool = False) -> H:
         """A stored subscription given back, with what it missed since `after`: `Channel.resume`."""
         check_text(id, "id")
         fields: dict[str, Any] = {"id": id}
@@ -189,6 +203,8 @@ class ChannelVerbs(Generic[H]):
             if not isinstance(after, str):
                 raise InvalidRequest("after must be the token of an event", after=after)
             fields["after"] = after
+        if check_flag(retractions, "retractions"):
+            fields["retractions"] = True
         return await self._live.resume(self, fields)
 
     async def cancel(self, id: str) -> None:
@@ -397,6 +413,7 @@ class RemoteChannel:
     publish = blocking(ChannelVerbs.publish)
     subscribe = blocking(ChannelVerbs[RemoteSubscription].subscribe)
     resume = blocking(ChannelVerbs[RemoteSubscription].resume)
+    retract = blocking(ChannelVerbs.retract)
     cancel = blocking(ChannelVerbs.cancel)
     prolong = blocking(ChannelVerbs.prolong)
     move = blocking(ChannelVerbs.move)

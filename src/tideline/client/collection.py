@@ -44,6 +44,7 @@ Document = dict[str, Any]
 Given = Document | str | bytes
 Fields = Sequence[str] | dict[str, int] | None
 Key = int | str
+_NULL = msgspec.Raw(b"null")
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 _KEYS = 1_000  # asked for in one request
 _LOOK_S = 0.05
@@ -212,8 +213,8 @@ class CollectionVerbs:
     async def lookup(self, field: str, value: Any, k: int | None = None) -> list[Document]:
         """The newest documents whose field has this value: `Collection.lookup`."""
         return await self._read(
-            "lookup", list[Document], field=_text(field, "field"), value=_scalar(value, "value"),
-            k=_count(k, "k"),
+            "lookup", list[Document], field=_text(field, "field"),
+            value=_scalar(value, "value") or _NULL, k=_count(k, "k"),
         )  # fmt: skip
 
     async def range_lookup(

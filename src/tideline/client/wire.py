@@ -21,7 +21,7 @@ import msgspec
 from tideline import errors
 from tideline.clock import FOREVER, Seconds, from_us, span_s, to_us
 from tideline.errors import InvalidRequest, TidelineError, Unauthorized, Unavailable
-from tideline.model import Event, LateEvent, SubscriptionInfo
+from tideline.model import Event, LateEvent, RetractedEvent, SubscriptionInfo
 from tideline.space import CELLS, Box, Circle, Space
 from tideline.space.geojson import from_mapping, interface_of
 from tideline.space.plain import from_plain, to_plain
@@ -48,6 +48,7 @@ class WireEvent(msgspec.Struct):
     token: str
     until: datetime | None = None
     body: msgspec.Raw = msgspec.Raw(b"null")
+    retracted: bool = False
 
 
 class WireSubscription(msgspec.Struct):
@@ -170,7 +171,9 @@ def event_of(wire: WireEvent) -> Event:
         wire.id, from_plain(wire.place), time_us(wire.at), time_us(wire.until), int(late or found),
         bytes(wire.body),
     )  # fmt: skip
-    return LateEvent.of(event, int(found)) if late else event
+    if not late:
+        return event
+    return (RetractedEvent if wire.retracted else LateEvent).of(event, int(found))
 
 
 def info_of(wire: WireSubscription) -> SubscriptionInfo:

@@ -284,6 +284,12 @@ async def get_event(call: Call) -> Any:
     return event_out(event)
 
 
+async def retract(call: Call) -> Reply:
+    id, channel = call.names["id"], call.channel
+    await call.hub.write(call.caller, channel, channel.retract, id)
+    return Reply({"retracted": id})
+
+
 # ---- subscriptions -------------------------------------------------------------------------
 
 
@@ -358,6 +364,8 @@ OPS = [
        query=FindQuery, gives=FoundEvents),
     Op("GET", f"{_C}/events/{{id}}", "One event, if it is still valid.", get_event, scope="read",
        gives=EventOut),
+    Op("DELETE", f"{_C}/events/{{id}}", "Retract an event.", retract, scope="publish",
+       gives=dict[str, str]),
     Op("POST", f"{_C}/subscriptions", "Store a subscription; answers with its past.", subscribe,
        scope="subscribe", takes=(SubscribeIn,), gives=SubscribedOut, statuses=(200, 201),
        refuses=(409,)),

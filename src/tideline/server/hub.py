@@ -243,13 +243,15 @@ class Hub:
             self._quotas[channel] = found
         return found
 
-    async def resume(self, channel: Any, id: str, after: str | None, caller: Any) -> Any:
+    async def resume(
+        self, channel: Any, id: str, after: str | None, caller: Any, retractions: bool = False
+    ) -> Any:
         """The handle of a stored subscription, with what came after a token."""
 
         def run() -> Any:
             if caller.user is not None:
                 caller.check_own(channel.subscription(id).user, id)
-            return channel.resume(id, after)
+            return channel.resume(id, after, retractions=retractions)
 
         return await self.write(caller, channel, run)
 

@@ -239,7 +239,9 @@ class Live(Socket):
         self.caller.need("subscribe", request.channel)
         channel = self._hub.channel(request.channel)
         self._check_tag(request.tag)
-        handle = await self._hub.resume(channel, request.id, request.after, self.caller)
+        handle = await self._hub.resume(
+            channel, request.id, request.after, self.caller, request.retractions
+        )
         await self._follow(request.tag, channel, handle, request.after)
 
     async def _changes(self, request: Changes) -> None:

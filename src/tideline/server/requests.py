@@ -56,6 +56,7 @@ class Resume(Request, tag="resume"):
     channel: str
     id: str
     after: str | None = None
+    retractions: bool = False
 
 
 class Changes(Request, tag="changes"):
