@@ -128,6 +128,8 @@ export interface Event<Body = any> {
   body: Body;
   /** Its place among the answers of a subscription: `resume` goes on after it. */
   token: string;
+  /** It was told before, and is no more. */
+  retracted?: boolean;
 }
 
 /** A span of time; seconds from now, or times. */
@@ -144,6 +146,7 @@ export interface PublishOptions {
   ttl_s?: number;
   until?: Time;
   related?: boolean;
+  /** End the event that has this id, in the same step. */
   replace?: boolean;
 }
 
@@ -162,7 +165,8 @@ export interface SubscribeOptions extends Window {
   where?: Where;
   /** Leave out what an earlier subscription of this user was answered with. */
   unseen?: boolean;
-  retracted?: boolean;
+  /** Be told of events that were told and are retracted, or replaced by one that is not. */
+  retractions?: boolean;
 }
 
 export interface SubscriptionInfo {
@@ -188,7 +192,9 @@ export class Channel<Body = any> {
   get(id: string): Promise<Event<Body> | null>;
   subscribe(place: Place, options?: SubscribeOptions): Promise<Subscription<Body>>;
   /** A stored subscription, with what it was answered after a token. */
-  resume(id: string, after?: string): Promise<Subscription<Body>>;
+  resume(id: string, after?: string, options?: { retractions?: boolean }): Promise<Subscription<Body>>;
+  /** End an event before its time. */
+  retract(id: string): Promise<void>;
   cancel(id: string): Promise<void>;
   move(id: string, place: Place): Promise<SubscriptionInfo>;
   prolong(id: string, window: { until_s?: number; until?: Time }): Promise<SubscriptionInfo>;
@@ -227,7 +233,7 @@ export class Subscription<Body = any> implements SubscriptionInfo {
   /** That of the last event that arrived. */
   readonly token: string | null;
   /** Called with each event instead of iteration: "live", or "missed" while there was no connection. */
-  onevent: ((event: Event<Body>, how: "past" | "live" | "missed") => void) | null;
+  onevent: ((event: Event<Body>, how: "live" | "missed" | "retracted") => void) | null;
   /** What arrived since the last take; asks the server first. */
   take(options?: { timeout_s?: number }): Promise<Event<Body>[]>;
   prolong(window: { until_s?: number; until?: Time }): Promise<void>;

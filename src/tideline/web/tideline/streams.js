@@ -111,17 +111,19 @@ export class Subscription extends Stream {
   #channel;
   #live;
   #after;
+  #retractions;
 
-  constructor(channel, live, id, after) {
+  constructor(channel, live, id, { after, retractions }) {
     super();
     this.#channel = channel;
     this.#live = live;
     this.id = id;
     this.past = [];
     this.#after = after;
+    this.#retractions = retractions;
   }
 
-  /** Called with each event and how it came: "live", or "missed" (while there was no connection). */
+  /** Called with each event and how it came: "live", "missed" (while there was no connection), "retracted". */
   get onevent() { return this.listener; }
 
   set onevent(listener) { this.listen(listener); }
@@ -156,7 +158,10 @@ export class Subscription extends Stream {
     else super.refuse(error);
   }
 
-  request() { return { do: "resume", channel: this.#channel.name, id: this.id, after: this.#after }; }
+  request() {
+    const [id, after, retractions] = [this.id, this.#after, this.#retractions];
+    return { do: "resume", channel: this.#channel.name, id, after, retractions };
+  }
 
   hear({ subscribed, event, kind, past_done }) {
     if (subscribed) {
@@ -165,7 +170,7 @@ export class Subscription extends Stream {
     } else if (event) {
       this.#after = event.token;
       if (this.state === "opening") this.past.push(event);
-      else this.deliver(event, this.state === "resuming" ? "missed" : kind);
+      else this.deliver(event, this.state === "resuming" && kind === "past" ? "missed" : kind);
     }
     return past_done;
   }

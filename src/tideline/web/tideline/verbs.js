@@ -1,6 +1,6 @@
 // Channels and collections: each verb is one request, and what is followed goes to the live connection.
 
-import { NotFound } from "./errors.js";
+import { InvalidRequest, NotFound } from "./errors.js";
 import { path } from "./http.js";
 import { Changes, Subscription } from "./streams.js";
 
@@ -66,6 +66,7 @@ export class Channel extends Named {
 
   /** Store an event: `{event, subscriptions, related, duplicate}`, and whoever asked is told. */
   async publish(place, body, options = {}) {
+    if (options.replace && options.id === undefined) throw new InvalidRequest("replace needs the id of what it replaces");
     await this.make();
     const event = named({ ...options, place, body });
     return (await this.#live.publish({ channel: this.name, ...event }))
@@ -85,15 +86,15 @@ export class Channel extends Named {
   /** Store a subscription and follow it. */
   async subscribe(place, options = {}) {
     await this.make();
-    const sub = new Subscription(this, this.#live, options.id ?? newId());
+    const sub = new Subscription(this, this.#live, options.id ?? newId(), { retractions: options.retractions });
     await this.#live.subscribe(sub, { do: "subscribe", channel: this.name, ...options, place, id: sub.id });
     return sub;
   }
 
   /** A stored subscription, with what it was answered after a token, or all of that. */
-  async resume(id, after) {
+  async resume(id, after, { retractions } = {}) {
     await this.make();
-    const sub = new Subscription(this, this.#live, id, after);
+    const sub = new Subscription(this, this.#live, id, { after, retractions });
     await this.#live.follow(sub);
     return sub;
   }
@@ -108,6 +109,9 @@ export class Channel extends Named {
       return null;
     }
   }
+
+  /** End an event before its time; `NotFound` if no valid one has this id. */
+  async retract(id) { await this.call("DELETE", ["events", id]); }
 
   async cancel(id) { await this.call("DELETE", ["subscriptions", id]); }
 
