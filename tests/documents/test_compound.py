@@ -218,7 +218,9 @@ def test_two_arrays_are_one_too_many() -> None:
         docs = database.collection("docs", key="id", indexes=[("a", "b.c")])
         docs.put({"id": 1, "a": [1, 2], "b": {"c": 3}})
         bad = {"id": 2, "a": [1], "b": [{"c": 2}]}
-        with pytest.raises(InvalidRequest, match=r"an array in at most one of them. index='a,b\.c'"):
+        with pytest.raises(
+            InvalidRequest, match=r"an array in at most one of them. index='a,b\.c'"
+        ):
             docs.put(bad)
         done = docs.put_many([bad, {"id": 3, "a": 1, "b": [{"c": 2}, {"c": 3}]}])
         assert (done.stored, done.rejected["row"].to_pylist()) == (1, [0])
