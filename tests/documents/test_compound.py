@@ -26,7 +26,7 @@ from tideline.index.compound import joined, shown
 from tideline.index.kind import Asked
 from tideline.where.bounds import bounds
 from tideline.where.keys import encode, is_cut
-from tideline.where.order import sort_key
+from tideline.where.order import sort_key, sort_keys
 
 KINDS = ("embedded", "composite", "lazy", "eager")
 LONG = "x" * 1030
@@ -165,6 +165,64 @@ def test_an_index_on_several_fields_finds_what_a_scan_finds(
     story.database.close()
 
 
+ORDERS: list[Any] = [
+    [("speed", 1)], [("speed", -1)], [("speed", 1), ("lane", 1)], [("speed", -1), ("lane", -1)],
+    [("road", 1), ("speed", 1)], [("speed", 1), ("lane", -1)], [("speed", -1), ("id", 1)],
+    [("lane", 1), ("speed", 1)], [("road", -1), ("speed", 1), ("id", -1)],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_first_in_the_order_of_an_index_are_those_of_a_sort(kind: str, tmp_path: Path) -> None:
+    draw = random.Random(len(kind))
+    with tideline.open(tmp_path) as database:
+        docs = database.collection(
+            "docs", key="id", policy=SMALL["leveled"], indexes={"road,speed,lane": kind}
+        )
+        speeds = [
+            *range(40),
+            2.5,
+            -7,
+            2**60 + 1,
+            "fast",
+            "",
+            LONG,
+            LONG + "y",
+            None,
+            True,
+            {"x": 1},
+        ]
+        for turn in range(3):
+            docs.put_many([
+                {"id": draw.randrange(4000), "road": draw.choice("ABC"), "lane": draw.randrange(3)}
+                | ({"speed": draw.choice(speeds)} if draw.random() < 0.97 else {})
+                for _ in range(1500)
+            ])  # fmt: skip
+            if turn < 2:
+                docs._engine.seal()
+        everything = docs.find()
+        used = 0
+        for where in (
+            {"road": "A"}, {"road": {"$gte": "A", "$lt": "C"}}, {"road": "B", "speed": {"$gte": 5}},
+            {"road": "A", "lane": 1}, {"road": "C", "speed": 7}, {"road": "A", "id": {"$gt": 3000}},
+            {"road": "C", "speed": {"$gt": "", "$lt": "y"}},
+        ):  # fmt: skip
+            condition = tideline.where.parse(where)
+            met = [each for each in everything if condition.matches(each)]
+            for order in ORDERS:
+                key = sort_keys(order, "id")
+                wanted = sorted(met, key=key)
+                for limit in (1, 60):
+                    found = docs.find(where, sort=order, limit=limit)
+                    assert found == wanted[:limit], (where, order)
+                told = docs.explain(where, sort=order, limit=5)
+                used += told.looked_at < len(met) // 2 and bool(told.chosen[0].field)
+        assert (used > 10) is (kind != "embedded")
+        docs.put({"id": 1, "road": "A", "speed": [3, 900], "lane": 1})  # no order of the index now
+        found = docs.find({"road": "A"}, sort=[("speed", -1)], limit=2)
+        assert found == sorted(docs.find({"road": "A"}), key=sort_keys([("speed", -1)], "id"))[:2]
+
+
 @given(st.lists(st.tuples(scalars(), scalars()), min_size=2, max_size=6))
 def test_values_sort_as_the_lists_do(pairs: list[tuple[Any, Any]]) -> None:
     made = [(tuple(map(encode, pair)), joined([encode(one) for one in pair])) for pair in pairs]
@@ -218,7 +276,9 @@ def test_two_arrays_are_one_too_many() -> None:
         docs = database.collection("docs", key="id", indexes=[("a", "b.c")])
         docs.put({"id": 1, "a": [1, 2], "b": {"c": 3}})
         bad = {"id": 2, "a": [1], "b": [{"c": 2}]}
-        with pytest.raises(InvalidRequest, match=r"an array in at most one of them. index='a,b\.c'"):
+        with pytest.raises(
+            InvalidRequest, match=r"an array in at most one of them. index='a,b\.c'"
+        ):
             docs.put(bad)
         done = docs.put_many([bad, {"id": 3, "a": 1, "b": [{"c": 2}, {"c": 3}]}])
         assert (done.stored, done.rejected["row"].to_pylist()) == (1, [0])

@@ -198,6 +198,14 @@ class View:
         self._readers.give(reader)
         return found
 
+    def first_part(
+        self, field: str, ask: Any, order: Sequence[tuple[str, int]], count: int
+    ) -> tuple[Any, bool]:
+        """`IndexKind.first_part` of an index that stands alone."""
+        sources = self.now[0]
+        kind = sources.kind_of(field)
+        return kind.first_part(sources.alone[field], field, ask, order, count)
+
     def lookup(
         self, field: str, low: bytes, high: bytes, k: int | None = None, *,
         low_open: bool = False, high_open: bool = False,

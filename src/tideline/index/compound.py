@@ -24,7 +24,7 @@ from collections.abc import Sequence
 
 from tideline.where.keys import LIMIT, decode
 
-__all__ = ["OTHER", "SEPARATOR", "joined", "part_of", "parts_of", "shown"]
+__all__ = ["OTHER", "SEPARATOR", "joined", "part_of", "parts_of", "shown", "starts"]
 
 SEPARATOR = ","
 OTHER = b"\x03"
@@ -60,6 +60,30 @@ def part_of(value: bytes) -> bytes:
     if kind == 2:
         return value.replace(b"\0", b"\0\xff") + b"\0\0"
     return value
+
+
+def starts(value: bytes) -> list[int]:
+    """Where each whole part of a value ends, and 0 before.
+
+    >>> from tideline.where.keys import encode
+    >>> starts(joined([encode("A1"), encode(7)]) + b"\\xff")
+    [0, 5, 15]
+    """
+    found = [0]
+    while (at := found[-1]) < len(value):
+        kind, end = value[at], at + 1
+        if kind == 1:
+            end = at + 10 + (value[at + 9] if at + 9 < len(value) else 0)
+        elif kind == 2:
+            while end < len(value) and value[end : end + 2] != b"\0\0":
+                end += 2 if value[end] == 0 else 1
+            end += 2
+        elif kind == 5:
+            end = at + 2
+        if kind == _AFTER or end > len(value):
+            break
+        found.append(end)
+    return found
 
 
 def shown(value: bytes) -> tuple[object, ...]:
