@@ -315,6 +315,26 @@ def test_a_server_that_is_killed_and_started_again_is_resumed(tmp_path: Path) ->
         process.communicate()
 
 
+def test_a_client_that_publishes_often_does_so_on_its_live_connection(
+    served: tuple[tideline.Database, str],
+) -> None:
+    async def story(url: str) -> None:
+        async with await tideline.aconnect(url) as db:
+            roads = await db.channel("roads")
+            await roads.publish("a", {"n": 0})
+            assert db._live._task is None
+            n = 1
+            while db._live._socket is None:
+                await roads.publish("a", {"n": n})
+                n += 1
+            assert n >= 100
+            await asyncio.gather(*(roads.publish("a", {"n": n + more}) for more in range(100)))
+            found = await roads.find("a")
+            assert sorted(event.body["n"] for event in found) == list(range(n + 100))
+
+    run(story(served[1]))
+
+
 def test_a_closed_client_says_so_and_ends_what_waits(served: tuple[tideline.Database, str]) -> None:
     async def story(url: str) -> None:
         db = await tideline.aconnect(url)

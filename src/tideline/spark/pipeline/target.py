@@ -56,7 +56,8 @@ def open_target(config: Config, db: Database | None, stack: ExitStack) -> Target
             raise config.wrong(("store",), message)
         db = stack.enter_context(
             open_database(
-                config.resolve(store.folder), memory_mb=store.memory_mb,
+                config.resolve(store.folder),
+                memory_mb=store.memory_mb,
                 durability=cast(Durability, store.durability),  # which it checks
             )
         )
