@@ -9,6 +9,7 @@ distinct       Collection.distinct               aggregate     Collection.aggreg
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -17,9 +18,11 @@ from tideline.cli.documents import (
     Document,
     File,
     Name,
+    TtlS,
     Where,
     check_given,
     condition_of,
+    lasting,
     opened_collection,
     print_all,
     store,
@@ -44,7 +47,13 @@ IfVersion = Annotated[
 ]
 
 
-def insert(folder: Folder, collection: Name, document: Document = None, file: File = None) -> None:
+def insert(
+    folder: Folder,
+    collection: Name,
+    document: Document = None,
+    file: File = None,
+    ttl_s: TtlS = None,
+) -> None:
     """Store new documents.
 
     Twin of Collection.insert and Collection.insert_many.
@@ -54,7 +63,7 @@ def insert(folder: Folder, collection: Name, document: Document = None, file: Fi
     """
     check_given(document, file)
     with opened_collection(folder, collection) as opened:
-        store(opened.insert, opened.insert_many, document, file)
+        store(lasting(opened.insert, ttl_s), lasting(opened.insert_many, ttl_s), document, file)
 
 
 def update(
@@ -66,6 +75,7 @@ def update(
         bool, typer.Option("--upsert", help="Make the document if there is none.")
     ] = False,
     if_version: IfVersion = None,
+    ttl_s: TtlS = None,
 ) -> None:
     """Change a document by MongoDB's operators, and print what it is now.
 
@@ -74,7 +84,8 @@ def update(
     """
     asked = parse_json(change, "change")
     with opened_collection(folder, collection) as opened:
-        line(opened.update(value_of(key), asked, upsert=upsert, if_version=if_version))
+        update = lasting(partial(opened.update, upsert=upsert, if_version=if_version), ttl_s)
+        line(update(value_of(key), asked))
 
 
 def update_many(folder: Folder, collection: Name, where: Met, change: Change) -> None:
@@ -94,13 +105,15 @@ def replace(
     key: Key,
     document: Annotated[str, typer.Argument(metavar="DOCUMENT", help="JSON, whole.")],
     if_version: IfVersion = None,
+    ttl_s: TtlS = None,
 ) -> None:
     """Store a document in place of one that is there.
 
     Twin of Collection.replace. `tideline collection get --versions` shows versions.
     """
     with opened_collection(folder, collection) as opened:
-        line({"version": opened.replace(value_of(key), document, if_version=if_version)})
+        replace = lasting(partial(opened.replace, if_version=if_version), ttl_s)
+        line({"version": replace(value_of(key), document)})
 
 
 def delete_where(folder: Folder, collection: Name, where: Met) -> None:

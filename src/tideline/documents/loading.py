@@ -81,6 +81,11 @@ def recipe_of(collection: Collection) -> Recipe:
             "a collection with unique indexes is not loaded in bulk: put its documents",
             collection=collection.name, unique=list(engine.unique),
         )  # fmt: skip
+    if engine.expiry.ttl_us:
+        raise InvalidRequest(
+            "a collection whose documents expire is not loaded in bulk: put its documents",
+            collection=collection.name, ttl_s=collection.ttl_s,
+        )  # fmt: skip
     names = {field: kind.name for field, kind in engine.kinds.items()}
     bits = int(engine.facts.get("bloom_bits", 20))
     return Recipe(collection.key, engine.seed, bits, names, collection.filter)
