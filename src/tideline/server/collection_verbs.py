@@ -6,7 +6,8 @@
 How a verb runs:
 
     here      on the loop: by key, from memory, in microseconds
-    beside    one document is written: in a thread that no long call takes
+    beside    one document is written: here, too, when it is small and nothing has to be waited
+              for; else in a thread that no long call takes
     long      by condition, or many: in turn, two of one caller at a time (work.py)
 
 A token with rows gets the collection as its rule lets it be seen (collection_limited.py).
@@ -42,6 +43,7 @@ __all__ = ["OPS", "collection_of"]
 
 HERE, BESIDE, LONG = "here", "beside", "long"
 _LOOK_S = 0.02
+_QUICK_BYTES = 64 << 10
 _NUMBER = re.compile(r"0|-?[1-9][0-9]{0,19}", re.ASCII)  # as JSON writes it
 Document = dict[str, Any]
 
@@ -82,7 +84,7 @@ class _Verb:
             return _answer(call, body.call(to))
         run = _Run(call, to, body)
         if self.how == BESIDE:
-            return await call.hub.work.beside(run)
+            return await _write_one(call, to, run)
         return await call.hub.long(call.caller, to, run)
 
     async def _batch(self, call: Call, to: Collection, data: bytes) -> Any:
@@ -102,6 +104,27 @@ class _Run:
 
     def __call__(self) -> Reply:
         return _answer(self._call, self._body.call(self._to))
+
+
+async def _write_one(call: Call, to: Collection, run: Callable[[], Reply]) -> Reply:
+    """Run a call that writes one document."""
+    return run() if _is_quick(call, to) else await call.hub.work.beside(run)
+
+
+def _is_quick(call: Call, to: Collection) -> bool:
+    """Whether one document can be written on the loop: small, and nobody is waited for."""
+    engine = to._engine
+    if call.hub.waits_for_disk or engine.writing.locked():
+        return False
+    if engine.frozen or engine.active.is_full:  # it may wait for room
+        return False
+    length = call.header("content-length") or ""
+    if call.op.takes and not (length.isdigit() and int(length) <= _QUICK_BYTES):
+        return False
+    if not isinstance(call.body, shapes.Update):
+        return True
+    text = to._get(rows.key_bytes(call.body.key))
+    return text is None or len(text) <= _QUICK_BYTES
 
 
 def _answer(call: Call, result: Any) -> Reply:
@@ -135,7 +158,7 @@ async def _update(call: Call) -> Reply:
         document = call.body.call(to)
         return _answer(call, document if may_read else None)
 
-    return await call.hub.work.beside(run)
+    return await _write_one(call, to, run)
 
 
 async def _find(call: Call) -> Any:
@@ -231,7 +254,7 @@ async def put_document(call: Call) -> Reply:
             raise InvalidRequest("the document has another key", key=key, given=given[to.key])
         return _answer(call, None)
 
-    return await call.hub.work.beside(run)
+    return await _write_one(call, to, run)
 
 
 async def delete_document(call: Call) -> Reply:
@@ -241,7 +264,7 @@ async def delete_document(call: Call) -> Reply:
         to.delete(key)
         return _answer(call, None)
 
-    return await call.hub.work.beside(run)
+    return await _write_one(call, to, run)
 
 
 # ---- what there is --------------------------------------------------------------------------
