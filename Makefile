@@ -76,7 +76,7 @@ test-long: $(STAMP) java mingo chromium kafka  ## all tests with long random run
 check: $(STAMP)  ## lint, format, types, layers, docs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy --strict src
+	$(BIN)/mypy --strict src tests/aclient/typed.py
 	$(BIN)/python -m pytest -q tests/test_imports.py tests/test_docs.py
 
 wheels: $(STAMP)  ## the wheel of the sources and one with compiled kernels for this platform, in dist/
@@ -91,6 +91,7 @@ bench: $(STAMP) peers  ## measure in small; writes benchmarks/results/
 	$(BIN)/python benchmarks/side_by_side.py
 	$(BIN)/python benchmarks/spark.py
 	$(BIN)/python benchmarks/server.py
+	$(BIN)/python benchmarks/many_calls.py
 	$(BIN)/python benchmarks/page.py
 
 bench-full: $(STAMP) peers  ## measure in full, to 10 million subscriptions; takes hours

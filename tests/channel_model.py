@@ -8,7 +8,7 @@ operations.md, docs/decisions/0007 (retries) and 0009 (a channel's time).
     event e answers subscription s    `Model.answers`: places meet, since <= at < until, where holds
     "user u was told e"               `Event.told`, a set of users: it lives as long as the event
     the order of s's answers          `Sub.got`: (rank, event); a token stands for a rank
-    who was made first                the order of `Model.subs`; prolonging moves one to the end
+    who was made first                the order of `Model.subs`; a moved end or place: the last
     a call that failed                never reaches the model: nothing of it happened
 
 All times are whole microseconds, all places plain values: a text, a point `(lon, lat)`,
@@ -210,17 +210,23 @@ class Model:
     # Verbs ----------------------------------------------------------------------------------
 
     def publish(
-        self, own: int, id: str, place: int, body: Body, at: int, until: int
+        self, own: int, id: str, place: int, body: Body, at: int, until: int, replace: str = ""
     ) -> tuple[bool, list[Sub]]:
-        """Whether it was a retry, and whom the event answers."""
+        """Whether it was a retry, and whom the event answers.
+
+        `replace` is "once" when it has a time of its own: the same again is a retry then.
+        """
         now = max(self.newest, own)
         if until <= at:
             raise Refused("InvalidRequest")
         known = self.event(id, now)
         if known is not None:
-            if (known.place, known.body, known.at, known.until) != (place, body, at, until):
+            same = (known.place, known.body, known.at, known.until) == (place, body, at, until)
+            if not same and not replace:
                 raise Refused("Conflict")
-            return True, []
+            if same and replace != "always":
+                return True, []
+            known.until = -FOREVER
         self._write(now)
         e = Event(id, place, at, until, body)
         self.events.pop(id, None)
@@ -265,6 +271,15 @@ class Model:
             self.journal.answers += [(id, e.id, user, "past") for _, e in past]
         return False, s, past
 
+    def retract(self, id: str) -> None:
+        now = self.now()
+        e = self.event(id, now)
+        if e is None:
+            raise Refused("NotFound")
+        self._write(now)
+        e.until = -FOREVER  # nobody finds it any more, whatever they ask
+        del self.events[id]
+
     def cancel(self, own: int, id: str) -> Sub:
         now = max(self.newest, own)
         s = self.sub(id, now)
@@ -298,6 +313,30 @@ class Model:
                 found.append(e)
         if self.journal is not None:
             self.journal.subscriptions.append((id, s.user, until))
+            self.journal.answers += [(id, e.id, s.user, "past") for e in found]
+        return s
+
+    def move(self, id: str, place: int) -> Sub:
+        now = self.now()
+        s = self.sub(id, now)
+        if s is None:
+            raise Refused("NotFound")
+        if place == s.place:
+            return s
+        self._write(now)
+        s.place = place
+        self.subs.remove(s)
+        self.subs.append(s)  # it counts as made now
+        had = {e for _, e in s.got}
+        found = []
+        for e in self.events.values():
+            if now < e.until and e not in had and self.answers(e, s):
+                if s.unseen and s.user in e.told:
+                    continue
+                self._tell(s, e, live=True)
+                found.append(e)
+        if self.journal is not None:
+            self.journal.subscriptions.append((id, s.user, s.until))
             self.journal.answers += [(id, e.id, s.user, "past") for e in found]
         return s
 

@@ -311,6 +311,8 @@ class Child:
 
     def do_publish(self, op: Any) -> Any:
         named: dict[str, Any] = {"id": op["id"], "related": op["related"]}
+        if op.get("replace"):
+            named["replace"] = True
         at = op["at"]
         if at is not None:
             named["at"] = self._time(at)
@@ -330,7 +332,12 @@ class Child:
         named: dict[str, Any] = {"user": op["user"], "id": op["id"], "unseen": op["unseen"]}
         where = WHERES[op["where"]][0]
         if op["relative"]:
-            named |= {"since_s": self._seconds(op["since"]), "until_s": self._seconds(op["until"])}
+            since = self._seconds(op["since"])
+            named["until_s"] = self._seconds(op["until"])
+            if since is not None and since > 0:  # of what begins later, only a datetime says so
+                named["since"] = self._time(op["since"])
+            else:
+                named["since_s"] = since
         else:
             named |= {"since": self._time(op["since"]), "until": self._time(op["until"])}
         handle = self.channel.subscribe(self.places[op["place"]], where=where, **named)
@@ -340,6 +347,16 @@ class Child:
     def do_cancel(self, op: Any) -> Any:
         self.channel.cancel(op["id"])
         return self._hold(op["id"], None, False)
+
+    def do_retract(self, op: Any) -> None:
+        self.channel.retract(op["id"])
+
+    def do_move(self, op: Any) -> Any:
+        return self._info(self.channel.move(op["id"], self.places[op["place"]]))
+
+    def do_get(self, op: Any) -> Any:
+        event = self.channel.get(op["id"])
+        return None if event is None else self._facts([event])[0]
 
     def do_prolong(self, op: Any) -> Any:
         if op["relative"]:

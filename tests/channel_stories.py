@@ -9,7 +9,8 @@ script that runs it again.
 
     operation      what it does                                       also
     clock          to: moves the clock there
-    publish, subscribe, cancel, prolong, resume, find, list, look, apply, stats    the verbs
+    publish, retract, get, find, subscribe, cancel, prolong, move, resume, list, look,
+    apply, stats                                                                   the verbs
     take           reads every handle that is held; `let_go` drops one
     journal_on, journal_off, journal                                  reads on from where it was
     seal, maintain, check
@@ -136,9 +137,14 @@ class _Judge:
     def do_publish(self, op: Op) -> Any:
         m = self.model
         at = m.clock if op["at"] is None else op["at"]
-        related = [e.id for e in m.related(op["place"])] if op["related"] else []
+        replace = op.get("replace", False)
+        related = [
+            e.id for e in (m.related(op["place"]) if op["related"] else [])
+            if not (replace and e.id == op["id"])
+        ]  # fmt: skip
+        how = "" if not replace else "always" if op["at"] is None else "once"
         repeated, told = m.publish(
-            m.clock, op["id"], op["place"], tuple(op["body"]), at, _limit(op["until"])
+            m.clock, op["id"], op["place"], tuple(op["body"]), at, _limit(op["until"]), how
         )
         return repeated, [(s.id, s.user) for s in told], [] if repeated else related
 
@@ -155,6 +161,17 @@ class _Judge:
     def do_cancel(self, op: Op) -> Any:
         self.model.cancel(self.model.clock, op["id"])
         return self._hold(op["id"], None)
+
+    def do_retract(self, op: Op) -> None:
+        self.model.retract(op["id"])
+
+    def do_move(self, op: Op) -> Any:
+        return self.model.move(op["id"], op["place"]).facts()
+
+    def do_get(self, op: Op) -> Any:
+        m = self.model
+        e = m.event(op["id"], m.now())
+        return None if e is None else (e.id, e.place, e.at, e.until, e.body)
 
     def do_prolong(self, op: Op) -> Any:
         return self.model.prolong(op["id"], op["until"]).facts()

@@ -24,12 +24,13 @@ START = 1_700_000_000 * SECOND
 STEP = SECOND // 2
 USERS = ["ann", "bob", "cem", "dan"]
 WEIGHTS = {
-    "clock": 14.0, "publish": 24.0, "subscribe": 18.0, "cancel": 4.0, "prolong": 8.0,
+    "clock": 14.0, "publish": 24.0, "subscribe": 18.0, "cancel": 4.0, "prolong": 8.0, "move": 6.0,
+    "get": 2.0, "retract": 3.0,
     "resume": 5.0, "take": 6.0, "let_go": 1.0, "find": 4.0, "list": 1.5, "look": 1.0,
     "stats": 0.7, "apply": 5.0, "filler": 0.25, "seal": 0.35, "maintain": 0.3, "journal": 0.4,
     "journal_on": 0.15, "journal_off": 0.12, "check": 0.05, "reopen": 0.4,
 }  # fmt: skip
-_WRITES = {"publish", "subscribe", "cancel", "prolong", "apply"}
+_WRITES = {"publish", "subscribe", "cancel", "prolong", "move", "retract", "apply"}
 _SLOW = {"filler", "seal", "maintain", "check", "reopen"}
 
 
@@ -62,6 +63,7 @@ class Writer:
         elif self.mood == "files":
             self.weights["seal"], self.weights["reopen"] = 3.0, 2.0
         self.unseen = self.random.choice([0.2, 0.5, 0.8])
+        self.replaces = self.random.choice([0.05, 0.2, 0.7])
         self.faults = self.random.choice([0.0, 0.005, 0.03])
         self.deaths = self.random.choice([0.0, 0.002, 0.01])
         for name in without:
@@ -143,6 +145,7 @@ class Writer:
                 "at": at, "until": until}  # fmt: skip
 
     def _publish(self) -> Op:
+        again = False
         if self.events and self.random.random() < 0.05:
             made = dict(self.random.choice(self.events))  # a retry, or other content
             if self.random.random() < 0.4:
@@ -151,12 +154,18 @@ class Writer:
                 )
         else:
             made = self._event()
+            again = bool(self.events) and self.random.random() < self.replaces
+            if again:
+                made["id"] = self.random.choice(self.events)["id"]  # "truck 7 is here now"
             self.events.append(dict(made))
             if made["at"] == self.now and self.random.random() < 0.8:
                 made["at"] = None
         relative = made["until"] is not None and self.random.random() < 0.5
         related = self.random.random() < 0.1
-        return {"op": "publish", **made, "related": related, "relative": relative}
+        op = {"op": "publish", **made, "related": related, "relative": relative}
+        if again or self.random.random() < self.replaces:
+            op["replace"] = True
+        return op
 
     def _window(self) -> tuple[int, int | None]:
         kind = self.random.random()
@@ -208,6 +217,19 @@ class Writer:
         made["until"] = until  # so that a retry may be one of the window as it is now
         return {"op": "prolong", "id": made["id"], "until": until,
                 "relative": self.random.random() < 0.5}  # fmt: skip
+
+    def _move(self) -> Op:
+        made = self._some_sub()
+        made["place"] = self._where_at()
+        return {"op": "move", "id": made["id"], "place": made["place"]}
+
+    def _retract(self) -> Op:
+        some = self.events and self.random.random() < 0.9
+        return {"op": "retract", "id": self.random.choice(self.events)["id"] if some else "e0"}
+
+    def _get(self) -> Op:
+        some = self.events and self.random.random() < 0.9
+        return {"op": "get", "id": self.random.choice(self.events)["id"] if some else "e0"}
 
     def _resume(self) -> Op:
         kind = self.random.random()

@@ -4,7 +4,8 @@
 folder again: that is how a test reopens. Everything is closed when the test ends.
 
 The layout "http" is a channel of layout "dual" behind a real server in this process, used
-through `tideline.connect`: what holds for the library holds for the client.
+through `tideline.connect`: what holds for the library holds for the client. "async" is one used
+through `tideline.aopen`, "async-http" one behind a server used through `tideline.aconnect`.
 
 Profiles of Hypothesis: `default` repeats the same bounded examples on every run; `long`
 (`HYPOTHESIS_PROFILE=long`, `make test-long`) draws new ones, many more of them.
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from driving import AsyncServed
 from hypothesis import HealthCheck, Phase, settings
 from spark_cluster import spark_cluster as spark_cluster  # a fixture
 from spark_session import spark as spark  # a fixture
@@ -84,6 +86,9 @@ def open_database(tmp_path: Path, clock: ManualClock) -> Iterator[Callable[..., 
         while opened:
             opened.pop().close()
         options.setdefault("clock", clock)
+        if over.startswith("async"):
+            opened.append(AsyncServed(folder, over == "async-http", options))
+            return opened[-1]
         database = tideline.open(folder, **options)
         opened.append(Served(database) if over == "http" else database)
         return opened[-1]
@@ -93,7 +98,9 @@ def open_database(tmp_path: Path, clock: ManualClock) -> Iterator[Callable[..., 
         opened.pop().close()
 
 
-@pytest.fixture(params=["", "http"], ids=["embedded", "http"])
+@pytest.fixture(
+    params=["", "http", "async", "async-http"], ids=["embedded", "http", "async", "async-http"]
+)
 def over(request: pytest.FixtureRequest) -> str:
     """How a collection of a contract test is reached: `open_database(over=over)`."""
     way: str = request.param
@@ -114,7 +121,7 @@ def open_channel(open_database: Callable[..., Any]) -> Callable[..., Any]:
         **options: Any,
     ) -> Any:
         database = open_database(over=layout, **options)
-        layout = "dual" if layout == "http" else layout
+        layout = "dual" if layout in ("http", "async", "async-http") else layout
         return database.channel(
             name,
             space=tideline.Flat() if space is None else space,

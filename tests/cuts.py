@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from hypothesis import strategies as st
 
-from tideline.clock import from_us
+from tideline.clock import SECOND, from_us
 from tideline.errors import NotFound
 from tideline.testing import ManualClock
 
@@ -212,7 +212,11 @@ class World:
         if len(self.twins) == _MOST_SUBSCRIPTIONS:
             return
         twin = Twin(len(self.twins))
-        window = {"since_s": since_s, "until_s": until_s}
+        window: dict[str, Any] = {"until_s": until_s}
+        if since_s > 0:
+            window["since"] = from_us(self.clock.now() + since_s * SECOND)
+        else:
+            window["since_s"] = since_s
         first, second = (
             self.channel.subscribe(place, user=id[:5], id=id, where=where, unseen=unseen, **window)
             for id in twin.ids

@@ -15,7 +15,7 @@ import pytest
 from tideline import Box, Circle, Grid, QuadTree, Topics
 from tideline.testing import ManualClock
 
-LAYOUTS = ["dual", "two", "http"]
+LAYOUTS = ["dual", "two", "http", "async", "async-http"]
 ASKING = [*LAYOUTS, "poll"]
 QUAD = QuadTree(bounds=(-80.0, 40.0, -72.0, 44.0), depth=6)
 GRID = Grid(bounds=(-80.0, 40.0, -72.0, 44.0), rows=16, cols=16)

@@ -16,7 +16,7 @@ import pytest
 from tideline.errors import Conflict, NotFound
 from tideline.testing import ManualClock
 
-LAYOUTS = ["dual", "two", "http"]
+LAYOUTS = ["dual", "two", "http", "async", "async-http"]
 START = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=1_000)
 
 Opener = Callable[..., Any]

@@ -11,6 +11,7 @@
     space where model clock errors    may call kernels too: those are leaves, so it is no circle
     addresses                         of memory, for kernels: imports nothing
     shelter                           threads that nothing cuts: imports nothing
+    protocols aprotocols              what every way in has, as types: beside the bottom row
     workload testing                  beside: only the bottom row; for cli and spark
     heatmap                           beside: those two rows; for cli and spark
 
@@ -32,7 +33,7 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "tideline"
 
-BOTTOM = {"errors", "addresses", "shelter", "clock", "model", "space", "where"}
+BOTTOM = {"errors", "addresses", "shelter", "clock", "model", "space", "where", "protocols"}
 LIBRARY = BOTTOM | {"kernels", "lsm", "index", "channel", "documents", "live", "database"}
 
 MAY_IMPORT: dict[str, set[str]] = {
@@ -43,6 +44,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "space": {"errors", "clock", "model", "kernels"},
     "where": {"errors", "addresses", "clock", "model", "space", "kernels"},
     "model": {"errors", "clock", "space", "where"},
+    "protocols": {"clock", "model", "space"},
     "kernels": {"addresses", "shelter"},
     "lsm": {"errors", "addresses", "shelter", "clock", "model", "kernels"},
     "index": BOTTOM | {"kernels", "lsm"},
@@ -58,6 +60,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "web": LIBRARY | {""},
     "client": LIBRARY,
     "aclient": LIBRARY | {"client"},
+    "aprotocols": {"clock", "model", "protocols", "space"},
     "spark": LIBRARY | {"heatmap", "workload", "client", ""},
     "__main__": {"cli"},
     "": LIBRARY | {"client", "aclient"},  # tideline/__init__.py

@@ -18,6 +18,7 @@ from tideline.clock import FOREVER, SystemClock
 from tideline.testing import ManualClock
 
 LAYOUTS = ["dual", "two", "http"]
+BLOCKING = [*LAYOUTS, "async", "async-http"]
 GUARD_S = 300.0
 END = object()
 
@@ -52,7 +53,7 @@ def ids(events: list[Any]) -> list[str]:
     return [event.id for event in events]
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", BLOCKING)
 def test_take_gives_what_arrived_since_the_last_take(layout: str, open_channel: Opener) -> None:
     channel = open_channel(layout)
     channel.publish("a", {}, id="past")
@@ -66,7 +67,7 @@ def test_take_gives_what_arrived_since_the_last_take(layout: str, open_channel: 
     assert sub.take() == []
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", BLOCKING)
 def test_take_gives_what_was_answered_before_the_end(
     layout: str, open_channel: Opener, clock: ManualClock
 ) -> None:
@@ -83,7 +84,7 @@ def test_take_gives_what_was_answered_before_the_end(
     assert cancelled.take() == []
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", BLOCKING)
 def test_every_subscription_receives_on_its_own(layout: str, open_channel: Opener) -> None:
     channel = open_channel(layout)
     one, two = (channel.subscribe("a", user="u") for _ in range(2))
@@ -94,7 +95,7 @@ def test_every_subscription_receives_on_its_own(layout: str, open_channel: Opene
     assert ids(two.take()) == ["e1", "e2"]
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", BLOCKING)
 def test_iteration_gives_events_as_they_happen_and_ends_at_expiry(
     layout: str, open_channel: Opener, clock: ManualClock
 ) -> None:
@@ -114,7 +115,7 @@ def test_iteration_gives_events_as_they_happen_and_ends_at_expiry(
     assert list(sub) == []
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", BLOCKING)
 def test_iteration_ends_when_the_subscription_is_cancelled(
     layout: str, open_channel: Opener
 ) -> None:
@@ -132,7 +133,7 @@ def test_iteration_ends_when_the_subscription_is_cancelled(
         reader.join()
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", BLOCKING)
 def test_what_waits_is_given_before_iteration_ends(
     layout: str, open_channel: Opener, clock: ManualClock
 ) -> None:
@@ -147,10 +148,10 @@ def test_what_waits_is_given_before_iteration_ends(
     assert ids(list(cancelled)) == ["e1", "e2"]
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", BLOCKING)
 def test_closing_the_database_ends_iteration(layout: str, open_database: Opener) -> None:
     db = open_database(over=layout)
-    channel = db.channel("roads", layout="dual" if layout == "http" else layout)
+    channel = db.channel("roads", layout=layout if layout == "two" else "dual")
     reader = Reader(channel.subscribe("a", user="u"))
     channel.publish("a", {}, id="e")
     assert reader.get() == "e"

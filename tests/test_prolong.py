@@ -149,7 +149,8 @@ def test_a_wrong_end_changes_nothing(asked: dict[str, Any], open_channel: Opener
 
 def test_a_future_window_keeps_its_start(open_channel: Opener) -> None:
     channel = open_channel("dual")
-    channel.subscribe("a", user="u", id="s", since_s=50, until_s=100)
+    begin = START + timedelta(seconds=50)
+    channel.subscribe("a", user="u", id="s", since=begin, until_s=100)
     with pytest.raises(InvalidRequest):
         channel.prolong("s", until_s=50)
     assert channel.prolong("s", until_s=51).since == START + timedelta(seconds=50)

@@ -162,10 +162,11 @@ class ChannelMachine(RuleBasedStateMachine):
         until = FOREVER if span is None else since_us + span * SECOND
         times: dict[str, Any]
         if id is None:
-            times = {
-                "since_s": since or None,
-                "until_s": None if span is None else since + span,
-            }
+            times = {"until_s": None if span is None else since + span}
+            if since > 0:
+                times["since"] = from_us(since_us)
+            else:
+                times["since_s"] = since or None
         else:
             times = {"since": from_us(since_us), "until": from_us(until)}
         self.subscribe_both(

@@ -42,7 +42,7 @@ from tideline.model import (
 from tideline.space import Box, Circle, Flat, Grid, QuadTree, Topics
 
 if _typing.TYPE_CHECKING:
-    from tideline.aclient import aconnect
+    from tideline.aclient import aconnect, aopen
     from tideline.channel import Channel, Subscription
     from tideline.client import connect
     from tideline.database import Database, open
@@ -54,7 +54,7 @@ __all__ = [
     "Explanation", "Flat",
     "Grid", "InvalidRequest", "NotFound", "QuadTree", "Report", "Stored", "Subscriber",
     "Subscription", "SubscriptionInfo", "TidelineError", "Told", "Topics", "Unauthorized",
-    "Unavailable", "Updated", "Versioned", "aconnect", "connect", "open",
+    "Unavailable", "Updated", "Versioned", "aconnect", "aopen", "connect", "open",
 ]  # fmt: skip
 
 __version__ = "0.1.0"
@@ -67,6 +67,7 @@ _LATE = {
     "Database": "tideline.database",
     "Subscription": "tideline.channel",
     "aconnect": "tideline.aclient",
+    "aopen": "tideline.aclient",
     "connect": "tideline.client",
     "open": "tideline.database",
 }

@@ -24,8 +24,10 @@ __all__ = [
     "SECOND",
     "WAIT_S",
     "Clock",
+    "Seconds",
     "SystemClock",
     "from_us",
+    "span_s",
     "span_us",
     "to_us",
 ]
@@ -34,6 +36,8 @@ SECOND = 1_000_000
 FOREVER = 1 << 62
 EARLIEST = -62_135_596_800 * SECOND  # the year 1, where datetimes begin
 LATEST = 250_000_000_000 * SECOND  # in the year 9892: they end soon after
+Seconds = float | timedelta
+"""A span of time, wherever one is taken: a number of seconds, or a timedelta."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LIMIT = 253_402_300_799 * SECOND  # the last second datetime can name
 
@@ -98,15 +102,33 @@ def from_us(value: int) -> datetime | None:
 
 
 def span_us(value: Any, name: str) -> int:
-    """Seconds as microseconds, checked to be a finite number.
+    """A span as microseconds: a finite number of seconds, or a timedelta.
 
-    >>> span_us(1.5, "ttl_s")
-    1500000
+    >>> span_us(1.5, "ttl_s"), span_us(timedelta(minutes=-1), "since_s")
+    (1500000, -60000000)
     """
     if type(value) is int and -100_000_000_000 < value < 100_000_000_000:
         return value * SECOND
+    if isinstance(value, timedelta):
+        us = value // timedelta(microseconds=1)
+        if abs(us) < 100_000_000_000 * SECOND:
+            return us
+        raise InvalidRequest(f"{name} is too long", **{name: value})
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise InvalidRequest(f"{name} must be a number of seconds", **{name: value})
+        raise InvalidRequest(f"{name} must be a number of seconds or a timedelta", **{name: value})
     if not -1e11 < value < 1e11:  # also false for NaN
         raise InvalidRequest(f"{name} must be a finite number of seconds", **{name: value})
     return round(value * SECOND)
+
+
+def span_s(value: Any, name: str) -> float:
+    """A span as seconds, for what is sent or stored as a number; checked as `span_us` does.
+
+    >>> span_s(timedelta(minutes=1), "until_s"), span_s(90, "until_s")
+    (60.0, 90)
+    """
+    us = span_us(value, name)
+    if isinstance(value, timedelta):
+        return us / SECOND
+    seconds: float = value
+    return seconds

@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tideline.channel import Channel
 from tideline.channel.ahead import check_max_ahead_s
 from tideline.channel.engine import Engine
-from tideline.clock import Clock, SystemClock, span_us
+from tideline.clock import Clock, Seconds, SystemClock, span_s, span_us
 from tideline.errors import Closed, Conflict, Corruption, InvalidRequest, NotFound
 from tideline.index.memory import Budget
 from tideline.kernels.warm import ensure
@@ -46,6 +46,7 @@ from tideline.lsm.folder import check_no_strangers, make_folder
 from tideline.lsm.manifest import Manifest
 from tideline.lsm.owner import Owner
 from tideline.model import ChannelStats, CollectionStats, Report
+from tideline.protocols import Durability
 from tideline.shelter import Shelter
 from tideline.space import Flat, Space, space_from_spec
 
@@ -77,7 +78,7 @@ os.register_at_fork(after_in_child=_forked)
 
 def open(
     path: str | os.PathLike[str], *, clock: Clock | None = None, memory_mb: int = 1024,
-    durability: str = "os",
+    durability: Durability = "os",
 ) -> Database:  # fmt: skip
     """Open a folder as a database; it is made if it is not there. `":memory:"` keeps nothing.
 
@@ -110,7 +111,7 @@ class Database:
 
     def __init__(
         self, path: str | os.PathLike[str], *, clock: Clock | None = None, memory_mb: int = 1024,
-        durability: str = "os", restoring: bool = False,
+        durability: Durability = "os", restoring: bool = False,
     ) -> None:  # fmt: skip
         check_memory_mb(memory_mb)
         if clock is not None and not (hasattr(clock, "now") and hasattr(clock, "wait")):
@@ -176,7 +177,8 @@ class Database:
 
     def channel(
         self, name: str, *, space: Space | None = None, layout: str | None = None,
-        poll_s: float = 1.0, journal_s: float | None = None, max_ahead_s: float | None = None,
+        poll_s: Seconds = 1.0, journal_s: Seconds | None = None,
+        max_ahead_s: Seconds | None = None,
     ) -> Channel:  # fmt: skip
         """Open a channel, or create it. Space and layout are stored; others are a `Conflict`.
 
@@ -196,7 +198,8 @@ class Database:
             raise InvalidRequest(f"layout must be one of {', '.join(LAYOUTS)}", layout=layout)
         if space is not None and not (hasattr(space, "spec") and hasattr(space, "encode")):
             raise InvalidRequest("space must be Flat, Topics, Grid or QuadTree", space=space)
-        if span_us(poll_s, "poll_s") <= 0:
+        every_s = span_s(poll_s, "poll_s")
+        if every_s <= 0:
             raise InvalidRequest("poll_s must be positive", poll_s=poll_s)
         if journal_s is not None:
             check_journal_s(journal_s)
@@ -211,7 +214,7 @@ class Database:
                 raise Conflict("a collection has this name", name=name)
             if channel is None:
                 channel = self._whole(
-                    partial(self._create, name, space or Flat(), layout or "dual", poll_s)
+                    partial(self._create, name, space or Flat(), layout or "dual", every_s)
                 )
             if space is not None and channel.space != space:
                 raise Conflict(
@@ -426,6 +429,10 @@ class Database:
     ) -> None:  # fmt: skip
         if self._closed != _FORKED:  # a forked child that leaves the block has nothing to close
             self.close()
+
+    def __repr__(self) -> str:
+        shown = ":memory:" if self._temporary is not None else str(self.path)
+        return f"Database({shown!r}{', closed' if self._closed else ''})"
 
     # ---- inside ---------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import msgspec
 
@@ -80,6 +80,11 @@ class Event(msgspec.Struct, eq=False, gc=False, array_like=True):
         return self._body
 
     @property
+    def retracted(self) -> bool:
+        """Whether this tells that the event is valid no more: `Channel.retract`."""
+        return False
+
+    @property
     def token(self) -> str:
         """Where a subscriber stands after this event: for `Channel.resume`."""
         return f"{self.seq:018d}"
@@ -109,7 +114,7 @@ class LateEvent(Event, eq=False, gc=False, array_like=True):
     """The seq of the record that let it in."""
 
     @classmethod
-    def of(cls, event: Event, found: int) -> LateEvent:
+    def of(cls, event: Event, found: int) -> Self:
         """An event, found by the record with a seq."""
         return cls(
             event.id, event.place, event.at_us, event.until_us, event.seq, event.raw, found=found
@@ -119,6 +124,24 @@ class LateEvent(Event, eq=False, gc=False, array_like=True):
     def token(self) -> str:
         """Where a subscriber stands after this event: after what came before it was let in."""
         return f"{self.found:018d}.{self.seq:018d}"
+
+
+class RetractedEvent(LateEvent, eq=False, gc=False, array_like=True):
+    """An event that is valid no more, as whoever was told of it and asked for it is told.
+
+    >>> event = Event("e1", "a/1", 1_000_000, 6_000_000, 7, b'{"n": 1}')
+    >>> gone = RetractedEvent.of(event, 9)
+    >>> gone.id, gone.retracted, event.retracted
+    ('e1', True, False)
+    """
+
+    @property
+    def retracted(self) -> bool:
+        """Whether this tells that the event is valid no more."""
+        return True
+
+    def __repr__(self) -> str:
+        return f"RetractedEvent(id={self.id!r}, place={self.place!r}, at={self.at})"
 
 
 class Subscriber(NamedTuple):

@@ -136,6 +136,7 @@ def test_numbers_of_numpy_are_numbers(cars: Any) -> None:
     assert cars.range_lookup("a", "a", np.str_("b")) == []
 
 
+@pytest.mark.parametrize("over", ["", "http"], ids=["embedded", "http"])
 def test_a_build_waits_for_seconds(cars: Any) -> None:
     build = cars.create_index("b", "lazy")
     for odd in ("1", [1], True, -1, math.nan):

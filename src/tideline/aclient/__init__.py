@@ -1,7 +1,7 @@
 """The async ways in: `aconnect` to a server, `aopen` for a folder in this process.
 
     remote.py, channel.py, collection.py, subscription.py   what users hold, on a server
-    embedded.py                                             the same over an open folder
+    embedded.py, documents.py, threads.py                   the same over an open folder
     live.py        the WebSocket of all subscriptions; reconnects, resumes
     http.py        requests; the verbs and their retries are those of client/
     connection.py  HTTP/1.1, pipelined;  websocket.py  frames
@@ -11,14 +11,18 @@ Imports point down that list. Nothing here takes a thread, but `aopen`, whose ca
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
+from tideline.clock import Clock
 from tideline.errors import Unavailable
+from tideline.protocols import Durability
 
 if TYPE_CHECKING:
+    from tideline.aclient.embedded import AsyncDatabase
     from tideline.aclient.remote import AsyncRemote
 
-__all__ = ["aconnect"]
+__all__ = ["aconnect", "aopen"]
 
 
 async def aconnect(
@@ -56,3 +60,25 @@ async def aconnect(
         await remote.close()
         raise
     return remote
+
+
+async def aopen(
+    path: str | os.PathLike[str], *, clock: Clock | None = None, memory_mb: int = 1024,
+    durability: Durability = "os",
+) -> AsyncDatabase:  # fmt: skip
+    """Open a folder as a database in this process, used from asyncio: `open`, awaited.
+
+    The objects have the names of those that `aconnect` gives. Calls run in a few threads.
+
+    >>> import asyncio
+    >>> async def main():
+    ...     async with await aopen(":memory:") as db:
+    ...         cars = await db.collection("cars", key="id")
+    ...         await cars.put({"id": 1, "speed": 50})
+    ...         return await cars.update(1, {"$inc": {"speed": 20}})
+    >>> asyncio.run(main())
+    {'id': 1, 'speed': 70}
+    """
+    from tideline.aclient.embedded import AsyncDatabase
+
+    return await AsyncDatabase.open(path, clock=clock, memory_mb=memory_mb, durability=durability)

@@ -99,18 +99,25 @@ class Pool:
             await asyncio.sleep(0)  # the loop lets go of them
 
     def _choose(self, limit: float) -> _Connection:
-        now = time.monotonic()
-        best: _Connection | None = None
-        usable = [one for one in self._connections if one.accepts]
-        for one in usable:
-            if not one.load:
+        slow = time.monotonic() - _SLOW_S
+        usable = 0
+        best: _Connection | None = None  # the one with the fewest requests, of those
+        best_quick = False  # on which the server was heard lately, if there are any
+        for one in self._connections:
+            if not one.accepts:
+                continue
+            if not one.waiting:
                 return one
-        if len(usable) >= _KEPT:
-            quick = [one for one in usable if one.silent_s(now) < _SLOW_S]
-            if quick or len(usable) >= _MOST:
-                best = min(quick or usable, key=lambda one: one.load)
-        if best is None:
-            best = _Connection(self._endpoint, limit, self._connections)
+            usable += 1
+            quick = one.heard > slow
+            if (
+                best is None
+                or (quick and not best_quick)
+                or (quick is best_quick and len(one.waiting) < len(best.waiting))
+            ):
+                best, best_quick = one, quick
+        if best is None or usable < _KEPT or (not best_quick and usable < _MOST):
+            return _Connection(self._endpoint, limit, self._connections)
         return best
 
 
@@ -143,30 +150,23 @@ class _Connection(asyncio.Protocol):
         all_.append(self)
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._waiting: deque[_Call] = deque()
+        self.waiting: deque[_Call] = deque()
+        """The requests that have no answer yet, in order."""
         self._unsent: list[bytes] = []
         self._reading = Reading(tls=endpoint.tls is not None)
         self._steps: Generator[None, bytes, Answer] | None = None
-        self._heard = time.monotonic()
+        self.heard = time.monotonic()
+        """When the server said something, or had nothing to say."""
         self._opening = self._loop.create_task(self._open(endpoint, limit))
-
-    @property
-    def load(self) -> int:
-        """How many requests wait for their answers."""
-        return len(self._waiting)
-
-    def silent_s(self, now: float) -> float:
-        """How long the server has said nothing."""
-        return now - self._heard
 
     # ---- requests ----------------------------------------------------------------------------
 
     def ask(self, call: _Call, head: bytes, body: bytes | None) -> None:
         """Send a request behind the others."""
         call.timer = self._loop.call_later(call.given_s, self._late, call)
-        if not self._waiting:
-            self._heard = time.monotonic()  # nobody was waited for until now
-        self._waiting.append(call)
+        if not self.waiting:
+            self.heard = time.monotonic()  # nobody was waited for until now
+        self.waiting.append(call)
         if not self._unsent and self._transport is not None:
             self._loop.call_soon(self._flush)
         if body is None or len(body) <= _JOINED_BYTES:
@@ -177,7 +177,7 @@ class _Connection(asyncio.Protocol):
     def give_up(self) -> None:
         """Somebody does not want an answer any more: finish what others wait for, then close."""
         self.accepts = False
-        if all(call.answer.done() for call in self._waiting):
+        if all(call.answer.done() for call in self.waiting):
             self.end(Broken("nobody waits any more"))
 
     def end(self, error: Failure) -> None:
@@ -188,7 +188,7 @@ class _Connection(asyncio.Protocol):
             self._transport.abort()
         elif self in self._all:
             self._all.remove(self)
-        waiting, self._waiting = self._waiting, deque()
+        waiting, self.waiting = self.waiting, deque()
         for call in waiting:
             call.fail(error)
 
@@ -208,8 +208,8 @@ class _Connection(asyncio.Protocol):
 
     def _late(self, call: _Call) -> None:
         """The time of a call is over, unless its answer is coming."""
-        if self._reading.in_body and self._waiting and self._waiting[0] is call:
-            left_s = call.given_s - self.silent_s(time.monotonic())
+        if self._reading.in_body and self.waiting and self.waiting[0] is call:
+            left_s = call.given_s - (time.monotonic() - self.heard)
             if left_s > 0:
                 call.timer = self._loop.call_later(left_s, self._late, call)
                 return
@@ -228,11 +228,11 @@ class _Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._heard = time.monotonic()
+        self.heard = time.monotonic()
         self._flush()
 
     def data_received(self, data: bytes) -> None:
-        self._heard = time.monotonic()
+        self.heard = time.monotonic()
         try:
             self._read(data)
         except Failure as error:
@@ -252,9 +252,9 @@ class _Connection(asyncio.Protocol):
         while True:
             try:
                 if self._steps is None:
-                    if not self._waiting:
+                    if not self.waiting:
                         raise Broken("the server speaks out of turn")
-                    self._steps = self._reading.answer(self._waiting[0].bare)
+                    self._steps = self._reading.answer(self.waiting[0].bare)
                     next(self._steps)  # reads what came behind the last answer
                 if not data:
                     return
@@ -270,13 +270,13 @@ class _Connection(asyncio.Protocol):
         """An answer is whole."""
         self._steps = None
         self._reading.in_body = False
-        call = self._waiting.popleft()
+        call = self.waiting.popleft()
         if not call.answer.done():
             call.answer.set_result(answer)
         if not self._reading.lasting:
             # By RFC 9112, 9.6, the server does nothing of what was sent after that.
             raise NoConnection("the server closed the connection after another answer")
-        if not self.accepts and all(call.answer.done() for call in self._waiting):
+        if not self.accepts and all(call.answer.done() for call in self.waiting):
             raise Broken("nobody waits any more")
 
 

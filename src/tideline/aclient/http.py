@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import weakref
+from typing import Any
 
 from tideline.aclient.connection import Pool
 from tideline.client.answers import Answer
@@ -20,10 +22,14 @@ class AsyncHttp(Requests):
     ) -> None:
         super().__init__(url, token, timeout_s, tls)
         self._pool = Pool(self.endpoint)
+        self.followers: weakref.WeakSet[Any] = weakref.WeakSet()
+        """Who has a connection of its own, and is told when this is closed."""
 
     async def close(self) -> None:
         """Let go of the connections; closing twice is allowed."""
         self._closed = True
+        for follower in list(self.followers):
+            follower.shut()
         await self._pool.close()
 
     async def _exchange(

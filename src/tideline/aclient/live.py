@@ -19,6 +19,7 @@ import contextlib
 import itertools
 import logging
 import time
+from functools import partial
 from typing import Any
 
 from websockets.exceptions import WebSocketException
@@ -29,15 +30,15 @@ from tideline.aclient.websocket import WebSocket
 from tideline.client.feeds import Again, Call, Feed, Lost, refusal, rest_s, told
 from tideline.client.http import waits
 from tideline.client.receiving import Receiver, resume_message
-from tideline.client.wire import Answer, WireSubscription, encode
+from tideline.client.wire import Answer, encode
 from tideline.errors import Closed, NotFound, TidelineError, Unavailable
-from tideline.model import Event
 
 __all__ = ["AsyncLive"]
 
 _LOOK_S = 0.02  # between looks at what waits for the server's rate
 _OPEN_S = 10.0  # a connection must be there within so long
 _QUICK_BYTES = 16 << 10  # a longer event is not worth a place among others
+_OFTEN = 100  # events that are published before there is a connection for that alone
 _log = logging.getLogger("tideline.client")
 
 
@@ -72,10 +73,11 @@ class AsyncLive(Receiver):
         self._changed = asyncio.Event()  # set when there is a connection, or there will be none
         self._error: Exception | None = None  # why there is no connection
         self._closed = False
+        self._published = 0
 
     # ---- calls ------------------------------------------------------------------------------
 
-    async def subscribe(self, channel: str, fields: dict[str, Any]) -> AsyncRemoteSubscription:
+    async def subscribe(self, channel: Any, fields: dict[str, Any]) -> AsyncRemoteSubscription:
         """Store a subscription and follow it; `fields` hold its id."""
         limit = self._limit()
         for tried in itertools.count():
@@ -88,11 +90,12 @@ class AsyncLive(Receiver):
                 continue
             if tried and handle.duplicate:
                 # It landed before the connection broke, and what it was answered with was lost.
-                return await self.resume(channel, {"id": fields["id"]})
+                kept = {n: v for n, v in fields.items() if n in ("id", "retractions")}
+                return await self.resume(channel, kept)
             return handle
         raise AssertionError
 
-    async def resume(self, channel: str, fields: dict[str, Any]) -> AsyncRemoteSubscription:
+    async def resume(self, channel: Any, fields: dict[str, Any]) -> AsyncRemoteSubscription:
         """Follow a stored subscription."""
         limit = self._limit()
         while True:
@@ -150,7 +153,14 @@ class AsyncLive(Receiver):
                 await self._rest(error, limit)
 
     async def publish(self, channel: str, fields: dict[str, Any]) -> Answer | None:
-        """Publish an event that has an id, if it can be done at once; None when it cannot."""
+        """Publish an event that has an id, if it can be done at once; None when it cannot.
+
+        It cannot when there is no connection yet. A client that publishes often gets one: a call
+        costs less than half of a request there.
+        """
+        self._published += 1
+        if self._published == _OFTEN and self._task is None and not self._closed:
+            self._start()
         socket = self._socket
         if socket is None or len(fields["body"]) > _QUICK_BYTES:
             return None
@@ -181,18 +191,16 @@ class AsyncLive(Receiver):
 
     # ---- inside a call ----------------------------------------------------------------------
 
-    def _make(self, wire: WireSubscription, past: list[Event]) -> AsyncRemoteSubscription:
-        return AsyncRemoteSubscription(self, wire, past)
-
     async def _open(
-        self, do: str, channel: str, fields: dict[str, Any], limit: float
+        self, do: str, channel: Any, fields: dict[str, Any], limit: float
     ) -> AsyncRemoteSubscription:
         socket = await self._connected(limit)
-        call = _Call(self._make)
-        feed = Feed(channel, fields["id"], fields.get("after"), call)
+        call = _Call(partial(AsyncRemoteSubscription, channel, self))
+        feed = Feed(channel.name, fields["id"], fields.get("after"), call)
+        feed.retractions = fields.get("retractions", False)
         feed.tag = next(self._tags)
         self._feeds[feed.tag] = feed
-        message = {"do": do, "tag": feed.tag, "channel": channel, **fields}
+        message = {"do": do, "tag": feed.tag, "channel": channel.name, **fields}
         try:
             handle: AsyncRemoteSubscription = await self._exchange(socket, call, message, limit)
         except BaseException:
@@ -256,9 +264,7 @@ class AsyncLive(Receiver):
             if self._socket is not None:
                 return self._socket
             if self._task is None:
-                self._error = None
-                self._changed.clear()
-                self._task = asyncio.create_task(self._run(), name="tideline-live")
+                self._start()
             try:
                 async with asyncio.timeout(max(limit - time.monotonic(), 0)):
                     await self._changed.wait()
@@ -270,6 +276,12 @@ class AsyncLive(Receiver):
                     url=self._http.url, error=str(said or self._error),
                 ) from None  # fmt: skip
             self._raise_refusal()
+
+    def _start(self) -> None:
+        """Begin to keep a connection."""
+        self._error = None
+        self._changed.clear()
+        self._task = asyncio.create_task(self._run(), name="tideline-live")
 
     def _raise_refusal(self) -> None:
         if self._task is None and self._error is not None:

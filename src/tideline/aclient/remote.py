@@ -8,10 +8,13 @@ It belongs to the event loop it was made in.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import partial
 from types import TracebackType
+from typing import Any
 
 from tideline.aclient.channel import AsyncRemoteChannel
+from tideline.aclient.collection import AsyncRemoteCollection
 from tideline.aclient.http import AsyncHttp
 from tideline.aclient.live import AsyncLive
 from tideline.client.http import trusting
@@ -30,6 +33,20 @@ class AsyncRemote(DatabaseVerbs[AsyncRemoteChannel]):
         )
         self._live = AsyncLive(self._http)
         super().__init__(self._http, partial(AsyncRemoteChannel, self._http, self._live))
+
+    async def collection(
+        self, name: str, *, key: str | None = None,
+        indexes: Mapping[str, str | Mapping[str, Any] | None] | Sequence[str] | None = None,
+        policy: str | Mapping[str, Any] | None = None, filter: str | None = None,
+        bloom_bits: int | None = None, journal_s: float | None = None,
+        journal_before: bool | None = None,
+    ) -> AsyncRemoteCollection:  # fmt: skip
+        """Open a collection of documents, or create it: `Database.collection`."""
+        facts = await self.open_collection(
+            name, key=key, indexes=indexes, policy=policy, filter=filter, bloom_bits=bloom_bits,
+            journal_s=journal_s, journal_before=journal_before,
+        )  # fmt: skip
+        return AsyncRemoteCollection(self._http, facts)
 
     @property
     def url(self) -> str:

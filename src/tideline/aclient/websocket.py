@@ -26,24 +26,30 @@ class WebSocket(asyncio.Protocol):
     """A WebSocket; `open` makes one."""
 
     def __init__(
-        self, uri: str, headers: Mapping[str, str], receive: Callable[[bytes], None]
-    ) -> None:
+        self, uri: str, headers: Mapping[str, str], receive: Callable[[bytes], None],
+        lost: Callable[[], None] | None,
+    ) -> None:  # fmt: skip
         self._frames = Frames(uri, headers, self._write)
         self._receive = receive
+        self._tell = lost
+        self.error: Exception | None = None
+        """Why there is no connection any more."""
         self._transport: asyncio.Transport | None = None
         loop = asyncio.get_running_loop()
         self._shaken: asyncio.Future[None] = loop.create_future()
-        self._error: Exception | None = None
         self._over = asyncio.Event()
         self._heard = self._asked = time.monotonic()
 
     @classmethod
     async def open(
         cls, endpoint: Endpoint, uri: str, headers: Mapping[str, str],
-        receive: Callable[[bytes], None], limit: float,
+        receive: Callable[[bytes], None], limit: float, lost: Callable[[], None] | None = None,
     ) -> WebSocket:  # fmt: skip
-        """Connect and shake hands, before `limit` of `time.monotonic`."""
-        made = await connect(endpoint, lambda: cls(uri, headers, receive), limit)
+        """Connect and shake hands, before `limit` of `time.monotonic`.
+
+        receive: called with every message. lost: called when there is an end.
+        """
+        made = await connect(endpoint, lambda: cls(uri, headers, receive, lost), limit)
         try:
             async with asyncio.timeout(max(limit - time.monotonic(), 0.001)):
                 await made._shaken
@@ -54,16 +60,18 @@ class WebSocket(asyncio.Protocol):
 
     def send(self, *texts: bytes) -> None:
         """Send messages; `OSError` once there is an end."""
-        if self._error is not None:
+        if self.error is not None:
             raise ConnectionError("the connection has ended")
         self._write(frame(texts[0]) if len(texts) == 1 else b"".join(map(frame, texts)))
 
     def end(self, error: Exception, goodbye: bool = False) -> None:
         """There is no use for this connection any more, and why."""
-        if self._error is not None:
+        if self.error is not None:
             return
-        self._error = error
+        self.error = error
         self._over.set()
+        if self._tell is not None:
+            self._tell()
         if not self._shaken.done():
             self._shaken.set_exception(error)
         if self._transport is not None:
@@ -73,16 +81,18 @@ class WebSocket(asyncio.Protocol):
 
     async def ended(self) -> NoReturn:
         """Wait for the end; raises why it came."""
-        while self._error is None:
+        while self.error is None:
             try:
                 async with asyncio.timeout(BEAT_S / 2):
                     await self._over.wait()
             except TimeoutError:
-                self._look()
-        raise self._error
+                self.look()
+        raise self.error
 
-    def _look(self) -> None:
+    def look(self) -> None:
         """Ask a silent server whether it is there."""
+        if self.error is not None:
+            return
         now = time.monotonic()
         silent_s = now - self._heard
         if silent_s > 2 * BEAT_S:
@@ -90,6 +100,15 @@ class WebSocket(asyncio.Protocol):
         elif silent_s > BEAT_S and self._asked <= self._heard:
             self._asked = now
             self._write(ping_frame())
+
+    def pause(self, paused: bool) -> None:
+        """Read no more, or read again."""
+        if self._transport is not None and self.error is None:
+            if paused:
+                self._transport.pause_reading()
+            else:
+                self._heard = time.monotonic()
+                self._transport.resume_reading()
 
     # ---- the loop ----------------------------------------------------------------------------
 
@@ -99,7 +118,7 @@ class WebSocket(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._heard = time.monotonic()
-        if self._error is not None:
+        if self.error is not None:
             return
         try:
             if not self._shaken.done():
@@ -121,7 +140,7 @@ class WebSocket(asyncio.Protocol):
         self._lost()
 
     def _lost(self) -> None:
-        if self._error is None:
+        if self.error is None:
             try:
                 if not self._shaken.done():
                     self._frames.shake(b"")

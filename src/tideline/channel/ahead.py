@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tideline.clock import FOREVER, SECOND, span_us
+from tideline.clock import FOREVER, SECOND, Seconds, span_us
 from tideline.errors import InvalidRequest
 
 if TYPE_CHECKING:  # the client comes here too, and has no use for numpy
@@ -73,7 +73,7 @@ def check_max_ahead_s(max_ahead_s: Any) -> None:
         raise InvalidRequest("max_ahead_s must not be negative", max_ahead_s=max_ahead_s)
 
 
-def ahead_us(max_ahead_s: float) -> int:
+def ahead_us(max_ahead_s: Seconds) -> int:
     """A checked `max_ahead_s` as it is stored."""
     return FOREVER if max_ahead_s == math.inf else span_us(max_ahead_s, "max_ahead_s")
 

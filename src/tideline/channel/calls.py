@@ -112,10 +112,10 @@ class Calls:
             codes = answers.event[self._conditions.holding(answers, _FIRST, now, question)]
         return self._records.pack(at.EVENTS, parts.call.event_refs[codes])
 
-    def stored_subscription(self, now: int) -> Row | None:
-        """The live subscription whose id the row in `buffer` names."""
+    def stored(self, side: int, now: int) -> Row | None:
+        """The live record of a side whose id the row in `buffer` names: a PUBLISH an event's."""
         ref = int(kernel.lookup(self._parts.address, now))
-        return self._records.one(at.SUBS, ref) if ref else None
+        return self._records.one(side, ref) if ref else None
 
     # ---- many rows -------------------------------------------------------------------------------
 

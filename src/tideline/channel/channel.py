@@ -17,27 +17,30 @@ from __future__ import annotations
 
 import hashlib
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 
 from tideline.channel import journal as journals
 from tideline.channel import looking
+from tideline.channel.bodies import parse_where
 from tideline.channel.checks import check_flag, check_text
 from tideline.channel.core import Core
 from tideline.channel.engine import Engine
-from tideline.channel.find import find, list_subscriptions
+from tideline.channel.find import find, get, list_subscriptions
 from tideline.channel.kept import Subscriptions
 from tideline.channel.poll import PolledSubscriptions
 from tideline.channel.publish import publish
 from tideline.channel.resume import read_token
+from tideline.channel.retract import retract
 from tideline.channel.scan import scan, times_between
 from tideline.channel.stored import StoredSubscriptions
 from tideline.channel.subscription import Subscription
 from tideline.channel.writers import check_once
-from tideline.clock import Clock, from_us, span_us
+from tideline.clock import Clock, Seconds, from_us, span_us
 from tideline.errors import InvalidRequest
 from tideline.model import Applied, ChannelStats, Event, SubscriptionInfo, Told
+from tideline.protocols import Body, Place
 from tideline.space import Space
 from tideline.where import parse
 
@@ -103,10 +106,19 @@ class Channel:
     # ---- events and subscriptions ----------------------------------------------------------------
 
     def publish(
-        self, place: Any, body: Any, *, id: str | None = None, at: datetime | None = None,
-        ttl_s: float | None = None, until: datetime | None = None, related: bool = False,
+        self, place: Place, body: Body, *, id: str | None = None, at: datetime | None = None,
+        ttl_s: Seconds | None = None, until: datetime | None = None, related: bool = False,
+        replace: bool = False,
     ) -> Told:  # fmt: skip
         """Store an event and return whom it answers.
+
+        place: where it happens, as the channel's space has places.
+        body: what it says: JSON, and datetimes as text in UTC (docs/guide/windows.md).
+        id: a name of its own, that makes a retry safe. One is made when it is left out.
+        at: when it happens; now if left out.
+        ttl_s, until: how long it stays valid; for ever if both are left out.
+        related: also return the valid earlier events at the same place.
+        replace: end the valid event with this id, wherever it is: "truck 7 is here now".
 
         >>> import tideline
         >>> from tideline.testing import ManualClock
@@ -120,14 +132,41 @@ class Channel:
         [{'kind': 'accident'}]
         >>> db.close()
         """
-        return publish(self.core, place, body, id, at, ttl_s, until, related)
+        return publish(self.core, place, body, id, at, ttl_s, until, related, replace)
+
+    def retract(self, id: str) -> None:
+        """End the event with this id: whoever asks later does not find it.
+
+        Whoever was told of it, holds its subscription and asked for `retractions` is told: they
+        get the event once more, with `retracted` true. `NotFound` if no valid event has the id.
+
+        >>> import tideline
+        >>> with tideline.open(":memory:") as db:
+        ...     orders = db.channel("orders")
+        ...     sub = orders.subscribe("north", user="ann", until_s=60, retractions=True)
+        ...     told = orders.publish("north", {"n": 1}, id="o1", ttl_s=600)
+        ...     orders.retract("o1")
+        ...     [(event.id, event.retracted) for event in sub.take()], orders.find("north")
+        ([('o1', False), ('o1', True)], [])
+        """
+        retract(self.core, id)
 
     def subscribe(
-        self, place: Any, *, user: str, id: str | None = None, since_s: float | None = None,
-        since: datetime | None = None, until_s: float | None = None,
+        self, place: Place, *, user: str, id: str | None = None, since_s: Seconds | None = None,
+        since: datetime | None = None, until_s: Seconds | None = None,
         until: datetime | None = None, where: dict[str, Any] | None = None, unseen: bool = False,
+        retractions: bool = False,
     ) -> Subscription:  # fmt: skip
         """Store a subscription; its `past` is there at once, what happens later is delivered.
+
+        place: what it watches, as the channel's space has places.
+        user: whose it is.
+        id: a name of its own, that makes a retry safe. One is made when it is left out.
+        since_s, since: where its window begins: seconds before now, or a time. Now if left out.
+        until_s, until: where it ends; never if left out.
+        where: a condition that bodies must meet.
+        unseen: leave out what the user was told by a subscription before.
+        retractions: have this handle told when an event that it got is retracted or replaced.
 
         >>> import tideline
         >>> from tideline.testing import ManualClock
@@ -142,21 +181,27 @@ class Channel:
         >>> db.close()
         """
         encoded = self.space.encode(place)
+        if type(place) is not str and type(place) is not tuple:
+            # As it will be when it is read again.
+            place = cast(Place, self.space.decode(*encoded))
         owner = check_text(user, "user")
         ident = self.core.ids.one() if id is None else check_text(id, "id")
-        condition = _NO_CONDITION if where is None else parse(where, delta=True)
+        condition = _NO_CONDITION
+        if where is not None:
+            condition, where = parse_where(where, delta=True)
         if unseen is not False:
             check_flag(unseen, "unseen")
         return self._subscriptions.subscribe(
-            encoded, place, owner, ident, condition, where, unseen, since_s, since, until_s, until
-        )
+            encoded, place, owner, ident, condition, where, unseen, since_s, since, until_s, until,
+            self._retracting(retractions),
+        )  # fmt: skip
 
     def cancel(self, id: str) -> None:
         """End a subscription; `NotFound` if there is none (any more)."""
         self._subscriptions.cancel(check_text(id, "id"))
 
     def prolong(
-        self, id: str, *, until_s: float | None = None, until: datetime | None = None
+        self, id: str, *, until_s: Seconds | None = None, until: datetime | None = None
     ) -> SubscriptionInfo:
         """Move the end of a subscription's window, later or earlier; its handle goes on.
 
@@ -182,19 +227,53 @@ class Channel:
             raise InvalidRequest("give until_s or until", until_s=until_s, until=until)
         return self._subscriptions.prolong(ident, until_s, until)
 
-    def resume(self, id: str, after: str | None = None) -> Subscription:
+    def move(self, id: str, place: Place) -> SubscriptionInfo:
+        """Have a subscription watch another place; its handle goes on.
+
+        One call instead of subscribe, take, cancel. What is valid at the new place and was no
+        answer before is delivered; nothing comes twice, nothing is missed, and a kill leaves the
+        old place or the new one. Among its user's subscriptions it counts as made now.
+
+        >>> import tideline
+        >>> from tideline import QuadTree, Circle
+        >>> with tideline.open(":memory:") as db:
+        ...     roads = db.channel("roads", space=QuadTree())
+        ...     for n, lon in enumerate((-73.9, -73.8)):
+        ...         told = roads.publish((lon, 40.7), {"n": n}, ttl_s=600)
+        ...     near = Circle((-73.9, 40.7), radius_m=1000)
+        ...     sub = roads.subscribe(near, user="ann", id="s1", since_s=-60, until_s=60)
+        ...     info = roads.move("s1", Circle((-73.85, 40.7), radius_m=9000))
+        ...     [event.body for event in sub.past], [event.body for event in sub.take()]
+        ([{'n': 0}], [{'n': 1}])
+        """
+        ident = check_text(id, "id")
+        return self._subscriptions.move(ident, self.space.encode(place))
+
+    def resume(
+        self, id: str, after: str | None = None, *, retractions: bool = False
+    ) -> Subscription:
         """A stored subscription given back, with what it missed since `after`.
 
         `after` is the token of the last event that was handled; without it, `past` holds
         everything the subscription was answered with that is still valid.
         """
-        return self._subscriptions.resume(check_text(id, "id"), read_token(after))
+        return self._subscriptions.resume(
+            check_text(id, "id"), read_token(after), self._retracting(retractions)
+        )
+
+    def _retracting(self, asked: bool) -> bool:
+        """Whether a handle is to be told of retractions."""
+        if asked is False:
+            return False
+        if check_flag(asked, "retractions") and self.layout == "poll":
+            raise InvalidRequest("layout 'poll' tells no retractions", retractions=asked)
+        return True
 
     # ---- asking ----------------------------------------------------------------------------------
 
     def find(
-        self, place: Any, *, since_s: float | None = None, since: datetime | None = None,
-        until_s: float | None = None, until: datetime | None = None,
+        self, place: Place, *, since_s: Seconds | None = None, since: datetime | None = None,
+        until_s: Seconds | None = None, until: datetime | None = None,
         where: dict[str, Any] | None = None, limit: int | None = None,
     ) -> list[Event]:  # fmt: skip
         """The valid events of a window, newest first; stores nothing.
@@ -202,6 +281,17 @@ class Channel:
         Without a window: everything that is still valid.
         """
         return find(self.core, place, since_s, since, until_s, until, where, limit)
+
+    def get(self, id: str) -> Event | None:
+        """The event with this id, if it is still valid; None otherwise.
+
+        >>> import tideline
+        >>> with tideline.open(":memory:") as db:
+        ...     told = db.channel("roads").publish("I-87", {"lanes": 2}, id="e1", ttl_s=60)
+        ...     db.channel("roads").get("e1").body, db.channel("roads").get("e2")
+        ({'lanes': 2}, None)
+        """
+        return get(self.core, id)
 
     def subscriptions(
         self, user: str | None = None, *, limit: int | None = None, after: str | None = None
@@ -281,7 +371,7 @@ class Channel:
     # ---- tables ----------------------------------------------------------------------------------
 
     def scan(
-        self, kind: str, *, place: Any = None, since: datetime | None = None,
+        self, kind: str, *, place: Place | None = None, since: datetime | None = None,
         until: datetime | None = None, where: dict[str, Any] | None = None,
     ) -> pa.Table:  # fmt: skip
         """The valid events, or the live subscriptions, as a table, in order of arrival.
@@ -342,3 +432,6 @@ class Channel:
     def maintain(self) -> None:
         """Give back what has expired, and run all pending background work to its end."""
         looking.maintain(self.core)
+
+    def __repr__(self) -> str:
+        return f"Channel(name={self.name!r}, space={self.space!r}, layout={self.layout!r})"

@@ -6,14 +6,14 @@ the argument and what is allowed. Pure functions; safe from any thread.
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 
-from tideline.clock import EARLIEST, FOREVER, LATEST, SECOND, from_us, span_us, to_us
+from tideline.channel.bodies import body_json
+from tideline.clock import EARLIEST, FOREVER, LATEST, SECOND, Seconds, from_us, span_us, to_us
 from tideline.errors import InvalidRequest
-from tideline.where.plain import plain_json
 
 __all__ = [
     "AHEAD_US",
@@ -30,6 +30,7 @@ __all__ = [
     "same_window",
     "shown",
     "too_large",
+    "wait_us",
     "window",
 ]
 
@@ -41,7 +42,7 @@ AHEAD_US = 5 * SECOND  # how far clocks of several writers may be apart without 
 
 def encode_body(body: Any) -> bytes:
     """A body as JSON text, within the limit."""
-    text = plain_json(body, "body")
+    text = body_json(body)
     if len(text) > BODY_LIMIT_BYTES:
         raise too_large(text)
     return text
@@ -110,6 +111,16 @@ def check_flag(value: Any, name: str) -> bool:
     return value
 
 
+def wait_us(timeout_s: Seconds | None) -> int:
+    """How long to wait at most; None is not at all."""
+    if timeout_s is None:
+        return 0
+    span = span_us(timeout_s, "timeout_s")
+    if span < 0:
+        raise InvalidRequest("timeout_s must not be negative", timeout_s=timeout_s)
+    return span
+
+
 def check_time(value: int, name: str) -> int:
     """A time that datetimes can name."""
     if not EARLIEST <= value < LATEST:
@@ -118,7 +129,7 @@ def check_time(value: int, name: str) -> int:
 
 
 def window(
-    now: int, since_s: float | None, since: datetime | None, until_s: float | None,
+    now: int, since_s: Seconds | None, since: datetime | None, until_s: Seconds | None,
     until: datetime | None, *, earliest: bool = False,
 ) -> tuple[int, int]:  # fmt: skip
     """The window [since, until) in microseconds."""
@@ -129,7 +140,14 @@ def window(
     if since is not None:
         since_us = to_us(since, "since")
     elif since_s is not None:
-        since_us = now + span_us(since_s, "since_s")
+        back_us = span_us(since_s, "since_s")
+        if back_us > 0:
+            raise InvalidRequest(
+                "since_s is positive: it lies in the future (did you mean "
+                f"{_back(since_s)}?). A window that begins later is given by since, a datetime",
+                since_s=since_s,
+            )
+        since_us = now + back_us
     else:
         since_us = -FOREVER if earliest else now
     if until is not None:
@@ -145,6 +163,13 @@ def window(
     return since_us, until_us
 
 
+def _back(since_s: Seconds) -> str:
+    """The same span, into the past."""
+    if isinstance(since_s, timedelta):
+        return f"-timedelta(seconds={since_s.total_seconds():g})"
+    return f"-{since_s:g}"
+
+
 def shown(time_us: int) -> str | None:
     """A time as a message shows it."""
     moment = from_us(time_us)
@@ -152,8 +177,8 @@ def shown(time_us: int) -> str | None:
 
 
 def same_window(
-    first: int, limit: int, made: int | None, since_s: float | None, since: datetime | None,
-    until_s: float | None, until: datetime | None,
+    first: int, limit: int, made: int | None, since_s: Seconds | None, since: datetime | None,
+    until_s: Seconds | None, until: datetime | None,
 ) -> bool:  # fmt: skip
     """Whether a stored window is the one asked for, now or a while ago.
 

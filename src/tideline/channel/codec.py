@@ -25,6 +25,7 @@ __all__ = [
     "read_rows",
     "read_subscribers",
     "write_prolonged",
+    "write_replacing",
     "write_row",
 ]
 
@@ -33,6 +34,7 @@ _HEAD = struct.Struct("<7q")
 _SHAPE = struct.Struct("<4d")
 _WORD = struct.Struct("<q")
 _MOVED = struct.Struct("<3q")
+_REPLACED = struct.Struct("<2q")
 _NO_SHAPE = (0.0, 0.0, 0.0, 0.0)
 _LOW16 = 0xFFFF
 _PADS = [b"\0" * (-n & 7) for n in range(8)]
@@ -99,6 +101,15 @@ def write_prolonged(buffer: memoryview, words: int, root: int, asked: int) -> in
     size = words + at.PROLONGED_WORDS
     _WORD.pack_into(buffer, 0, head & 0xFFFF | at.R_PROLONGED << 8 | size << 32)
     _MOVED.pack_into(buffer, words * 8, root, asked, 0)
+    return size
+
+
+def write_replacing(buffer: memoryview, words: int) -> int:
+    """Make the row of an event one that replaces what has its id; returns its words."""
+    [head] = _WORD.unpack_from(buffer, 0)
+    size = words + at.REPLACES_WORDS
+    _WORD.pack_into(buffer, 0, head & 0xFFFF | at.R_REPLACES << 8 | size << 32)
+    _REPLACED.pack_into(buffer, words * 8, 0, 0)
     return size
 
 

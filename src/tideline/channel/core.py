@@ -23,7 +23,7 @@ from tideline.channel.codec import Row
 from tideline.channel.engine import Engine
 from tideline.channel.handles import Handles
 from tideline.channel.writers import check_once
-from tideline.clock import Clock
+from tideline.clock import Clock, Seconds
 from tideline.errors import Closed
 from tideline.kernels import layout as at
 from tideline.model import Applied, Event, SubscriptionInfo
@@ -112,7 +112,7 @@ class Core:
         """The limit for the rows of a batch that comes now."""
         return Ahead.of(self.max_ahead_s, self.clock.now())
 
-    def allow_ahead(self, max_ahead_s: float) -> None:
+    def allow_ahead(self, max_ahead_s: Seconds) -> None:
         """Change `max_ahead_s`, for good."""
         with self.engine.lock:
             self.check_open()

@@ -7,26 +7,30 @@ from datetime import datetime
 from itertools import islice
 from typing import Any
 
+from tideline.channel.bodies import parse_where
 from tideline.channel.checks import check_limit, check_text, read_cursor, window
 from tideline.channel.codec import write_row
 from tideline.channel.core import Core
 from tideline.channel.lazy import LazyEvents, in_order
-from tideline.clock import FOREVER
+from tideline.clock import FOREVER, Seconds
 from tideline.kernels import layout as at
 from tideline.model import Event, SubscriptionInfo
 from tideline.space.place import Place
-from tideline.where import Condition, parse
+from tideline.where import Condition
 
-__all__ = ["find", "find_events", "list_subscriptions"]
+__all__ = ["find", "find_event", "find_events", "get", "list_subscriptions"]
+
+_NOWHERE = Place(b"")
 
 
 def find(
-    core: Core, place: Any, since_s: float | None, since: datetime | None, until_s: float | None,
-    until: datetime | None, where: dict[str, Any] | None, limit: int | None,
+    core: Core, place: Any, since_s: Seconds | None, since: datetime | None,
+    until_s: Seconds | None, until: datetime | None, where: dict[str, Any] | None,
+    limit: int | None,
 ) -> list[Event]:  # fmt: skip
     """See `Channel.find`."""
     encoded = core.space.encode(place)
-    condition = parse(where, delta=True)
+    condition, _ = parse_where(where, delta=True)
     check_limit(limit)
     now = core.clock.now()
     since_us, until_us = window(now, since_s, since, until_s, until, earliest=True)
@@ -56,6 +60,22 @@ def find_events(
     )
     packed = calls.ask(words, now, after=after, condition=condition)
     return LazyEvents(packed, core.space) if len(packed) else []
+
+
+def get(core: Core, id: str) -> Event | None:
+    """See `Channel.get`."""
+    ident = check_text(id, "id")
+    with core.engine.lock:
+        core.begin()
+        return find_event(core, ident, core.now())
+
+
+def find_event(core: Core, ident: bytes, now: int) -> Event | None:
+    """The valid event with an id (the lock is held)."""
+    calls = core.engine.calls
+    write_row(calls.buffer, at.PUBLISH, 0, 0, now, 0, 0, _NOWHERE, ident, b"", b"")
+    row = calls.stored(at.EVENTS, now)
+    return None if row is None else core.event(row)
 
 
 def list_subscriptions(

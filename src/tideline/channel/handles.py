@@ -28,6 +28,8 @@ class Handles:
     def __init__(self) -> None:
         self.held: dict[int, _Held] = {}
         """By seq; empty when nobody holds any."""
+        self.retracting: weakref.WeakSet[Subscription] = weakref.WeakSet()
+        """Those that are told when an event is retracted."""
 
     def __bool__(self) -> bool:
         return bool(self.held)

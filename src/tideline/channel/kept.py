@@ -17,6 +17,7 @@ import pyarrow as pa
 from tideline.channel.batch import Admit
 from tideline.channel.resume import After
 from tideline.channel.subscription import Source, Subscription
+from tideline.clock import Seconds
 from tideline.model import Applied, SubscriptionInfo
 from tideline.space.place import Place
 from tideline.where import Condition
@@ -29,8 +30,9 @@ class Subscriptions(Source, Protocol):
 
     def subscribe(
         self, encoded: Place, place: Any, owner: bytes, ident: bytes, condition: Condition,
-        where: dict[str, Any] | None, unseen: bool, since_s: float | None,
-        since: datetime | None, until_s: float | None, until: datetime | None,
+        where: dict[str, Any] | None, unseen: bool, since_s: Seconds | None,
+        since: datetime | None, until_s: Seconds | None, until: datetime | None,
+        retractions: bool,
     ) -> Subscription:  # fmt: skip
         """Make a subscription: what has happened at once, what happens later delivered.
 
@@ -41,14 +43,17 @@ class Subscriptions(Source, Protocol):
         """End a subscription; `NotFound` if there is none (any more)."""
 
     def prolong(
-        self, ident: bytes, until_s: float | None, until: datetime | None
+        self, ident: bytes, until_s: Seconds | None, until: datetime | None
     ) -> SubscriptionInfo:
         """Move the end of a subscription's window."""
+
+    def move(self, ident: bytes, place: Place) -> SubscriptionInfo:
+        """Have a subscription watch another place."""
 
     def get(self, ident: bytes) -> SubscriptionInfo:
         """One live subscription; `NotFound` if there is none (any more)."""
 
-    def resume(self, ident: bytes, after: After) -> Subscription:
+    def resume(self, ident: bytes, after: After, retractions: bool) -> Subscription:
         """A subscription given back, with what it missed."""
 
     def apply(

@@ -1,4 +1,4 @@
-"""What prolonged subscriptions were answered with out of turn, so that resuming them is exact.
+"""What prolonged and moved subscriptions were answered with out of turn: resuming is exact.
 
 Of a subscription whose window never moved, one rule says which valid events it was answered with,
 and when: all that its window, place and condition let in, each when it arrived; if it is an unseen
@@ -9,12 +9,15 @@ by events that happen in the future, and these are kept here:
                   it became an answer when the subscription got the record with that end
     kept          it became an answer when it arrived, and the window was then cut before its time
 
+`move` makes them likewise: what the new place let in was found later, and what only the old place
+had is kept. The rule speaks of one place, so these are noted with the ids of their events.
+
 The turn of an answer is a seq: of the event, or of the record that found it; that is what tokens
 are made of (resume.py). An exception is forgotten with its event, and all of them with the
 subscription. Most subscriptions have none.
 
-    in the log        [seq, seq before, until, [[event, turn, until], ...]]   those it made
-    in the manifest   [[seq, until, [[event, turn, until], ...]], ...]
+    in the log        [seq, seq before, until, [[event, turn, until, id?], ...]]   those it made
+    in the manifest   [[seq, until, [[event, turn, until, id?], ...]], ...]
 
 What the log says is taken in twice when recovery begins before the manifest: what is known is left
 alone.
@@ -32,8 +35,11 @@ from tideline.channel.codec import Row
 
 __all__ = ["Exceptions", "Lineage", "listed"]
 
-Exceptions = dict[int, tuple[int, int]]
-"""By seq of an event: its turn among the answers, and when it stops being valid."""
+Exceptions = dict[int, tuple[int, int, str]]
+"""By seq of an event: its turn among the answers, when it stops being valid, and its id.
+
+The id is "" for an event at the subscription's own place.
+"""
 
 
 class _Life(NamedTuple):
@@ -45,9 +51,9 @@ class Lineage:
     """The exceptions of subscriptions, by the seq of the record each has now.
 
     >>> lineage = Lineage([])
-    >>> lineage.note(9, 4, 100, {7: (9, 500)}); lineage.note(12, 9, 200, {})
+    >>> lineage.note(9, 4, 100, {7: (9, 500, "")}); lineage.note(12, 9, 200, {})
     >>> lineage.of(12), lineage.of(9)
-    ({7: (9, 500)}, {})
+    ({7: (9, 500, '')}, {})
     >>> lineage.to_json(now=150)
     [[12, 200, [[7, 9, 500]]]]
     """
@@ -95,14 +101,21 @@ class Lineage:
         return [[seq, life.until, listed(life.exceptions)] for seq, life in self._lives.items()]
 
 
-def listed(exceptions: Exceptions) -> list[list[int]]:
+def listed(exceptions: Exceptions) -> list[list[int | str]]:
     """Exceptions as the log and the manifest have them."""
-    return [[event, turn, until] for event, (turn, until) in exceptions.items()]
+    return [
+        [event, turn, until, id] if id else [event, turn, until]
+        for event, (turn, until, id) in exceptions.items()
+    ]
 
 
 def _read(found: list[Any]) -> Exceptions:
     # Before format 5, a turn of 0 told what an unseen subscription had passed over.
-    return {e[0]: (e[1], e[2]) for e in found if isinstance(e, list) and e[1]}
+    return {
+        e[0]: (e[1], e[2], e[3] if len(e) > 3 else "")
+        for e in found
+        if isinstance(e, list) and e[1]
+    }
 
 
 def _valid(exceptions: Exceptions, now: int) -> Exceptions:

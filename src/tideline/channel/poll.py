@@ -31,6 +31,7 @@ from tideline.channel.inbox import Inbox
 from tideline.channel.results import Done, Taken
 from tideline.channel.resume import After
 from tideline.channel.subscription import Subscription
+from tideline.clock import FOREVER, Seconds
 from tideline.errors import InvalidRequest, NotFound
 from tideline.kernels import layout as at
 from tideline.lsm.bell import Bell
@@ -69,8 +70,9 @@ class PolledSubscriptions:
 
     def subscribe(
         self, encoded: Place, place: Any, owner: bytes, ident: bytes, condition: Condition,
-        where: dict[str, Any] | None, unseen: bool, since_s: float | None,
-        since: datetime | None, until_s: float | None, until: datetime | None,
+        where: dict[str, Any] | None, unseen: bool, since_s: Seconds | None,
+        since: datetime | None, until_s: Seconds | None, until: datetime | None,
+        retractions: bool,
     ) -> Subscription:  # fmt: skip
         """Ask for the past and begin to poll."""
         core = self._core
@@ -111,16 +113,20 @@ class PolledSubscriptions:
         raise self._none(ident)
 
     def prolong(
-        self, ident: bytes, until_s: float | None, until: datetime | None
+        self, ident: bytes, until_s: Seconds | None, until: datetime | None
     ) -> SubscriptionInfo:
         """There is nothing stored to prolong."""
+        raise self._none(ident)
+
+    def move(self, ident: bytes, place: Place) -> SubscriptionInfo:
+        """There is nothing stored to move."""
         raise self._none(ident)
 
     def get(self, ident: bytes) -> SubscriptionInfo:
         """There is nothing stored."""
         raise self._none(ident)
 
-    def resume(self, ident: bytes, after: After) -> Subscription:
+    def resume(self, ident: bytes, after: After, retractions: bool) -> Subscription:
         """There is nothing stored to resume."""
         raise self._none(ident)
 
@@ -219,14 +225,45 @@ class PolledSubscriptions:
         asking = self._asking.get(handle.seq)
         return handle.until_us if asking is None else min(asking.next_us, handle.until_us)
 
-    def wait(self, handle: Subscription, bell: Bell) -> None:
-        """Wait for the bell, or the next poll."""
-        self._core.clock.wait(bell, self.wake_at(handle))  # type: ignore[arg-type]
+    def wait(self, handle: Subscription, bell: Bell, limit_us: int = FOREVER) -> None:
+        """Wait for the bell, the next poll, or the clock's time `limit_us`."""
+        self._core.clock.wait(bell, min(self.wake_at(handle), limit_us))  # type: ignore[arg-type]
+
+    def clock_us(self) -> int:
+        """The clock's time."""
+        return self._core.clock.now()
 
     def follow(self, inbox: Inbox, follower: Any, ended: Any) -> None:
         """`Inbox.follow`, while nobody polls."""
         with self._core.engine.lock:
             inbox.follow(follower, ended)
+
+    def move_handle(self, handle: Subscription, place: Any) -> None:
+        """A handle asks at another place from now on; what is new to it there is delivered."""
+        core = self._core
+        encoded = core.space.encode(place)
+        with core.engine.lock:
+            core.begin()
+            core.engine.interrupts.sheltered(partial(self._move, handle, encoded, core.now()))
+
+    def _move(self, handle: Subscription, place: Place, now: int) -> None:
+        core = self._core
+        self._run(handle.seq, now)
+        asking = self._asking.get(handle.seq)
+        if asking is None:
+            raise NotFound("the subscription has ended", id=handle.id)
+        ask = partial(
+            find_events, core, since_us=handle.since_us, until_us=handle.until_us, now=now,
+            condition=asking.condition,
+        )  # fmt: skip
+        # What was there at the last poll and is valid still, it was answered with then.
+        had = {event.seq for event in ask(place=asking.place) if event.seq <= asking.after}
+        found = [event for event in ask(place=place) if event.seq not in had]
+        asking.place, handle.place = place, core.space.decode(*place)
+        asking.after = core.engine.next_seq - 1
+        core.engine.count_answers(len(found))
+        if found:
+            handle.inbox.deliver(found)
 
     def cancel_handle(self, handle: Subscription) -> None:
         """The user cancelled a handle: it asks no more."""

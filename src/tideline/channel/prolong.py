@@ -82,9 +82,9 @@ def _kept(core: Core, row: Row, now: int, until_us: int, known: Exceptions) -> E
     if until_us > row.until:
         return {}
     events = by_rule(core, row, now, -1, max(row.first, until_us))
-    return {e.seq: (e.seq, e.until_us) for e in events if e.seq not in known}
+    return {e.seq: (e.seq, e.until_us, "") for e in events if e.seq not in known}
 
 
 def _turns(late: list[Event], seq: int) -> Exceptions:
     """What became an answer with the record `seq`."""
-    return {event.seq: (seq, event.until_us) for event in late}
+    return {event.seq: (seq, event.until_us, "") for event in late}

@@ -6,48 +6,55 @@ delivery are decided under the same lock, so nothing falls between them and noth
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 from typing import Any
 
 from tideline.channel.annotations import annotate_listed
 from tideline.channel.checks import (
-    BODY_LIMIT_BYTES,
     check_flag,
     check_text,
     check_time,
+    encode_body,
     same_json,
-    too_large,
 )
-from tideline.channel.codec import Words, read_rows, read_subscribers, write_row
+from tideline.channel.codec import (
+    Words,
+    read_rows,
+    read_subscribers,
+    write_replacing,
+    write_row,
+)
 from tideline.channel.core import Core
-from tideline.channel.find import find_events
+from tideline.channel.find import find_event, find_events
 from tideline.channel.handles import Handles
 from tideline.channel.results import Taken, Written
-from tideline.clock import FOREVER, span_us, to_us
+from tideline.channel.retract import tell_retracted, told_of
+from tideline.channel.subscription import Subscription
+from tideline.clock import FOREVER, Seconds, span_us, to_us
 from tideline.errors import Conflict, InvalidRequest
 from tideline.kernels import layout as words_at
 from tideline.model import Event, Told
 from tideline.space.place import Place
-from tideline.where.plain import plain_json
 
 __all__ = ["publish"]
 
 
 def publish(
-    core: Core, place: Any, body: Any, id: str | None, at: datetime | None, ttl_s: float | None,
-    until: datetime | None, related: bool,
+    core: Core, place: Any, body: Any, id: str | None, at: datetime | None, ttl_s: Seconds | None,
+    until: datetime | None, related: bool, replace: bool,
 ) -> Told:  # fmt: skip
     """See `Channel.publish`."""
     encoded = core.space.encode(place)
-    text = plain_json(body, "body")
-    if len(text) > BODY_LIMIT_BYTES:
-        raise too_large(text)
+    text = encode_body(body)
     ident = core.ids.one() if id is None else check_text(id, "id")
     if related:
         check_flag(related, "related")
-    if type(place) is list:
-        place = tuple(place)  # as it will be when it is read again
+    if replace and check_flag(replace, "replace") and id is None:
+        raise InvalidRequest("replace needs the id of what it replaces", replace=replace)
+    if type(place) is not str and type(place) is not tuple:
+        place = core.space.decode(*encoded)  # as it will be when it is read again
     engine = core.engine
     with engine.lock:
         core.begin()
@@ -70,17 +77,30 @@ def publish(
             found = find_events(
                 core, encoded, -FOREVER, FOREVER, engine.now(now), flags=words_at.R_SAME
             )
-            earlier = list(iter(found))
+            earlier = [event for event in found if not replace or event.id != id]
         core.subscriptions.before_write(now)
+        replaced: Event | None = None
+        losing: list[Subscription] = []
+        if replace:
+            replaced = find_event(core, ident, engine.now(now))
+            if replaced is not None:
+                if at is not None and _is_same(core, replaced, encoded, text, at_us, until_us):
+                    engine.store.log.sync_all()  # the first try may not be on disk yet
+                    return Told(replaced, None, [], duplicate=True)
+                losing = told_of(core, replaced, engine.now(now))
         words = write_row(
             engine.calls.buffer, words_at.PUBLISH, 0, 0, now, at_us, until_us, encoded, ident,
             b"", text,
         )  # fmt: skip
+        if replace:
+            words = write_replacing(engine.calls.buffer, words)
         effect = None
         made: list[Event] = []
         if core.handles.held:
             facts = (ident.decode(), place, at_us, until_us, text)
             effect = partial(_deliver, core.handles, made, facts)
+            if losing and replaced is not None:
+                effect = partial(_deliver_instead, effect, losing, replaced)
         annotate = partial(_annotate, ident.decode(), now) if engine.parts.journal_us else None
         seq, packed, existing, _, position = engine.calls.write_one(
             words, words_at.SUBS, effect=effect, annotate=annotate
@@ -123,9 +143,30 @@ def _deliver(
         at_word += words[at_word] >> 32
 
 
+def _deliver_instead(
+    deliver: Callable[[Written], None], losing: list[Subscription], replaced: Event,
+    written: Written,
+) -> None:  # fmt: skip
+    """Deliver an event; whoever had what it replaced, and does not get it, is told of that."""
+    deliver(written)
+    again = {row.seq for row in read_rows(written.packed)} if len(written.packed) else set()
+    tell_retracted((h for h in losing if h.seq not in again), replaced, written.seq)
+
+
+def _is_same(
+    core: Core, event: Event, place: Place, text: bytes, at_us: int, until_us: int
+) -> bool:
+    """Whether an event is the one that is to replace it: the call was made twice."""
+    return (
+        (event.at_us, event.until_us) == (at_us, until_us)
+        and core.space.encode(event.place) == place
+        and same_json(event.raw, text)
+    )
+
+
 def _repeated(
     core: Core, existing: int, place: Place, text: bytes, at: datetime | None,
-    ttl_s: float | None, until: datetime | None,
+    ttl_s: Seconds | None, until: datetime | None,
 ) -> Told:  # fmt: skip
     """An id given again: the same content is the same event, other content a conflict."""
     row = core.engine.records.one(words_at.EVENTS, existing)

@@ -3,7 +3,8 @@
 A subscription's answers have an order, and every answer a token that says where in it:
 
     token := seq of the event                        it was an answer when it arrived
-           | seq of a record "." seq of the event    a prolonged window found it, with that record
+           | seq of a record "." seq of the event    a prolonged window, or one that was moved to
+                                                     another place, found it, with that record
 
 Both are 18 digits, so tokens order as texts; no event has the seq of a record. Answers are
 delivered in the order of their tokens, so what was missed is exactly what comes after the last one
@@ -20,14 +21,14 @@ from typing import Any
 
 from tideline.channel.codec import Row
 from tideline.channel.core import Core
-from tideline.channel.find import find_events
+from tideline.channel.find import find_event, find_events
 from tideline.clock import FOREVER
 from tideline.errors import InvalidRequest
 from tideline.kernels import layout as at
 from tideline.model import Event, LateEvent
 from tideline.where import parse_text
 
-__all__ = ["START", "After", "by_rule", "missed", "read_token", "token_text"]
+__all__ = ["START", "After", "by_rule", "missed", "read_token", "token_text", "turn_of"]
 
 After = tuple[int, int]
 """What a token names, as numbers: those of two answers order as the answers do."""
@@ -70,20 +71,30 @@ def missed(core: Core, row: Row, now: int, after: After) -> Sequence[Event]:
     exceptions = core.engine.lineage.of(row.seq)
     if not exceptions:
         return found
-    wanted = {
-        event: turn
-        for event, (turn, until) in exceptions.items()
-        if until > now and _numbers(event, turn) > after
-    }
+    wanted = {}
     others: list[Event] = []
+    for seq, (turn, until, id) in exceptions.items():
+        if until <= now or _numbers(seq, turn) <= after:
+            continue
+        if not id:
+            wanted[seq] = turn
+            continue
+        elsewhere = find_event(core, id.encode(), now)
+        if elsewhere is not None and elsewhere.seq == seq:
+            others.append(elsewhere if turn == seq else LateEvent.of(elsewhere, turn))
     if wanted:
         since = min(wanted) - 1
         for event in find_events(core, row.place, row.first, FOREVER, now, after=since):
-            turn = wanted.get(event.seq)
-            if turn is not None:
+            if event.seq in wanted:
+                turn = wanted[event.seq]
                 others.append(event if turn == event.seq else LateEvent.of(event, turn))
     plain = [event for event in found if event.seq not in exceptions]
     return sorted([*plain, *others], key=lambda event: event.token)
+
+
+def turn_of(event: Event) -> int:
+    """The seq with which an event became an answer."""
+    return event.found if isinstance(event, LateEvent) else event.seq
 
 
 def _numbers(event: int, turn: int) -> After:

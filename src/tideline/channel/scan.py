@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tideline.channel.bodies import parse_where
 from tideline.channel.checks import check_time
 from tideline.channel.core import Core
 from tideline.channel.tables import Columns, read_columns, records_table, schema_of
@@ -17,7 +18,7 @@ from tideline.errors import InvalidRequest
 from tideline.kernels import layout as at
 from tideline.space import Space
 from tideline.space.place import Place, meets
-from tideline.where import Condition, parse
+from tideline.where import Condition
 
 __all__ = ["scan", "times_between"]
 
@@ -35,7 +36,7 @@ def scan(
     if kind not in _SIDES:
         raise InvalidRequest(f"kind must be one of {', '.join(_SIDES)}", kind=kind)
     core.subscriptions.check_listed(kind)
-    condition = parse(where)
+    condition, _ = parse_where(where)
     if condition and kind == "subscriptions":
         raise InvalidRequest("where asks about the bodies of events", kind=kind)
     encoded = None if place is None else core.space.encode(place)

@@ -22,11 +22,12 @@ from tideline.channel.codec import Row, Words, read_rows, write_row
 from tideline.channel.core import Core
 from tideline.channel.inbox import Inbox
 from tideline.channel.lazy import LazyEvents
+from tideline.channel.move import move
 from tideline.channel.prolong import prolong
 from tideline.channel.results import Taken, Written
 from tideline.channel.resume import After, missed
 from tideline.channel.subscription import Subscription
-from tideline.clock import span_us, to_us
+from tideline.clock import FOREVER, Seconds, span_us, to_us
 from tideline.errors import Conflict, NotFound
 from tideline.kernels import layout as at
 from tideline.lsm.bell import Bell
@@ -47,8 +48,9 @@ class StoredSubscriptions:
 
     def subscribe(
         self, encoded: Place, place: Any, owner: bytes, ident: bytes, condition: Condition,
-        where: dict[str, Any] | None, unseen: bool, since_s: float | None,
-        since: datetime | None, until_s: float | None, until: datetime | None,
+        where: dict[str, Any] | None, unseen: bool, since_s: Seconds | None,
+        since: datetime | None, until_s: Seconds | None, until: datetime | None,
+        retractions: bool,
     ) -> Subscription:  # fmt: skip
         """Store a subscription; its past answers are taken under the same lock."""
         core = self._core
@@ -76,6 +78,8 @@ class StoredSubscriptions:
                 handle = self._repeated(
                     existing, encoded, owner, condition, unseen, since_s, since, until_s, until
                 )
+                if retractions:
+                    core.handles.retracting.add(handle)
                 engine.store.log.sync_all()  # the first try may not be on disk yet
                 return handle
             handle = Subscription(
@@ -83,13 +87,15 @@ class StoredSubscriptions:
                 partial(LazyEvents, packed, core.space) if len(packed) else None,
             )  # fmt: skip
             core.handles.add(handle)
+            if retractions:
+                core.handles.retracting.add(handle)
         if position is not None:
             engine.store.log.sync(position)
         return handle
 
     def _repeated(
         self, existing: int, place: Place, owner: bytes, condition: Condition, unseen: bool,
-        since_s: float | None, since: datetime | None, until_s: float | None,
+        since_s: Seconds | None, since: datetime | None, until_s: Seconds | None,
         until: datetime | None,
     ) -> Subscription:  # fmt: skip
         """An id given again: the same content is the same subscription, other a conflict."""
@@ -169,7 +175,7 @@ class StoredSubscriptions:
             engine.store.log.sync(written.position)
 
     def prolong(
-        self, ident: bytes, until_s: float | None, until: datetime | None
+        self, ident: bytes, until_s: Seconds | None, until: datetime | None
     ) -> SubscriptionInfo:
         """Move the end of a subscription's window."""
         core = self._core
@@ -191,6 +197,21 @@ class StoredSubscriptions:
             engine.store.log.sync(position)
         return core.info(row)
 
+    def move(self, ident: bytes, place: Place) -> SubscriptionInfo:
+        """Have a subscription watch another place."""
+        core = self._core
+        engine = core.engine
+        with engine.lock:
+            core.begin()
+            now = engine.now(core.clock.now())
+            row, position = engine.interrupts.sheltered(
+                lambda: move(core, self._record(ident, now), now, place)
+            )
+            core.clocked = True
+        if position is not None:
+            engine.store.log.sync(position)
+        return core.info(row)
+
     def get(self, ident: bytes) -> SubscriptionInfo:
         """One live subscription; `NotFound` if there is none (any more)."""
         core = self._core
@@ -198,7 +219,7 @@ class StoredSubscriptions:
             core.begin()
             return core.info(self._record(ident, core.now()))
 
-    def resume(self, ident: bytes, after: After) -> Subscription:
+    def resume(self, ident: bytes, after: After, retractions: bool) -> Subscription:
         """A stored subscription given back, with what it missed."""
         core = self._core
         with core.engine.lock:
@@ -208,6 +229,8 @@ class StoredSubscriptions:
             found = missed(core, row, now, after)
             handle = self._handle(row, lambda: found)
             old = self._replace(handle)
+            if retractions:
+                core.handles.retracting.add(handle)
         if old is not None:
             old.inbox.tell_end()
         return handle
@@ -216,7 +239,7 @@ class StoredSubscriptions:
         """The record of a live subscription (the lock is held)."""
         calls = self._core.engine.calls
         write_row(calls.buffer, at.CANCEL, 0, 0, now, 0, 0, _NOWHERE, ident, b"", b"")
-        row = calls.stored_subscription(now)
+        row = calls.stored(at.SUBS, now)
         if row is None:
             raise NotFound("no such subscription", id=ident.decode())
         return row
@@ -250,14 +273,22 @@ class StoredSubscriptions:
         """A waiting handle looks again at its end."""
         return handle.until_us
 
-    def wait(self, handle: Subscription, bell: Bell) -> None:
-        """Wait for the bell, or the end of the window."""
-        self._core.clock.wait(bell, handle.until_us)  # type: ignore[arg-type]
+    def wait(self, handle: Subscription, bell: Bell, limit_us: int = FOREVER) -> None:
+        """Wait for the bell, the end of the window, or the clock's time `limit_us`."""
+        self._core.clock.wait(bell, min(handle.until_us, limit_us))  # type: ignore[arg-type]
+
+    def clock_us(self) -> int:
+        """The clock's time."""
+        return self._core.clock.now()
 
     def follow(self, inbox: Inbox, follower: Any, ended: Any) -> None:
         """`Inbox.follow`, while nobody publishes."""
         with self._core.engine.lock:
             inbox.follow(follower, ended)
+
+    def move_handle(self, handle: Subscription, place: Any) -> None:
+        """Have the subscription of a handle watch another place."""
+        self.move(handle.id.encode(), self._core.space.encode(place))
 
     def cancel_handle(self, handle: Subscription) -> None:
         """End the subscription of a handle."""

@@ -18,10 +18,12 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
+from tideline.channel.checks import wait_us
 from tideline.channel.inbox import FORKED, Inbox
-from tideline.clock import from_us
+from tideline.clock import FOREVER, Seconds, from_us
 from tideline.lsm.bell import Bell, LoopBell
 from tideline.model import Event
+from tideline.protocols import Place
 
 __all__ = ["Source", "Subscription"]
 
@@ -38,11 +40,18 @@ class Source(Protocol):
     def look(self, handle: Subscription) -> None:
         """Fetch what does not come by itself."""
 
-    def wait(self, handle: Subscription, bell: Bell) -> None:
-        """Wait for the bell, the end of the window, or the next moment to look."""
+    def wait(self, handle: Subscription, bell: Bell, limit_us: int = FOREVER) -> None:
+        """Wait for the bell, the end of the window, the next moment to look, or a clock's time."""
+
+    def clock_us(self) -> int:
+        """The time of the clock that `wait` goes by."""
+        ...
 
     def cancel_handle(self, handle: Subscription) -> None:
         """End the subscription of a handle."""
+
+    def move_handle(self, handle: Subscription, place: Any) -> None:
+        """Have the subscription of a handle watch another place."""
 
     def follow(self, inbox: Inbox, follower: Any, ended: Any) -> None:
         """`Inbox.follow`, while nobody delivers."""
@@ -105,11 +114,54 @@ class Subscription:
         """Whether nothing new can come: expired, cancelled or closed."""
         return self._over()
 
-    def take(self) -> list[Event]:
-        """What arrived since the last take, without waiting."""
+    def take(self, timeout_s: Seconds | None = None) -> list[Event]:
+        """What arrived since the last take, in order.
+
+        timeout_s: how long to wait for at least one event, by the database's clock. Nothing when
+            none came in that time, or when the subscription ended. Without it: no waiting.
+
+        >>> import tideline
+        >>> with tideline.open(":memory:") as db:
+        ...     roads = db.channel("roads")
+        ...     sub = roads.subscribe("I-87", user="ann", until_s=60)
+        ...     told = roads.publish("I-87", {"lanes": 2}, ttl_s=60)
+        ...     [event.body for event in sub.take(timeout_s=5)], sub.take(timeout_s=0.01)
+        ([{'lanes': 2}], [])
+        """
+        wait = wait_us(timeout_s)
         self._source.check_open()
         self._source.look(self)
-        return self.inbox.take()
+        events = self.inbox.take()
+        if events or not wait:
+            return events
+        limit_us = self._source.clock_us() + wait
+        while True:
+            bell = Bell()
+            with self.inbox.hung(bell):
+                self._look()
+                events = self.inbox.take()
+                if events or self._over() or self._source.clock_us() >= limit_us:
+                    return events
+                self._source.wait(self, bell, limit_us)
+
+    def move(self, place: Place) -> None:
+        """Watch another place from now on; the window, the condition and the queue stay.
+
+        What is valid at the new place and was no answer before is delivered, after what had
+        arrived. `NotFound` when the subscription has ended.
+
+        >>> import tideline
+        >>> with tideline.open(":memory:") as db:
+        ...     roads = db.channel("roads")
+        ...     told = roads.publish("I-90", {"lanes": 1}, ttl_s=60)
+        ...     sub = roads.subscribe("I-87", user="ann", since_s=-60, until_s=60)
+        ...     sub.move("I-90")
+        ...     [event.body for event in sub.take()], sub.place
+        ([{'lanes': 1}], 'I-90')
+        """
+        if self.inbox.ended == FORKED:
+            self._source.check_open()
+        self._source.move_handle(self, place)
 
     def cancel(self) -> None:
         """End the subscription. Cancelling one that has ended is allowed."""

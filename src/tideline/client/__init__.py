@@ -3,11 +3,13 @@
     connect() -> Remote -> channel() -> RemoteChannel -> subscribe() -> RemoteSubscription
 
     remote.py        what `Database` is for a folder
-    channel.py       the verbs of a channel
-    subscription.py  a handle: past, take, iteration
+    channel.py       the verbs of a channel;  collection.py  those of a collection
+    subscription.py  a handle: past, take, iteration;  changes.py  what is written
     live.py          the WebSocket of all subscriptions; reconnects, resumes (feeds.py, resting.py)
-    http.py          requests, retries;  wire.py JSON;  tables.py Arrow
-    connection.py    one request on a kept connection, a pool of those
+    http.py          requests, retries;  wire.py JSON;  tables.py, batches.py Arrow
+    connection.py    one request on a kept connection, a pool of those;  websocket.py
+    answers.py, frames.py, receiving.py, arriving.py    what the bytes mean, without sockets
+    blocking.py      verbs are coroutines: here they run to their end, in aclient/ they wait
 
 Imports point down that list. Nothing here loads the compiled kernels.
 """

@@ -19,10 +19,12 @@ import itertools
 import math
 import secrets
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import msgspec
 
+from tideline.channel.bodies import in_json
 from tideline.channel.checks import (
     check_flag,
     check_limit,
@@ -47,9 +49,10 @@ from tideline.client.wire import (
     time_text,
     window_json,
 )
-from tideline.clock import span_us
-from tideline.errors import InvalidRequest
+from tideline.clock import Seconds, span_s
+from tideline.errors import InvalidRequest, NotFound
 from tideline.model import Applied, ChannelStats, Event, Subscriber, SubscriptionInfo, Told
+from tideline.protocols import Body, Place
 from tideline.space import Space, space_from_spec
 
 if TYPE_CHECKING:
@@ -78,6 +81,7 @@ class Facts(msgspec.Struct):
 class Handle(Protocol):
     """What the verbs ask of the handle of a subscription."""
 
+    place: Any
     until_us: int
 
 
@@ -88,10 +92,10 @@ H_co = TypeVar("H_co", bound=Handle, covariant=True)
 class Following(Protocol[H_co]):
     """What the verbs ask of the live connection."""
 
-    async def subscribe(self, channel: str, fields: dict[str, Any]) -> H_co:
+    async def subscribe(self, channel: Any, fields: dict[str, Any]) -> H_co:
         """Store a subscription and follow it; `fields` hold its id."""
 
-    async def resume(self, channel: str, fields: dict[str, Any]) -> H_co:
+    async def resume(self, channel: Any, fields: dict[str, Any]) -> H_co:
         """Follow a stored subscription."""
 
     async def publish(self, channel: str, fields: dict[str, Any]) -> Answer | None:
@@ -124,13 +128,15 @@ class ChannelVerbs(Generic[H]):
     # ---- publish and subscribe --------------------------------------------------------------
 
     async def publish(
-        self, place: Any, body: Any, *, id: str | None = None, at: datetime | None = None,
-        ttl_s: float | None = None, until: datetime | None = None, related: bool = False,
+        self, place: Place, body: Body, *, id: str | None = None, at: datetime | None = None,
+        ttl_s: Seconds | None = None, until: datetime | None = None, related: bool = False,
+        replace: bool = False,
     ) -> Told:  # fmt: skip
         """Store an event and return whom it answers: `Channel.publish`.
 
         Made again when the connection breaks; if the first try had landed, the answer is
-        `duplicate` and names nobody.
+        `duplicate` and names nobody. (With `replace` that is so if `at` is given; else the event
+        replaces itself, and is told again.)
         """
         fields: dict[str, Any] = {
             "place": place_json(place, self.space),
@@ -140,12 +146,15 @@ class ChannelVerbs(Generic[H]):
         if at is not None:
             fields["at"] = time_text(at, "at")
         if ttl_s is not None:
-            span_us(ttl_s, "ttl_s")
-            fields["ttl_s"] = ttl_s
+            fields["ttl_s"] = span_s(ttl_s, "ttl_s")
         if until is not None:
             fields["until"] = time_text(until, "until")
         if check_flag(related, "related"):
             fields["related"] = True
+        if check_flag(replace, "replace"):
+            if id is None:
+                raise InvalidRequest("replace needs the id of what it replaces", replace=replace)
+            fields["replace"] = True
         answer = await self._live.publish(self.name, fields) or await self._http.ask_json(
             "POST", *self._path, "events", body=fields, type=Answer
         )
@@ -157,10 +166,16 @@ class ChannelVerbs(Generic[H]):
             answer.duplicate,
         )
 
+    async def retract(self, id: str) -> None:
+        """End an event; `NotFound` if no valid one has this id: `Channel.retract`."""
+        check_text(id, "id")
+        await self._http.ask("DELETE", *self._path, "events", id)
+
     async def subscribe(
-        self, place: Any, *, user: str, id: str | None = None, since_s: float | None = None,
-        since: datetime | None = None, until_s: float | None = None,
+        self, place: Place, *, user: str, id: str | None = None, since_s: Seconds | None = None,
+        since: datetime | None = None, until_s: Seconds | None = None,
         until: datetime | None = None, where: dict[str, Any] | None = None, unseen: bool = False,
+        retractions: bool = False,
     ) -> H:  # fmt: skip
         """Store a subscription; its `past` is there at once, what happens later is delivered.
 
@@ -173,12 +188,14 @@ class ChannelVerbs(Generic[H]):
             **window_json(since_s, since, until_s, until),
         }  # fmt: skip
         if where is not None:
-            fields["where"] = where
+            fields["where"] = in_json(where)
         if check_flag(unseen, "unseen"):
             fields["unseen"] = True
-        return await self._live.subscribe(self.name, fields)
+        if check_flag(retractions, "retractions"):
+            fields["retractions"] = True
+        return await self._live.subscribe(self, fields)
 
-    async def resume(self, id: str, after: str | None = None) -> H:
+    async def resume(self, id: str, after: str | None = None, *, retractions: bool = False) -> H:
         """A stored subscription given back, with what it missed since `after`: `Channel.resume`."""
         check_text(id, "id")
         fields: dict[str, Any] = {"id": id}
@@ -186,7 +203,9 @@ class ChannelVerbs(Generic[H]):
             if not isinstance(after, str):
                 raise InvalidRequest("after must be the token of an event", after=after)
             fields["after"] = after
-        return await self._live.resume(self.name, fields)
+        if check_flag(retractions, "retractions"):
+            fields["retractions"] = True
+        return await self._live.resume(self, fields)
 
     async def cancel(self, id: str) -> None:
         """End a subscription; `NotFound` if there is none (any more): `Channel.cancel`."""
@@ -197,7 +216,7 @@ class ChannelVerbs(Generic[H]):
             await self._live.sync()  # its end has arrived, as it has in a database
 
     async def prolong(
-        self, id: str, *, until_s: float | None = None, until: datetime | None = None
+        self, id: str, *, until_s: Seconds | None = None, until: datetime | None = None
     ) -> SubscriptionInfo:
         """Let a subscription's window end at another time: `Channel.prolong`."""
         check_text(id, "id")
@@ -211,11 +230,39 @@ class ChannelVerbs(Generic[H]):
             handle.until_us = info.until_us
         return info
 
+    async def move(self, id: str, place: Place) -> SubscriptionInfo:
+        """Have a subscription watch another place; its handle goes on: `Channel.move`.
+
+        What it found there has arrived when this returns.
+        """
+        check_text(id, "id")
+        wire = await self._http.ask_json(
+            "PATCH", *self._path, "subscriptions", id,
+            body={"place": place_json(place, self.space)}, type=WireSubscription,
+        )  # fmt: skip
+        info = info_of(wire)
+        handle = self._live.handle(self.name, id)
+        if handle is not None:
+            await self._live.sync()
+            handle.place = info.place
+        return info
+
     # ---- asking -----------------------------------------------------------------------------
 
+    async def get(self, id: str) -> Event | None:
+        """The event with this id, if it is still valid; None otherwise: `Channel.get`."""
+        check_text(id, "id")
+        try:
+            return event_of(
+                await self._http.ask_json("GET", *self._path, "events", id, type=WireEvent)
+            )
+        except NotFound:
+            await self._facts()  # raises the same when it is the channel that is not there
+            return None
+
     async def find(
-        self, place: Any, *, since_s: float | None = None, since: datetime | None = None,
-        until_s: float | None = None, until: datetime | None = None,
+        self, place: Place, *, since_s: Seconds | None = None, since: datetime | None = None,
+        until_s: Seconds | None = None, until: datetime | None = None,
         where: dict[str, Any] | None = None, limit: int | None = None,
     ) -> list[Event]:  # fmt: skip
         """The valid events of a window, newest first; stores nothing: `Channel.find`."""
@@ -299,7 +346,7 @@ class ChannelVerbs(Generic[H]):
         return rows
 
     async def scan(
-        self, kind: str, *, place: Any = None, since: datetime | None = None,
+        self, kind: str, *, place: Place | None = None, since: datetime | None = None,
         until: datetime | None = None, where: dict[str, Any] | None = None,
     ) -> pa.Table:  # fmt: skip
         """The valid events, or the live subscriptions, as a table: `Channel.scan`."""
@@ -366,8 +413,11 @@ class RemoteChannel:
     publish = blocking(ChannelVerbs.publish)
     subscribe = blocking(ChannelVerbs[RemoteSubscription].subscribe)
     resume = blocking(ChannelVerbs[RemoteSubscription].resume)
+    retract = blocking(ChannelVerbs.retract)
     cancel = blocking(ChannelVerbs.cancel)
     prolong = blocking(ChannelVerbs.prolong)
+    move = blocking(ChannelVerbs.move)
+    get = blocking(ChannelVerbs.get)
     find = blocking(ChannelVerbs.find)
     subscriptions = blocking(ChannelVerbs.subscriptions)
     subscription = blocking(ChannelVerbs.subscription)
@@ -391,11 +441,11 @@ class _Blocking:
         self._http = http
         self._live = live
 
-    async def subscribe(self, channel: str, fields: dict[str, Any]) -> RemoteSubscription:
-        return self._live.subscribe(self._handle, channel, fields)
+    async def subscribe(self, channel: Any, fields: dict[str, Any]) -> RemoteSubscription:
+        return self._live.subscribe(partial(self._handle, channel), channel.name, fields)
 
-    async def resume(self, channel: str, fields: dict[str, Any]) -> RemoteSubscription:
-        return self._live.resume(self._handle, channel, fields)
+    async def resume(self, channel: Any, fields: dict[str, Any]) -> RemoteSubscription:
+        return self._live.resume(partial(self._handle, channel), channel.name, fields)
 
     async def publish(self, channel: str, fields: dict[str, Any]) -> Answer | None:
         return self._live.publish(channel, fields)
@@ -407,11 +457,13 @@ class _Blocking:
         found: RemoteSubscription | None = self._live.handle(channel, id)
         return found
 
-    def _handle(self, wire: WireSubscription, past: list[Event]) -> RemoteSubscription:
+    def _handle(
+        self, channel: Any, wire: WireSubscription, past: list[Event]
+    ) -> RemoteSubscription:
         info = info_of(wire)
         handle = RemoteSubscription(
-            self._http.check_open, self._live, info.id, info.user, info.place, info.since_us,
-            info.until_us, info.where, info.unseen, past,
+            channel, self._http.check_open, self._live, info.id, info.user, info.place,
+            info.since_us, info.until_us, info.where, info.unseen, past,
         )  # fmt: skip
         handle.duplicate = wire.duplicate
         return handle
@@ -419,7 +471,7 @@ class _Blocking:
 
 def _text(value: Any) -> str | None:
     """JSON as text for a query; none when there is none."""
-    return None if value is None else encode(value).decode()
+    return None if value is None else encode(in_json(value)).decode()
 
 
 def _once(once: Any) -> tuple[str, int]:

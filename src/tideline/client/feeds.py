@@ -52,13 +52,18 @@ class Call:
 class Feed:
     """A subscription on the connection."""
 
-    __slots__ = ("after", "call", "channel", "handle", "id", "rested", "resuming", "tag")
+    __slots__ = (
+        "after", "call", "channel", "handle", "id", "rested", "resuming", "retractions",
+        "tag",
+    )  # fmt: skip
 
     def __init__(self, channel: str, id: str, after: str | None, call: Call) -> None:
         self.channel = channel
         self.id = id
         self.after = after
         self.tag = 0
+        self.retractions = False
+        """Whether it is told of events that are retracted."""
         self.call: Call | None = call
         self.resuming = False
         self.rested = False

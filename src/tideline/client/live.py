@@ -89,7 +89,8 @@ class Live(Receiver):
                 continue
             if tried and handle.duplicate:
                 # It landed before the connection broke, and what it was answered with was lost.
-                return self.resume(make, channel, {"id": fields["id"]})
+                kept = {n: v for n, v in fields.items() if n in ("id", "retractions")}
+                return self.resume(make, channel, kept)
             return handle
         raise AssertionError
 
@@ -193,6 +194,7 @@ class Live(Receiver):
         socket = self._connected(limit)
         call = Call(make)
         feed = Feed(channel, fields["id"], fields.get("after"), call)
+        feed.retractions = fields.get("retractions", False)
         with self._lock:
             feed.tag = next(self._tags)
             self._feeds[feed.tag] = feed

@@ -149,7 +149,11 @@ class Receiver:
 
 def resume_message(feed: Feed) -> dict[str, Any]:
     """The request to follow a feed again, after what it has got."""
-    message = {"do": "resume", "tag": feed.tag, "channel": feed.channel, "id": feed.id}
+    message: dict[str, Any] = {
+        "do": "resume", "tag": feed.tag, "channel": feed.channel, "id": feed.id,
+    }  # fmt: skip
+    if feed.retractions:
+        message["retractions"] = True
     if feed.after is not None:
         message["after"] = feed.after
     return message

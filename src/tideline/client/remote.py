@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from functools import partial
 from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
@@ -22,7 +23,7 @@ from tideline.client.channel import Facts, RemoteChannel
 from tideline.client.collection import CollectionFacts, RemoteCollection
 from tideline.client.http import Http, Requests, trusting
 from tideline.client.live import Live
-from tideline.clock import span_us
+from tideline.clock import Seconds, span_s, span_us
 from tideline.errors import Conflict, InvalidRequest, NotFound
 from tideline.model import ChannelStats, CollectionStats
 from tideline.space import Space
@@ -52,7 +53,8 @@ class DatabaseVerbs(Generic[C]):
 
     async def channel(
         self, name: str, *, space: Space | None = None, layout: str | None = None,
-        poll_s: float = 1.0, journal_s: float | None = None, max_ahead_s: float | None = None,
+        poll_s: Seconds = 1.0, journal_s: Seconds | None = None,
+        max_ahead_s: Seconds | None = None,
     ) -> C:  # fmt: skip
         """Open a channel, or create it: `Database.channel`.
 
@@ -63,6 +65,10 @@ class DatabaseVerbs(Generic[C]):
             raise InvalidRequest("a channel's name must be text of 1 to 128 bytes", name=name)
         if space is not None and not (hasattr(space, "spec") and hasattr(space, "encode")):
             raise InvalidRequest("space must be Flat, Topics, Grid or QuadTree", space=space)
+        poll_s = span_s(poll_s, "poll_s")
+        journal_s = None if journal_s is None else span_s(journal_s, "journal_s")
+        if isinstance(max_ahead_s, timedelta):
+            max_ahead_s = span_s(max_ahead_s, "max_ahead_s")
         try:
             facts: Facts = await self._http.ask_json("GET", "v1", "channels", name, type=Facts)
         except NotFound:

@@ -19,10 +19,11 @@ from typing import Any, NoReturn
 import msgspec
 
 from tideline import errors
-from tideline.clock import FOREVER, from_us, span_us, to_us
+from tideline.clock import FOREVER, Seconds, from_us, span_s, to_us
 from tideline.errors import InvalidRequest, TidelineError, Unauthorized, Unavailable
-from tideline.model import Event, LateEvent, SubscriptionInfo
+from tideline.model import Event, LateEvent, RetractedEvent, SubscriptionInfo
 from tideline.space import CELLS, Box, Circle, Space
+from tideline.space.geojson import from_mapping, interface_of
 from tideline.space.plain import from_plain, to_plain
 from tideline.space.shapes import pair_of
 
@@ -47,6 +48,7 @@ class WireEvent(msgspec.Struct):
     token: str
     until: datetime | None = None
     body: msgspec.Raw = msgspec.Raw(b"null")
+    retracted: bool = False
 
 
 class WireSubscription(msgspec.Struct):
@@ -118,6 +120,9 @@ def place_json(place: Any, space: Space) -> Any:
     """
     if isinstance(place, str):
         return place
+    said = interface_of(place)
+    if said is not None and space.mode == CELLS:
+        place = from_mapping(said)
     if isinstance(place, (Circle, Box)) and space.mode == CELLS:
         return to_plain(place)
     space.encode(place)  # says what is wrong; JSON has no NaN, and would make it null
@@ -141,7 +146,7 @@ def time_us(value: datetime | None, missing: int = FOREVER) -> int:
 
 
 def window_json(
-    since_s: float | None = None, since: datetime | None = None, until_s: float | None = None,
+    since_s: Seconds | None = None, since: datetime | None = None, until_s: Seconds | None = None,
     until: datetime | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """The fields of a window that were given; relative times are for the server's clock.
@@ -152,8 +157,7 @@ def window_json(
     fields: dict[str, Any] = {}
     for name, span in (("since_s", since_s), ("until_s", until_s)):
         if span is not None:
-            span_us(span, name)
-            fields[name] = span
+            fields[name] = span_s(span, name)
     for name, moment in (("since", since), ("until", until)):
         if moment is not None:
             fields[name] = time_text(moment, name)
@@ -167,7 +171,9 @@ def event_of(wire: WireEvent) -> Event:
         wire.id, from_plain(wire.place), time_us(wire.at), time_us(wire.until), int(late or found),
         bytes(wire.body),
     )  # fmt: skip
-    return LateEvent.of(event, int(found)) if late else event
+    if not late:
+        return event
+    return (RetractedEvent if wire.retracted else LateEvent).of(event, int(found))
 
 
 def info_of(wire: WireSubscription) -> SubscriptionInfo:

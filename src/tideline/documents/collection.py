@@ -506,6 +506,9 @@ class Collection(Edits, Queries):
             counted["bloom_false"], indexes,
         )  # fmt: skip
 
+    def __repr__(self) -> str:
+        return f"Collection(name={self.name!r}, key={self.key!r}, indexes={self.indexes!r})"
+
     # ---- inside -------------------------------------------------------------------------------
 
     def _observed(self) -> Workload:

@@ -202,6 +202,6 @@ def find_disk_id(e, d, side, id_hash, data, start, limit, now, wanted):
             if seqs[index] == wanted and flags & (F_TOMB | F_GHOST) == 0:
                 return index
         elif untils[index] > now and flags & (F_CANCELLED | F_TOMB | F_GHOST) == 0:
-            if side != SUBS or find_tomb(e, seqs[index]) == FOREVER:
+            if find_tomb(e, seqs[index]) == FOREVER:
                 return index
     return -1

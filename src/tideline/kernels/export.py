@@ -108,7 +108,7 @@ from tideline.kernels.layout import (
     W_SLOTS,
     W_WORDS,
 )
-from tideline.kernels.match import SKIPPED, disk_shape, heap_shape
+from tideline.kernels.match import GONE, SKIPPED, disk_shape, heap_shape
 from tideline.kernels.store import id_hash_of
 from tideline.kernels.tables import find_tomb
 from tideline.kernels.text import copy
@@ -329,7 +329,9 @@ def list_records(address, side, now, low, high, out_address, room):
         for x in range(count):
             end = untils[x] if side == SUBS else starts[x] + 1
             if untils[x] > now and starts[x] < high and end > low:
-                if side == EVENTS or (flags[x] & SKIPPED == 0 and find_tomb(e, seqs[x]) == FOREVER):
+                if side == SUBS and flags[x] & SKIPPED != 0:
+                    continue
+                if find_tomb(e, seqs[x]) == FOREVER:
                     if found >= room:
                         return -1
                     out[found] = ON_DISK + (n << 40) + x
@@ -361,7 +363,7 @@ def count_live(address, now):
             while chunk > 0:
                 o = chunk + CHUNK
                 for _ in range(chunk_used(h, chunk)):
-                    if h[o + UNTIL] > now and h[o + EVENT_BLOB] & F_VOID == 0:
+                    if h[o + UNTIL] > now and h[o + EVENT_BLOB] & GONE == 0:
                         events += 1
                     o += EVENT_WORDS
                 chunk = h[chunk] & LOW40
@@ -375,8 +377,9 @@ def count_live(address, now):
             if untils[x] > now and flags[x] & SKIPPED == 0 and find_tomb(e, seqs[x]) == FOREVER:
                 subs += 1
         ends = words(d[D_EVENT_UNTIL], d[D_EVENTS])
+        seqs = words(d[D_EVENT_SEQ], d[D_EVENTS])
         for x in range(d[D_EVENTS]):
-            if ends[x] > now:
+            if ends[x] > now and find_tomb(e, seqs[x]) == FOREVER:
                 events += 1
     return subs, events
 

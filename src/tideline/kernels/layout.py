@@ -34,7 +34,11 @@ holds, what recovery replays and what comes back out (docs/internals/log.md):
     words with zeros, then id, user and text bytes, filled up likewise
     a subscription that is prolonged (R_PROLONGED) ends with three more words: its root, the
     time from which on events are new to it, and the seq of the record that it replaces
-    a tomb's row: 1 seq of the subscription | 3 seq of its end | 4 until, and the key alone
+    an event that replaces another (R_REPLACES) ends with two more words: the entry that its
+    id had in the table of ids, and the seq of the event that it replaces, 0 when there is none
+    a retract's row is that of a cancel, of an event
+    a tomb's row: 1 seq of the record | 3 seq of its end | 4 until, and the key alone; R_EVENT
+    says that the record is an event
     a told row: 3 answers given so far | 4 the latest end | 7.. runs of marks (runs.py)
     a note's row stands in the log only and stores nothing (channel/annotations.py)
 """
@@ -182,19 +186,22 @@ BLOB.end()
 SHAPE_WORDS = 5
 
 # ---- row -----------------------------------------------------------------------
-VOID, PUBLISH, SUBSCRIBE, CANCEL, FIND, GHOST, NOTE, TOMB, TOLD = range(9)  # GHOST: old logs
+VOID, PUBLISH, SUBSCRIBE, CANCEL, FIND, GHOST, NOTE, TOMB, TOLD, RETRACT = range(10)
+# GHOST: old logs
 ROW = Layout("row", "R_", "one operation as bytes", globals())
 R_HEAD = ROW.word("kind + flags << 8 + row words << 32")
 R_SEQ = ROW.word("seq")
 R_NOW = ROW.time("the channel's time")
-R_AT = ROW.word("at, since; cancel: seq of the target; told: answers given so far")
+R_AT = ROW.word("at, since; cancel, retract: seq of the target; told: answers given so far")
 R_UNTIL = ROW.time("until; told: the latest end")
 R_LENGTHS = ROW.word("key length + id length << 16 + user length << 32")
 R_TEXT = ROW.word("text length + shape kind << 32")
 R_BODY = ROW.word("[shape] key, then id, user and text; told: runs of marks")
 ROW.end()
 R_COND, R_UNSEEN, R_SAME, R_PROLONGED = 1, 2, 4, 8  # row flags
+R_REPLACES, R_EVENT = 16, 32  # an event that replaces another; the tomb of an event
 R_ROOT, R_ASKED, R_TARGET, PROLONGED_WORDS = -3, -2, -1, 3  # from the end of a prolonged row
+R_ENTRY, REPLACES_WORDS = -2, 2  # from the end of a row that replaces; R_TARGET too
 N_MARK, N_ANSWERS, N_LISTED = 1, 2, 4  # flags of a note: what it says, see channel/annotations.py
 
 # ---- call state: what one call reads and gives back -----------------------------

@@ -100,6 +100,7 @@ from tideline.kernels.views import doubles, halves, words
 
 TREE = 256  # words of scratch for the nodes of one key
 SKIPPED = F_CANCELLED | F_TOMB | F_VOID | F_GHOST  # records that no event answers
+GONE = F_VOID | F_CANCELLED  # events that nobody finds
 
 
 # ---- scratch: [0, TREE) and [TREE, 2 TREE) nodes, [512, half) slots, [half, end) references
@@ -316,7 +317,7 @@ def answer_events(
                     and h[o + SEQ] > after
                 ):
                     blob = h[o + EVENT_BLOB]
-                    if blob & F_VOID == 0 and shape_fits(exact, same_place, shape, e, h, blob):
+                    if blob & GONE == 0 and shape_fits(exact, same_place, shape, e, h, blob):
                         code = event_code(c, h, o)
                         if code < 0 or k >= cap:
                             return NEED_OUTPUT
@@ -347,6 +348,8 @@ def answer_events(
                 last = first + 1
             for x in range(lists[first], lists[last]):
                 if since <= ats[x] and ats[x] < until and now < untils[x] and seqs[x] > after:
+                    if find_tomb(e, seqs[x]) != FOREVER:
+                        continue
                     other = disk_shape(d[D_EVENT_SHAPE], d[D_EVENTS], x)
                     if same_place:
                         if not same_shape(shape, other):

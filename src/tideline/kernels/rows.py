@@ -86,15 +86,19 @@ from tideline.kernels.layout import (
     R_ASKED,
     R_AT,
     R_COND,
+    R_ENTRY,
+    R_EVENT,
     R_LENGTHS,
     R_NOW,
     R_PROLONGED,
+    R_REPLACES,
     R_ROOT,
     R_SAME,
     R_SEQ,
     R_TARGET,
     R_UNSEEN,
     R_UNTIL,
+    RETRACT,
     STAMP,
     STORED,
     SUB_BLOB,
@@ -128,7 +132,7 @@ from tideline.kernels.store import (
     store_subscription,
     user_hash_of,
 )
-from tideline.kernels.tables import take_tomb_back
+from tideline.kernels.tables import give_back_id, take_over_id, take_tomb_back
 from tideline.kernels.text import nodes
 from tideline.kernels.told import (
     leave_in_answered,
@@ -138,7 +142,14 @@ from tideline.kernels.told import (
     tell_subscribed,
     yield_to_earlier,
 )
-from tideline.kernels.tombs import cancel, is_cancelled, replay_tomb
+from tideline.kernels.tombs import (
+    cancel,
+    is_cancelled,
+    is_retracted,
+    replay_tomb,
+    retract,
+    retract_back,
+)
 from tideline.kernels.views import octets, words
 
 UNKNOWN = -1  # C_DUPLICATES: a cancel that names nothing
@@ -189,6 +200,7 @@ def run_rows(address, rows_words, fresh):
         if kind != VOID:
             ref = 0
             prolongs = kind == SUBSCRIBE and (row[p] >> 8) & R_PROLONGED != 0
+            replaces = kind == PUBLISH and (row[p] >> 8) & R_REPLACES != 0
             if kind != PUBLISH and (row[p] >> 8) & R_UNSEEN:
                 if ee[E_TOLD_CAP] == 0:
                     c[C_STATUS] = NEED_TOLD
@@ -201,7 +213,7 @@ def run_rows(address, rows_words, fresh):
                 now = max(given, c[C_NEWEST])
                 ref = holder(es, hs, ee, he, kind, row, octet, p, now)
                 # A row that does not land does not move the channel's time either.
-                if (ref == 0) == (kind == CANCEL or prolongs):
+                if not replaces and (ref == 0) == (kind == CANCEL or kind == RETRACT or prolongs):
                     duplicates[c[C_ROW]] = ref if ref else UNKNOWN
                     make_void(row, p)
                     p += row[p] >> 32
@@ -217,11 +229,13 @@ def run_rows(address, rows_words, fresh):
             maybes = c[C_MAYBES]
             c[C_MAYBES] = 0
             if kind == PUBLISH:
-                status = run_publish(c, es, hs, ee, he, row, octet, p, now, tree)
+                status = run_publish(c, es, hs, ee, he, row, octet, p, ref, now, tree)
             elif kind == SUBSCRIBE:
                 status = run_subscribe(c, es, hs, ee, he, row, octet, p, ref, now, tree)
             elif kind == CANCEL:
                 status = run_cancel(c, es, hs, row, p, ref, now, tree)
+            elif kind == RETRACT:
+                status = run_retract(c, ee, he, row, p, ref, now, tree)
             else:
                 status = run_find(c, es, hs, ee, he, row, octet, p, tree)
             if status != DONE:
@@ -231,7 +245,7 @@ def run_rows(address, rows_words, fresh):
                 break
             c[C_MAYBES] |= maybes
             counts[c[C_ROW]] = c[C_ANSWER_COUNT] - answers
-            if prolongs:
+            if prolongs or replaces:
                 duplicates[c[C_ROW]] = ref  # what it replaced, to be taken back
             if kind != FIND:
                 if given < now:
@@ -318,7 +332,7 @@ def clear(c):
 def holder(es, hs, ee, he, kind, row, octet, p, now):
     """The record that has the id of a row already, or 0."""
     _, key, ident, user, text, limit = row_parts(row, p)
-    if kind == PUBLISH:
+    if kind == PUBLISH or kind == RETRACT:
         id_hash = id_hash_of(ee, EVENTS, octet, ident, user)
         return find_id(ee, he, EVENTS, id_hash, octet, ident, user, now, -1)
     id_hash = id_hash_of(es, SUBS, octet, ident, user)
@@ -327,14 +341,17 @@ def holder(es, hs, ee, he, kind, row, octet, p, now):
 
 @jit
 def lookup(address, now):
-    """The subscription whose id the first row of the call names, or 0."""
+    """The record whose id the first row of the call names, or 0.
+
+    An event if the row is one that publishes or retracts, else a subscription.
+    """
     c = words(address, C_WORDS)
-    e = engine(c[C_SUBS])
-    h = heap_of(e)
+    es = engine(c[C_SUBS])
+    ee = engine(c[C_EVENTS])
     size = words(c[C_ROWS], 1)[0] >> 32
     row = words(c[C_ROWS], size)
     octet = octets(c[C_ROWS], size * 8)
-    return holder(e, h, e, h, CANCEL, row, octet, 0, now)
+    return holder(es, heap_of(es), ee, heap_of(ee), row[0] & 0xFF, row, octet, 0, now)
 
 
 @jit
@@ -343,7 +360,8 @@ def make_void(row, p):
 
 
 @jit
-def run_publish(c, es, hs, ee, he, row, octet, p, now, tree):
+def run_publish(c, es, hs, ee, he, row, octet, p, replaced, now, tree):
+    """Store an event; one that replaces (R_REPLACES) ends the record `replaced`, if it is not 0."""
     kind, key, ident, user, text, limit = row_parts(row, p)
     own_refs = words(c[C_OWN], c[C_ROW] + 1)
     count = nodes(
@@ -375,10 +393,24 @@ def run_publish(c, es, hs, ee, he, row, octet, p, now, tree):
             return NEED_OUTPUT
         words(c[C_ROW_CODES], c[C_ROW] + 1)[c[C_ROW]] = code
     seq = c[C_NEXT_SEQ]
+    replaces = (row[p] >> 8) & R_REPLACES != 0
+    end = p + (row[p] >> 32)
+    if replaces:
+        row[end + R_ENTRY] = 0
+        row[end + R_TARGET] = 0
+        if replaced != 0:
+            other = words(c[C_SCRATCH] + TREE * 8, TREE)
+            target = retract(c, ee, he, replaced, seq, now, other, True)
+            if target < 0:
+                return NEED_OUTPUT
+            row[end + R_TARGET] = target
     c[C_NEXT_SEQ] = seq + 1
     row[p + R_SEQ] = seq
     if until > now:
         o = store_event(ee, he, row, octet, p, seq, now, tree, count)
+        if replaces and 0 < replaced < ON_DISK:
+            id_hash = id_hash_of(ee, EVENTS, octet, ident, user)
+            row[end + R_ENTRY] = take_over_id(ee, id_hash, o, replaced)
         own_refs[c[C_ROW]] = o
         if code >= 0:
             he[o + EVENT_STAMP] = (c[C_EPOCH] << 32) | code
@@ -473,6 +505,19 @@ def run_cancel(c, es, hs, row, p, ref, now, tree):
 
 
 @jit
+def run_retract(c, ee, he, row, p, ref, now, tree):
+    seq = c[C_NEXT_SEQ]
+    target = retract(c, ee, he, ref, seq, now, tree, True)
+    if target < 0:
+        return NEED_OUTPUT
+    c[C_NEXT_SEQ] = seq + 1
+    row[p + R_SEQ] = seq
+    row[p + R_AT] = target
+    words(c[C_OWN], c[C_ROW] + 1)[c[C_ROW]] = ref
+    return DONE
+
+
+@jit
 def run_find(c, es, hs, ee, he, row, octet, p, tree):
     """A question that is not stored. With R_UNSEEN, only what the subscription R_SEQ (its root)
     was answered with."""
@@ -553,8 +598,15 @@ def replay_rows(address):
             # What has expired by what is known of the channel's time need not come back.
             counts = until > now and until > c[C_NEWEST]
             if kind == PUBLISH:
+                ended = 0
+                if (row[p] >> 8) & R_REPLACES:
+                    target = row[p + (row[p] >> 32) + R_TARGET]
+                    ended = retract_again(c, ee, he, octet, ident, user, target, seq, now)
                 if counts and not known(ee, he, EVENTS, octet, ident, user, now, seq):
-                    store_event(ee, he, row, octet, p, seq, now, tree, count)
+                    o = store_event(ee, he, row, octet, p, seq, now, tree, count)
+                    if 0 < ended < ON_DISK:
+                        id_hash = id_hash_of(ee, EVENTS, octet, ident, user)
+                        take_over_id(ee, id_hash, o, ended)
             elif kind == SUBSCRIBE:
                 if (row[p] >> 8) & R_PROLONGED:
                     target = row[p + (row[p] >> 32) + R_TARGET]
@@ -563,7 +615,12 @@ def replay_rows(address):
                     root = root_of(row, p)
                     store_subscription(es, hs, row, octet, p, seq, now, tree, count, root)
             elif kind == TOMB:
-                replay_tomb(es, hs, row, octet, p, key, tree, count, c[C_NEWEST])
+                if (row[p] >> 8) & R_EVENT:
+                    replay_tomb(ee, he, row, octet, p, key, tree, count, c[C_NEWEST])
+                else:
+                    replay_tomb(es, hs, row, octet, p, key, tree, count, c[C_NEWEST])
+            elif kind == RETRACT:
+                retract_again(c, ee, he, octet, ident, user, row[p + R_AT], seq, now)
             else:
                 end_again(c, es, hs, octet, ident, user, row[p + R_AT], seq, now)
             if seq >= c[C_NEXT_SEQ]:
@@ -579,6 +636,21 @@ def end_again(c, e, h, octet, ident, user, target, seq, now):
     ref = find_id(e, h, SUBS, id_hash, octet, ident, user, now, target)
     if ref != 0 and not is_cancelled(e, h, ref):
         cancel(c, e, h, ref, seq, now, words(c[C_SCRATCH] + TREE * 8, TREE), False)
+
+
+@jit
+def retract_again(c, e, h, octet, ident, user, target, seq, now):
+    """End the event with the seq `target` again, unless it is gone or has ended. Its record, or 0.
+
+    With the rows of the log, tombs come back on their own.
+    """
+    if target == 0:
+        return 0
+    id_hash = id_hash_of(e, EVENTS, octet, ident, user)
+    ref = find_id(e, h, EVENTS, id_hash, octet, ident, user, now, target)
+    if ref != 0 and not is_retracted(e, h, ref):
+        retract(c, e, h, ref, seq, now, words(c[C_SCRATCH] + TREE * 8, TREE), False)
+    return ref
 
 
 @jit
@@ -602,9 +674,14 @@ def take_back(address, p, first, limit):
     for i in range(first, limit):
         kind = row[p] & 0xFF
         ref = own[i]
-        if kind == PUBLISH and ref > 0:
-            he[ref + EVENT_BLOB] |= F_VOID
-            he[ref + UNTIL] = -FOREVER
+        if kind == PUBLISH:
+            if (row[p] >> 8) & R_REPLACES:
+                event_back(ee, he, row, octets(c[C_ROWS], c[C_ROWS_WORDS] * 8), p, ref, replaced[i])
+            if ref > 0:
+                he[ref + EVENT_BLOB] |= F_VOID
+                he[ref + UNTIL] = -FOREVER
+        elif kind == RETRACT and ref > 0:
+            retract_back(ee, he, ref, row[p + R_AT])
         elif kind == SUBSCRIBE:
             if ref > 0:
                 hs[ref + SUB_BLOB] |= F_VOID
@@ -616,6 +693,18 @@ def take_back(address, p, first, limit):
         p += row[p] >> 32
     take_told_back(c, ee, he)
     c[C_NEWEST] = c[C_NEWEST_LOGGED]
+
+
+@jit
+def event_back(e, h, row, octet, p, ref, replaced):
+    """The event that a row replaced did not end after all; `ref` is the one that replaced it."""
+    end = p + (row[p] >> 32)
+    if row[end + R_TARGET] == 0:
+        return
+    retract_back(e, h, replaced, row[end + R_TARGET])
+    if ref > 0 and row[end + R_ENTRY] != 0:
+        _, key, ident, user, text, limit = row_parts(row, p)
+        give_back_id(e, id_hash_of(e, EVENTS, octet, ident, user), ref, row[end + R_ENTRY])
 
 
 @jit

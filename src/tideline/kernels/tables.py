@@ -1,7 +1,7 @@
 """The tables of an engine that outlive its windows: ids, tombs, and the sweeping of stale entries.
 
     ids         hash of an id -> its record
-    tombs       seq of a sealed subscription -> the seq of its end: see tombs.py
+    tombs       seq of a sealed record -> the seq of its end: see tombs.py
     directory   place -> slot: see heap.py; swept and moved here as the ids are
 
 An entry whose window is gone is stale: it is never matched, and left out when its table is swept
@@ -11,7 +11,15 @@ or moved.
 from __future__ import annotations
 
 from tideline.kernels import jit
-from tideline.kernels.heap import GOLDEN, engine, entry_window, pack_entry, put_entry, windows_of
+from tideline.kernels.heap import (
+    ENTRY_REF,
+    GOLDEN,
+    engine,
+    entry_window,
+    pack_entry,
+    put_entry,
+    windows_of,
+)
 from tideline.kernels.layout import (
     DIR_ENTRY,
     E_DIR,
@@ -52,6 +60,47 @@ def enter_id(e, id_hash, packed):
     e[E_IDS_USED] += 1
 
 
+@jit
+def take_over_id(e, id_hash, ref, before):
+    """Let the record that was entered last have the entry of the record `before` it, in memory.
+
+    An id that is given again and again would else leave a long row of entries, and every search
+    for it would walk along them. Returns what stood in the entry, or 0 if there was none.
+    """
+    table = words(e[E_IDS], e[E_IDS_CAP] * 2)
+    mask = e[E_IDS_CAP] - 1
+    i = id_hash & mask
+    old = -1
+    while table[2 * i] != 0:
+        if table[2 * i] == id_hash and entry_window(e, table[2 * i + 1]) >= 0:
+            record = table[2 * i + 1] & ENTRY_REF
+            if record == before and old < 0:
+                old = i
+            elif record == ref and old >= 0:
+                packed = table[2 * old + 1]
+                table[2 * old + 1] = table[2 * i + 1]
+                # The cell was free before this call, and nothing was entered since.
+                table[2 * i] = 0
+                e[E_IDS_USED] -= 1
+                return packed
+        i = (i + 1) & mask
+    return 0
+
+
+@jit
+def give_back_id(e, id_hash, ref, packed):
+    """The record that took an entry over has it no more."""
+    table = words(e[E_IDS], e[E_IDS_CAP] * 2)
+    mask = e[E_IDS_CAP] - 1
+    i = id_hash & mask
+    while table[2 * i] != 0:
+        if table[2 * i] == id_hash and table[2 * i + 1] & ENTRY_REF == ref:
+            if entry_window(e, table[2 * i + 1]) >= 0:
+                table[2 * i + 1] = packed
+                return
+        i = (i + 1) & mask
+
+
 # ---- the table of tombs: see tombs.py ---------------------------------------------------
 #
 # An entry: seq + 1 | seq of the end, FOREVER if it was taken back | until | its record, or 0
@@ -59,7 +108,7 @@ def enter_id(e, id_hash, packed):
 
 @jit
 def find_tomb(e, seq):
-    """The seq at which a sealed subscription was cancelled, or FOREVER."""
+    """The seq at which a sealed record ended, or FOREVER."""
     if e[E_TOMBS_USED] == 0:
         return FOREVER
     table = words(e[E_TOMBS], e[E_TOMBS_CAP] * 4)

@@ -1,4 +1,4 @@
-"""The ends of subscriptions that lie where nothing can be marked: tombs.
+"""The ends of records that lie where nothing can be marked: tombs.
 
 A subscription in memory that is cancelled (or prolonged: its record ends, another begins) is
 marked. A component cannot be written to. So of a sealed subscription a *tomb* is left instead: a
@@ -14,6 +14,12 @@ writes the end into the record (index/sealed.py).
 
 While a window is being sealed, a cancel of anything in memory leaves a tomb as well as a mark: the
 mark may have come too late for the copy.
+
+Events that are retracted or replaced end in the same way (`retract`). One in memory is marked
+F_VOID, as if it had never been stored: it is not sealed. While a window is being sealed it is
+marked F_CANCELLED, which whoever seals does not look at, and leaves a tomb. A sealed event has no
+flags: only its tomb says that it is gone. The tomb lies in the engine of events, among its
+subscriptions, which in layout `two` has no others.
 """
 
 from __future__ import annotations
@@ -37,6 +43,9 @@ from tideline.kernels.layout import (
     C_EXTRA,
     C_EXTRA_CAP,
     C_EXTRA_USED,
+    D_EVENT_SEQ,
+    D_EVENT_UNTIL,
+    D_EVENTS,
     D_KEY_BYTES,
     D_KEY_OFFSETS,
     D_KEYS,
@@ -49,8 +58,11 @@ from tideline.kernels.layout import (
     E_MODE,
     E_SEED1,
     E_SEED2,
+    EVENT_BLOB,
+    EVENTS,
     F_CANCELLED,
     F_TOMB,
+    F_VOID,
     FOREVER,
     FROZEN,
     LOW48,
@@ -58,6 +70,7 @@ from tideline.kernels.layout import (
     ON_DISK,
     R_AT,
     R_BODY,
+    R_EVENT,
     R_LENGTHS,
     R_NOW,
     R_SEQ,
@@ -79,7 +92,7 @@ from tideline.kernels.layout import (
     W_STATE,
     W_WORDS,
 )
-from tideline.kernels.tables import find_tomb, put_tomb
+from tideline.kernels.tables import find_tomb, put_tomb, take_tomb_back
 from tideline.kernels.text import copy, nodes
 from tideline.kernels.views import octets, words
 
@@ -111,13 +124,56 @@ def cancel(c, e, h, ref, ended, now, tree, logged):
         unmarked = any_frozen(e)
     if unmarked:
         count = nodes(key, start, limit, e[E_MODE], e[E_SEED1], e[E_SEED2], tree)
-        if logged and not log_tomb(c, seq, ended, until, now, key, start, limit):
+        if logged and not log_tomb(c, seq, ended, until, now, key, start, limit, 0):
             return -1
         leave_tomb(e, h, seq, ended, until, now, key, start, tree, count)
     if ref < ON_DISK:
         h[ref + STAMP] = ended  # before the flag: an exporter may be reading
         h[ref + SUB_BLOB] |= F_CANCELLED
     return seq
+
+
+@jit
+def retract(c, e, h, ref, ended, now, tree, logged):
+    """End an event wherever it lies. Returns its seq, or -1 when there is no room to log.
+
+    Nothing has happened when it returns -1.
+    """
+    if ref >= ON_DISK:
+        d = component(e, (ref >> 40) & REF_COMPONENT)
+        index = ref & REF_INDEX
+        place = place_of(d, EVENTS, index)
+        offsets = words(d[D_KEY_OFFSETS], d[D_PLACES] + 1)
+        key = octets(d[D_KEYS], d[D_KEY_BYTES])
+        start = offsets[place]
+        limit = offsets[place + 1]
+        seq = words(d[D_EVENT_SEQ], d[D_EVENTS])[index]
+        until = words(d[D_EVENT_UNTIL], d[D_EVENTS])[index]
+        unmarked = True
+    else:
+        slot = h[(h[ref + EVENT_BLOB] & LOW48) + 1]
+        key = heap_bytes(e)
+        start = (slot + SLOT_KEY) * 8
+        limit = start + slot_key_length(h, slot)
+        seq = h[ref + SEQ]
+        until = h[ref + UNTIL]
+        unmarked = any_frozen(e)
+    if unmarked:
+        count = nodes(key, start, limit, e[E_MODE], e[E_SEED1], e[E_SEED2], tree)
+        if logged and not log_tomb(c, seq, ended, until, now, key, start, limit, R_EVENT):
+            return -1
+        leave_tomb(e, h, seq, ended, until, now, key, start, tree, count)
+    if ref < ON_DISK:
+        h[ref + EVENT_BLOB] |= F_CANCELLED if unmarked else F_VOID
+    return seq
+
+
+@jit
+def retract_back(e, h, ref, seq):
+    """An event did not end after all."""
+    take_tomb_back(e, h, seq)
+    if ref < ON_DISK:
+        h[ref + EVENT_BLOB] &= ~(F_CANCELLED | F_VOID)
 
 
 @jit
@@ -153,7 +209,7 @@ def leave_tomb(e, h, seq, ended, until, now, key, start, tree, count):
 
 
 @jit
-def log_tomb(c, seq, ended, until, now, key, start, limit):
+def log_tomb(c, seq, ended, until, now, key, start, limit, flags):
     """Write a tomb as a row, for the log. False when there is no room."""
     p = c[C_EXTRA_USED]
     out = words(c[C_EXTRA], c[C_EXTRA_CAP])
@@ -161,7 +217,7 @@ def log_tomb(c, seq, ended, until, now, key, start, limit):
     if p + size > c[C_EXTRA_CAP]:
         return False
     out[p + size - 1] = 0
-    out[p] = TOMB | (size << 32)
+    out[p] = TOMB | (flags << 8) | (size << 32)
     out[p + R_SEQ] = seq
     out[p + R_NOW] = now
     out[p + R_AT] = ended
@@ -201,3 +257,12 @@ def is_cancelled(e, h, ref):
             return True
         return find_tomb(e, words(d[D_SUB_SEQ], d[D_SUBS])[index]) != FOREVER
     return h[ref + SUB_BLOB] & F_CANCELLED != 0
+
+
+@jit
+def is_retracted(e, h, ref):
+    """Whether an event has been retracted or replaced, wherever it lies."""
+    if ref >= ON_DISK:
+        d = component(e, (ref >> 40) & REF_COMPONENT)
+        return find_tomb(e, words(d[D_EVENT_SEQ], d[D_EVENTS])[ref & REF_INDEX]) != FOREVER
+    return h[ref + EVENT_BLOB] & (F_CANCELLED | F_VOID) != 0

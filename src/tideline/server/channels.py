@@ -8,13 +8,14 @@ from typing import Annotated, Any
 
 import msgspec
 
-from tideline.errors import Closed, InvalidRequest, TidelineError
+from tideline.errors import Closed, InvalidRequest, NotFound, TidelineError
 from tideline.server.access import Caller
 from tideline.server.ops import ANY, Call, Op, Reply
 from tideline.server.refusals import Refused, error_body, refusal
 from tideline.server.shapes import (
     EventOut,
     Id,
+    Place,
     Published,
     PublishIn,
     Seconds,
@@ -148,11 +149,12 @@ class Listed(msgspec.Struct):
     next: str | None
 
 
-class ProlongIn(msgspec.Struct, forbid_unknown_fields=True):
-    """Where a window ends from now on."""
+class ChangeIn(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Where a window ends from now on, or which place it watches; one of the two in a call."""
 
     until_s: Seconds | None = None
     until: Time | None = None
+    place: Place | msgspec.UnsetType = msgspec.UNSET
 
 
 def place_of(text: str, space: Any) -> Any:
@@ -274,6 +276,20 @@ async def find(call: Call) -> dict[str, Any]:
     return {"events": await call.hub.long(call.caller, channel, run)}
 
 
+async def get_event(call: Call) -> Any:
+    id, channel = call.names["id"], call.channel
+    event = await call.hub.write(call.caller, channel, channel.get, id)
+    if event is None:
+        raise NotFound("no valid event has this id", id=id)
+    return event_out(event)
+
+
+async def retract(call: Call) -> Reply:
+    id, channel = call.names["id"], call.channel
+    await call.hub.write(call.caller, channel, channel.retract, id)
+    return Reply({"retracted": id})
+
+
 # ---- subscriptions -------------------------------------------------------------------------
 
 
@@ -323,9 +339,13 @@ async def cancel(call: Call) -> Reply:
     return Reply({"cancelled": id})
 
 
-async def prolong(call: Call) -> SubscriptionOut:
-    info = await call.hub.prolong(call.channel, call.names["id"], call.caller, call.body)
-    return subscription_out(info)
+async def change(call: Call) -> SubscriptionOut:
+    id, asked = call.names["id"], call.body
+    if asked.place is msgspec.UNSET:
+        return subscription_out(await call.hub.prolong(call.channel, id, call.caller, asked))
+    if asked.until_s is not None or asked.until is not None:
+        raise InvalidRequest("give place, or until_s or until: one change in a call", id=id)
+    return subscription_out(await call.hub.move(call.channel, id, call.caller, asked.place))
 
 
 _C = "/v1/channels/{channel}"
@@ -342,6 +362,10 @@ OPS = [
        takes=(PublishIn, EventsIn), gives=(Published, Results), refuses=(409,), large=True),
     Op("GET", f"{_C}/events", "Find valid events, newest first.", find, scope="read",
        query=FindQuery, gives=FoundEvents),
+    Op("GET", f"{_C}/events/{{id}}", "One event, if it is still valid.", get_event, scope="read",
+       gives=EventOut),
+    Op("DELETE", f"{_C}/events/{{id}}", "Retract an event.", retract, scope="publish",
+       gives=dict[str, str]),
     Op("POST", f"{_C}/subscriptions", "Store a subscription; answers with its past.", subscribe,
        scope="subscribe", takes=(SubscribeIn,), gives=SubscribedOut, statuses=(200, 201),
        refuses=(409,)),
@@ -351,6 +375,6 @@ OPS = [
        scope="subscribe", gives=SubscriptionOut),
     Op("DELETE", f"{_C}/subscriptions/{{id}}", "End a subscription.", cancel, scope="subscribe",
        gives=dict[str, str]),
-    Op("PATCH", f"{_C}/subscriptions/{{id}}", "Move the end of a window.", prolong,
-       scope="subscribe", takes=(ProlongIn,), gives=SubscriptionOut),
+    Op("PATCH", f"{_C}/subscriptions/{{id}}", "Move the end of a window, or its place.", change,
+       scope="subscribe", takes=(ChangeIn,), gives=SubscriptionOut),
 ]  # fmt: skip

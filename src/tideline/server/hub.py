@@ -26,6 +26,7 @@ from tideline.server.refusals import Refused
 from tideline.server.settings import Settings, is_loopback
 from tideline.server.shapes import parse_time
 from tideline.server.work import Work
+from tideline.space.plain import from_plain
 from tideline.where import parse
 
 __all__ = ["Connection", "Hub"]
@@ -221,6 +222,15 @@ class Hub:
         self._quotas_of(channel).add(info.user, info.until_us, weight, id)
         return info
 
+    async def move(self, channel: Any, id: str, caller: Any, place: Any) -> Any:
+        """Have a stored subscription of the caller's watch another place."""
+
+        def run() -> Any:
+            caller.check_own(channel.subscription(id).user, id)
+            return channel.move(id, from_plain(place))
+
+        return await self.write(caller, channel, run)
+
     def counted(self, channel: Any) -> CountedChannel:
         """The channel for batches, whose conditions count for their users."""
         return CountedChannel(channel, self._quotas_of(channel), self.db.clock)
@@ -233,13 +243,15 @@ class Hub:
             self._quotas[channel] = found
         return found
 
-    async def resume(self, channel: Any, id: str, after: str | None, caller: Any) -> Any:
+    async def resume(
+        self, channel: Any, id: str, after: str | None, caller: Any, retractions: bool = False
+    ) -> Any:
         """The handle of a stored subscription, with what came after a token."""
 
         def run() -> Any:
             if caller.user is not None:
                 caller.check_own(channel.subscription(id).user, id)
-            return channel.resume(id, after)
+            return channel.resume(id, after, retractions=retractions)
 
         return await self.write(caller, channel, run)
 

@@ -26,6 +26,7 @@ from tideline.server.requests import (
     Cancel,
     Changes,
     Hello,
+    Move,
     Prolong,
     Publish,
     Release,
@@ -37,6 +38,7 @@ from tideline.server.requests import (
 from tideline.server.shapes import encode, subscription_out, time_text, told_json
 from tideline.server.streams import Stream
 from tideline.server.work import Elsewhere
+from tideline.space.plain import from_plain
 
 __all__ = ["Live"]
 
@@ -173,6 +175,12 @@ class Live(Socket):
             await self._hub.prolong(stream.channel, stream.handle.id, self.caller, request)
             stream.look()
             self._reply(request.tag, prolonged=subscription_out(stream.handle))
+        elif isinstance(request, Move):
+            stream = self._stream(request.tag)
+            if isinstance(stream, Following):
+                raise InvalidRequest("changes of a collection have no place", tag=request.tag)
+            await self._move(stream, request.place)
+            self._reply(request.tag, moved=subscription_out(stream.handle))
         elif isinstance(request, Sync):
             await self._caught_up()
             self._hub.alarm.catch_up()
@@ -192,6 +200,13 @@ class Live(Socket):
             await self._hub.cancel(stream.channel, stream.handle.id, self.caller)
         except NotFound:
             stream.look()  # it has just expired, and says so
+
+    async def _move(self, stream: Stream, place: Any) -> None:
+        channel, handle = stream.channel, stream.handle
+        if channel.layout == "poll":
+            await self._hub.write(self.caller, channel, handle.move, from_plain(place))
+        else:
+            await self._hub.move(channel, handle.id, self.caller, place)
 
     async def _publish(self, request: Publish) -> None:
         channel = self._publishes(request)
@@ -224,7 +239,9 @@ class Live(Socket):
         self.caller.need("subscribe", request.channel)
         channel = self._hub.channel(request.channel)
         self._check_tag(request.tag)
-        handle = await self._hub.resume(channel, request.id, request.after, self.caller)
+        handle = await self._hub.resume(
+            channel, request.id, request.after, self.caller, request.retractions
+        )
         await self._follow(request.tag, channel, handle, request.after)
 
     async def _changes(self, request: Changes) -> None:

@@ -75,7 +75,8 @@ class Wires:
         if event is not last:
             token = event.token
             text = event_json(event)
-            wire = Wire(self._wrap(text, b"live", token.encode()), token, time.perf_counter())
+            kind = b"retracted" if event.retracted else b"live"
+            wire = Wire(self._wrap(text, kind, token.encode()), token, time.perf_counter())
             self._last = (event, text, wire)
         return wire
 

@@ -10,12 +10,13 @@ from typing import Annotated, Any
 import msgspec
 
 from tideline.errors import InvalidRequest
-from tideline.server.shapes import PublishIn, SubscribeIn, why
+from tideline.server.shapes import Place, PublishIn, SubscribeIn, why
 
 __all__ = [
     "Cancel",
     "Changes",
     "Hello",
+    "Move",
     "Prolong",
     "Publish",
     "Release",
@@ -55,6 +56,7 @@ class Resume(Request, tag="resume"):
     channel: str
     id: str
     after: str | None = None
+    retractions: bool = False
 
 
 class Changes(Request, tag="changes"):
@@ -81,6 +83,12 @@ class Prolong(Request, tag="prolong"):
     until: str | None = None
 
 
+class Move(Request, tag="move"):
+    """Have the subscription watch another place."""
+
+    place: Place
+
+
 class Sync(Request, tag="sync"):
     """Answer when everything before it has been sent."""
 
@@ -97,7 +105,7 @@ class _Tagged(msgspec.Struct):
 
 
 _decode = msgspec.json.Decoder(
-    Publish | Subscribe | Resume | Changes | Cancel | Release | Prolong | Sync | Hello
+    Publish | Subscribe | Resume | Changes | Cancel | Release | Prolong | Move | Sync | Hello
 ).decode
 _decode_tag = msgspec.json.Decoder(_Tagged).decode
 

@@ -50,7 +50,8 @@ _LONG_AGO = -250_000_000_000 * 1_000_000
 Place = Annotated[
     Any,
     msgspec.Meta(
-        description='A key, [lon, lat], {"circle": [lon, lat, radius_m]} or {"box": [w, s, e, n]}.',
+        description='A key, [lon, lat], {"circle": [lon, lat, radius_m]} or {"box": [w, s, e, n]};'
+        ' also taken: {"lon", "lat"} and GeoJSON.',
         extra_json_schema={
             "anyOf": [
                 {"type": "string"},
@@ -75,12 +76,14 @@ class PublishIn(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     ttl_s: float | None = None
     until: Time | None = None
     related: bool = False
+    replace: bool = False
 
     def call(self, channel: Any) -> Told:
         """`Channel.publish` with these fields."""
         told: Told = channel.publish(
             from_plain(self.place), self.body, id=self.id, at=parse_time(self.at, "at"),
             ttl_s=self.ttl_s, until=parse_time(self.until, "until"), related=self.related,
+            replace=self.replace,
         )  # fmt: skip
         return told
 
@@ -97,6 +100,7 @@ class SubscribeIn(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     until: Time | None = None
     where: dict[str, Any] | None = None
     unseen: bool = False
+    retractions: bool = False
 
     def call(self, channel: Any, user: str) -> Any:
         """`Channel.subscribe` with these fields."""
@@ -104,11 +108,12 @@ class SubscribeIn(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
             from_plain(self.place), user=user, id=self.id, since_s=self.since_s,
             since=parse_time(self.since, "since"), until_s=self.until_s,
             until=parse_time(self.until, "until"), where=self.where, unseen=self.unseen,
+            retractions=self.retractions,
         )  # fmt: skip
 
 
-class EventOut(msgspec.Struct):
-    """An event. `until` is null when it stays valid for ever."""
+class EventOut(msgspec.Struct, omit_defaults=True):
+    """An event. `until` is null when it stays valid for ever; `retracted` is told when it is so."""
 
     id: str
     place: Place
@@ -116,6 +121,7 @@ class EventOut(msgspec.Struct):
     until: Time | None
     body: Any
     token: str
+    retracted: bool = False
 
 
 class SubscriberOut(msgspec.Struct):
@@ -231,8 +237,9 @@ def event_out(event: Event) -> EventOut:
     body: Any = msgspec.Raw(raw) if raw else event.body
     until = time_text(event.until_us)
     return EventOut(
-        event.id, to_plain(event.place), time_text(event.at_us) or "", until, body, event.token
-    )
+        event.id, to_plain(event.place), time_text(event.at_us) or "", until, body, event.token,
+        event.retracted,
+    )  # fmt: skip
 
 
 def event_json(event: Event) -> bytes:
@@ -243,7 +250,7 @@ def event_json(event: Event) -> bytes:
     True
     """
     raw = event.raw
-    if not raw or b"\n" in raw or b"\r" in raw:
+    if not raw or b"\n" in raw or b"\r" in raw or event.retracted:
         return encode(event_out(event))
     until = time_text(event.until_us)
     return b'{"id":%b,"place":%b,"at":"%b","until":%b,"body":%b,"token":"%b"}' % (

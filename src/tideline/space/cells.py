@@ -25,9 +25,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from tideline.errors import InvalidRequest
+from tideline.space.geojson import from_mapping, interface_of
 from tideline.space.place import BOX, CELL, CELLS, CIRCLE, POINT, Place, Places
 from tideline.space.shapes import Box, Circle, number, pair_of
 
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
 __all__ = ["Grid", "QuadTree"]
 
 DEPTH_LIMIT = 24
+DEPTH_WANTED = 16  # of a quad tree that is not told how deep it is, at most
+LEAF_DEGREES = 0.01  # its leaves are no wider than this, about a kilometre, unless it is that deep
+WORLD = (-180.0, -90.0, 180.0, 90.0)
 SIDE_LIMIT = 65_536
 # Under this a leaf would be so narrow that its edges round to each other.
 CELL_LIMIT_DEGREES = 1e-9
@@ -145,14 +149,19 @@ class _Map(ABC):
         try:
             lon, lat = pair_of(value)
         except InvalidRequest as error:
+            said = interface_of(value)
+            if said is not None:
+                return self.encode(from_mapping(said))
             if isinstance(value, (tuple, list)) and len(value) == 2:
                 raise InvalidRequest(
                     "a point (lon, lat) must be two finite numbers", place=value
                 ) from error
             raise InvalidRequest(f"a place must be {self.allowed}", place=value) from error
         if not (cells.west <= lon <= cells.east and cells.south <= lat <= cells.north):
+            within = cells.west <= lat <= cells.east and cells.south <= lon <= cells.north
+            near = f" (did you mean ({lat!r}, {lon!r})?)" if within else ""
             raise InvalidRequest(
-                "a point (lon, lat) must lie within the bounds",
+                f"a point (lon, lat) must lie within the bounds{near}",
                 point=(lon, lat),
                 bounds=self.bounds,
             )
@@ -211,14 +220,35 @@ class QuadTree(_Map):
     Place(key=b'\x04\x04', kind=1, a=-74.0, b=40.0, c=-72.0, d=42.0)
     >>> roads.decode(*roads.encode("4.4"))
     '4.4'
+
+    Without bounds it is the whole world. Without a depth, a leaf is about a kilometre wide, or as
+    narrow as a depth of 16 makes it.
+
+    >>> QuadTree(), QuadTree((-80, 40, -72, 48)).depth
+    (QuadTree(bounds=(-180.0, -90.0, 180.0, 90.0), depth=16), 10)
     """
 
-    allowed: ClassVar[str] = "a quad path such as '1.4.2', a point (lon, lat), a Circle or a Box"
+    allowed: ClassVar[str] = (
+        "a quad path such as '1.4.2', a point (lon, lat), a Circle, a Box or GeoJSON"
+    )
 
-    depth: int
+    bounds: tuple[float, float, float, float] = WORLD
+    depth: int = cast(int, None)
+
+    @classmethod
+    def world(cls, depth: int = DEPTH_WANTED) -> QuadTree:
+        """The quad tree of the whole world: its leaves are some 600 m wide at the equator.
+
+        >>> QuadTree.world() == QuadTree(bounds=(-180, -90, 180, 90), depth=16)
+        True
+        """
+        return cls(WORLD, depth)
 
     def __post_init__(self) -> None:
-        depth = _count(self.depth, "depth", DEPTH_LIMIT)
+        if cast(object, self.depth) is None:
+            depth = _depth_for(_bounds(self.bounds))
+        else:
+            depth = _count(self.depth, "depth", DEPTH_LIMIT)
         self._set(self.bounds, 1 << depth, 1 << depth, depth)
         object.__setattr__(self, "depth", depth)
 
@@ -252,7 +282,7 @@ class Grid(_Map):
     """
 
     allowed: ClassVar[str] = (
-        "a cell 'row.col' such as '12.40', a point (lon, lat), a Circle or a Box"
+        "a cell 'row.col' such as '12.40', a point (lon, lat), a Circle, a Box or GeoJSON"
     )
 
     rows: int
@@ -299,6 +329,16 @@ def _count(value: object, name: str, limit: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= limit:
         raise InvalidRequest(f"{name} must be a whole number from 1 to {limit}", **{name: value})
     return value
+
+
+def _depth_for(bounds: tuple[float, float, float, float]) -> int:
+    """The depth of a quad tree that is not told how deep it is."""
+    west, south, east, north = bounds
+    extent = max(east - west, north - south)
+    depth = 1
+    while depth < DEPTH_WANTED and extent / (1 << depth) > LEAF_DEGREES:
+        depth += 1
+    return depth
 
 
 def _bounds(value: object) -> tuple[float, float, float, float]:

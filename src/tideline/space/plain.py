@@ -1,6 +1,7 @@
 """Places as JSON and as text, for the ways in and out: server, client, command line.
 
     JSON   "key"     [lon, lat]   {"circle": [lon, lat, radius_m]}   {"box": [w, s, e, n]}
+           and, read only, GeoJSON and {"lon", "lat"} (geojson.py)
     text   the key   LON,LAT      circle:LON,LAT,RADIUS_M            box:W,S,E,N
 
 In a flat or topics channel every text is a key: "1,2" is not a point there. What a place may be is
@@ -16,6 +17,7 @@ from typing import Any
 
 from tideline.errors import InvalidRequest
 from tideline.space.flat import Flat
+from tideline.space.geojson import from_mapping
 from tideline.space.shapes import Box, Circle
 from tideline.space.topics import Topics
 
@@ -54,13 +56,9 @@ def from_plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         lon, lat = _numbers(value, 2, "[lon, lat]")
         return (lon, lat)
-    if isinstance(value, dict) and len(value) == 1:
-        if "circle" in value:
-            lon, lat, radius_m = _numbers(value["circle"], 3, '{"circle": [lon, lat, radius_m]}')
-            return Circle((lon, lat), radius_m=radius_m)
-        if "box" in value:
-            return Box(*_numbers(value["box"], 4, '{"box": [west, south, east, north]}'))
-    raise InvalidRequest("place must be text, [lon, lat], a circle or a box", place=value)
+    if isinstance(value, dict):
+        return from_mapping(value)
+    raise InvalidRequest("place must be text, [lon, lat], a circle, a box or GeoJSON", place=value)
 
 
 def from_text(text: str, space: Any) -> Any:

@@ -12,9 +12,10 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tideline.errors import Conflict, InvalidRequest
+from tideline.protocols import Durability
 from tideline.space import Flat, Space
 from tideline.spark.pipeline.check import check_space, space_of
 from tideline.spark.pipeline.config import Config, Problems
@@ -55,7 +56,9 @@ def open_target(config: Config, db: Database | None, stack: ExitStack) -> Target
             raise config.wrong(("store",), message)
         db = stack.enter_context(
             open_database(
-                config.resolve(store.folder), memory_mb=store.memory_mb, durability=store.durability
+                config.resolve(store.folder),
+                memory_mb=store.memory_mb,
+                durability=cast(Durability, store.durability),  # which it checks
             )
         )
     stack.enter_context(share(db))

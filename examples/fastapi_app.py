@@ -1,0 +1,100 @@
+"""A web application on Tideline: orders in a collection, what happens to them in a channel.
+
+    pip install 'tideline[client]' fastapi uvicorn
+    tideline serve data --port 8080
+    TIDELINE_URL=http://127.0.0.1:8080 uvicorn fastapi_app:app
+
+    PUT  /orders/7          store an order, and tell whoever follows it
+    GET  /orders/7          one order
+    GET  /orders?state=new  those in a state, newest first
+    GET  /orders/7/events   what happens to it from now on, as server-sent events
+
+One client for all requests, made when the application starts: calls of many requests share its
+connections. Without TIDELINE_URL the orders are in a folder of this process, and the rest of the
+code stays as it is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import Depends, FastAPI, HTTPException, Request
+from fastapi.responses import StreamingResponse
+
+import tideline
+from tideline.aprotocols import AsyncChannel, AsyncCollection, AsyncDatabase
+
+
+async def database() -> AsyncDatabase:
+    url = os.environ.get("TIDELINE_URL")
+    if url is None:
+        return await tideline.aopen(os.environ.get("TIDELINE_FOLDER", "data"))
+    return await tideline.aconnect(url, token=os.environ.get("TIDELINE_TOKEN"))
+
+
+@asynccontextmanager
+async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    async with await database() as db:
+        app.state.orders = await db.collection("orders", key="id", indexes={"state": "lazy"})
+        app.state.news = await db.channel("order-news", space=tideline.Topics())
+        yield
+
+
+app = FastAPI(lifespan=lifespan)
+
+
+def orders(request: Request) -> AsyncCollection:
+    found: AsyncCollection = request.app.state.orders
+    return found
+
+
+def news(request: Request) -> AsyncChannel:
+    found: AsyncChannel = request.app.state.news
+    return found
+
+
+Orders = Depends(orders)
+News = Depends(news)
+
+
+@app.put("/orders/{id}")
+async def put_order(
+    id: int, order: dict[str, Any], orders: AsyncCollection = Orders, news: AsyncChannel = News
+) -> dict[str, Any]:
+    stored = await orders.update(id, {"$set": order}, upsert=True)
+    await news.publish(f"orders/{id}", stored, ttl_s=3_600)
+    return stored
+
+
+@app.get("/orders/{id}")
+async def get_order(id: int, orders: AsyncCollection = Orders) -> dict[str, Any]:
+    found = await orders.get(id)
+    if found is None:
+        raise HTTPException(404, "no such order")
+    return found
+
+
+@app.get("/orders")
+async def list_orders(
+    state: str | None = None, limit: int = 100, orders: AsyncCollection = Orders
+) -> list[dict[str, Any]]:
+    return await orders.find({} if state is None else {"state": state}, limit=limit)
+
+
+@app.get("/orders/{id}/events")
+async def follow_order(id: int, news: AsyncChannel = News) -> StreamingResponse:
+    sub = await news.subscribe(f"orders/{id}", user="web", until_s=3_600)
+
+    async def stream() -> AsyncIterator[str]:
+        try:
+            yield ": following\n\n"
+            async for event in sub:
+                yield f"data: {json.dumps(event.body)}\n\n"
+        finally:  # the browser has gone
+            await sub.cancel()
+
+    return StreamingResponse(stream(), media_type="text/event-stream")

@@ -1,0 +1,147 @@
+"""A collection of a folder in this process, used from asyncio: see embedded.py.
+
+Loaded when a collection is first asked for, as the library loads what documents need.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from types import TracebackType
+
+from tideline.aclient.threads import Run, streamed, threaded
+from tideline.documents import Changes, Collection
+from tideline.model import Change
+
+__all__ = ["AsyncChanges", "AsyncCollection"]
+
+_PART = 1_000  # documents that are fetched at once from an iterator
+
+
+class AsyncCollection:
+    """An open collection of documents. Made by `AsyncDatabase.collection`."""
+
+    def __init__(self, collection: Collection, run: Run) -> None:
+        self._sync = collection
+        self._run = run
+        self.name = collection.name
+        self.key = collection.key
+        """The field that every document is known by."""
+
+    @property
+    def identity(self) -> str:
+        """What tells this collection from every other, of the same name too."""
+        return self._sync.identity
+
+    async def indexes(self) -> dict[str, str]:
+        """The indexed fields and the kind of each index, without one that is being built."""
+        return self._sync.indexes
+
+    async def unique(self) -> tuple[str, ...]:
+        """The fields of which no two documents have one value."""
+        return self._sync.unique
+
+    put = threaded(Collection.put)
+    put_many = threaded(Collection.put_many)
+    check_many = threaded(Collection.check_many)
+    insert = threaded(Collection.insert)
+    insert_many = threaded(Collection.insert_many)
+    update = threaded(Collection.update)
+    update_many = threaded(Collection.update_many)
+    replace = threaded(Collection.replace)
+    delete = threaded(Collection.delete)
+    delete_many = threaded(Collection.delete_many)
+    delete_where = threaded(Collection.delete_where)
+    get = threaded(Collection.get)
+    get_many = threaded(Collection.get_many)
+    versioned = threaded(Collection.versioned)
+    lookup = threaded(Collection.lookup)
+    range_lookup = threaded(Collection.range_lookup)
+    find = threaded(Collection.find)
+    find_one = threaded(Collection.find_one)
+    find_iter = streamed(Collection.find_iter, _PART)
+    find_batches = streamed(Collection.find_batches, 1)
+    scan = streamed(Collection.scan, 1)
+    count = threaded(Collection.count)
+    distinct = threaded(Collection.distinct)
+    aggregate = threaded(Collection.aggregate)
+    explain = threaded(Collection.explain)
+    landed = threaded(Collection.landed)
+    position = threaded(Collection.position)
+    earliest = threaded(Collection.earliest)
+    drop_index = threaded(Collection.drop_index)
+    advise = threaded(Collection.advise)
+    forget_workload = threaded(Collection.forget_workload)
+    stats = threaded(Collection.stats)
+
+    async def create_index(
+        self, field: str, kind: str | None = None, *, unique: bool = False
+    ) -> None:
+        """Index a field, and wait until it is done: `Collection.create_index`."""
+        build = await self._run(self._sync.create_index, field, kind, unique=unique)
+        await self._run(build.wait)
+
+    def changes(self, after: int | None = None, *, before: bool = False) -> AsyncChanges:
+        """Follow what is written, in order and without a gap: `Collection.changes`.
+
+        >>> import asyncio
+        >>> import tideline
+        >>> async def main():
+        ...     async with await tideline.aopen(":memory:") as db:
+        ...         cars = await db.collection("cars", key="id")
+        ...         async with cars.changes(after=0) as changes:
+        ...             await cars.put({"id": 1})
+        ...             async for change in changes:
+        ...                 return change
+        >>> asyncio.run(main())
+        Change(seq=1, key=1, after={'id': 1})
+        """
+        return AsyncChanges(self._sync.changes(after, before=before), self._run)
+
+    def __repr__(self) -> str:
+        return f"Async{self._sync!r}"
+
+
+class AsyncChanges:
+    """What is written to a collection, in order; `AsyncCollection.changes` makes one."""
+
+    def __init__(self, changes: Changes, run: Run) -> None:
+        self._sync = changes
+        self._run = run
+
+    @property
+    def seq(self) -> int:
+        """The seq of the change that was handed out last: go on after it with `after=`."""
+        return self._sync.seq
+
+    async def take(self, limit: int | None = None, *, timeout_s: float = 0) -> list[Change]:
+        """What is there now, at most `limit` of it; waits up to `timeout_s` for the first."""
+        found: list[Change] = await self._run(self._sync.take, limit)
+        if found or timeout_s == 0 or limit == 0:
+            return found
+        try:
+            async with asyncio.timeout(timeout_s):
+                first = await self._sync.__anext__()
+        except (TimeoutError, StopAsyncIteration):
+            return []
+        more = [] if limit == 1 else self._sync.take(None if limit is None else limit - 1)
+        return [first, *more]
+
+    def close(self) -> None:
+        """Stop following; nothing is kept for it any more. Twice is allowed."""
+        self._sync.close()
+
+    def __aiter__(self) -> AsyncIterator[Change]:
+        return self._sync.__aiter__()
+
+    async def __aenter__(self) -> AsyncChanges:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Async{self._sync!r}"
