@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import select
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -188,7 +189,8 @@ def test_a_shell_on_a_terminal_completes_and_shows_tables(run: Run, tmp_path: Pa
     def hear(until: str) -> str:
         nonlocal heard
         while until not in heard:
-            heard += os.read(near, 4096).decode()
+            assert select.select([near], [], [], 120)[0], heard
+            heard += os.read(near, 4096).decode(errors="replace")
         found, _, heard = heard.partition(until)
         return found + until
 
@@ -197,8 +199,8 @@ def test_a_shell_on_a_terminal_completes_and_shows_tables(run: Run, tmp_path: Pa
         os.write(near, b"collection fi\twag\t")
         hear("collection find wagons ")
         os.write(near, b"'{\"velo\t")
-        hear("velocity")
-        os.write(near, b'": {"$gt": 1}}\' --lim\t 1\n')
+        hear('velocity"')  # which readline closes
+        os.write(near, b""": {"$gt": 1}}' --lim\t1\n""")
         hear("wagons")
         table = hear("data> ")
         assert "velocity" in table

@@ -160,9 +160,12 @@ class Completer:
 
             before = readline.get_line_buffer()[: readline.get_endidx()]
             try:
-                self._found = self.after(before, text)
+                found = self.after(before, text)
             except TidelineError:
-                self._found = []
+                found = []
+            # A word of its own is done with; inside of JSON, more of it follows.
+            alone = before[: len(before) - len(text)][-1:] in ("", " ")
+            self._found = [f"{each} " for each in found] if alone else found
         return self._found[state] if state < len(self._found) else None
 
     def after(self, line: str, text: str) -> list[str]:

@@ -217,7 +217,7 @@ def prolong(
 ) -> None:
     """Move the end of a subscription's window, to a later or an earlier time.
 
-    Twin of Channel.prolong. Without an end it has none.
+    Twin of Channel.prolong.
     """
     with open_channel(database, channel) as opened:
         info = opened.prolong(id, until_s=until_s, until=parse_time(until, "until"))
