@@ -266,7 +266,7 @@ class Killed:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         )  # fmt: skip
         assert self._process.stdout is not None
-        assert self._process.stdout.readline() == b"ready\n"
+        assert self._process.stdout.readline().startswith(b"ready")
 
     def kill(self) -> None:
         self._process.kill()
