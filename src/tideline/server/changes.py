@@ -119,8 +119,8 @@ class Following:
     """One reader of the changes of a collection, on one connection."""
 
     __slots__ = (
-        "_feeder", "_on_end", "_outbox", "_over", "_own", "_seen", "_turn", "_waiting", "_wrap",
-        "collection", "prefix", "queued", "token",
+        "_feeder", "_on_end", "_outbox", "_over", "_own", "_seen", "_shown", "_told", "_turn",
+        "_waiting", "_wrap", "collection", "prefix", "queued", "token",
     )  # fmt: skip
 
     def __init__(
@@ -140,6 +140,7 @@ class Following:
         self._wrap = wrap
         self._seen = seen
         self._on_end = on_end
+        self._told = self._shown = own.seq
         self._over = False
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
 
@@ -168,6 +169,16 @@ class Following:
         """Changes were handed to the socket."""
         self.token = token
 
+    def place(self) -> dict[str, Any]:
+        """Where it stands, as its reader is told."""
+        self._told = self.queued
+        return {"seq": self.queued, "identity": self.collection.identity}
+
+    @property
+    def has_moved(self) -> bool:
+        """Whether it passed changes that its reader may not see: they are not to be kept for it."""
+        return self._seen is not None and self.queued > max(self._told, self._shown)
+
     async def caught_up(self) -> None:
         """Wait until what was written so far is on its way, or it has ended."""
         with contextlib.suppress(Closed):  # then it ends, and says why
@@ -193,6 +204,7 @@ class Following:
         if self._seen is not None:
             batch = self._seen(batch)
         if batch.changes:
+            self._shown = batch.last
             wire = batch.wire(self._wrap)
             self._outbox.put(self, wire, len(self.prefix) + len(wire.data))
         self.queued = max(self.queued, batch.last)
