@@ -17,7 +17,8 @@ import msgspec
 
 from tideline.errors import InvalidRequest, NotFound
 from tideline.model import Told
-from tideline.server.changes import Following, follow, live_wire
+from tideline.server.change_messages import live_wire
+from tideline.server.changes import Following, follow
 from tideline.server.connection import Receive, Send, Socket
 from tideline.server.hub import Hub
 from tideline.server.logs import log

@@ -28,7 +28,8 @@ from typing import Annotated, Any
 import msgspec
 
 from tideline.model import Event
-from tideline.server.changes import Following, begin_after, follow, stream_wire
+from tideline.server.change_messages import stream_wire
+from tideline.server.changes import Following, begin_after, follow
 from tideline.server.hub import Hub, stream_message
 from tideline.server.logs import log
 from tideline.server.ops import STREAM, Call, Op
