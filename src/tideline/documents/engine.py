@@ -426,10 +426,13 @@ class Engine:
                 reader = self._readers.idle.pop()  # as `take` does, in half the time
             except IndexError:
                 reader = self._readers.make()
-            if self.expiry.used:
+            lasts = True
+            if self.expiry.used:  # after `now` was taken: what it has is known to expire
                 reader.judge_at(self.expiry.time())
-            text = reader.get(now, key)
-            lasts = reader.lasts
+                text = reader.get(now, key)
+                lasts = reader.lasts
+            else:
+                text = reader.get(now, key)
             self._readers.give(reader)
             if text is not None and lasts:
                 recent.keep(key, text, now)

@@ -123,11 +123,9 @@ def plan(
         for name, needs in box.needs.items()
         if name != key
     }
-    asked |= {
-        way.field: not all(ask.point for ask in way.asks)
-        for way in ways
-        if way.field is not None and way.field in planner.compound
-    }
+    for way in ways if planner.compound else ():
+        if way.field is not None and way.field in planner.compound:
+            asked[way.field] = not all(ask.point for ask in way.asks)
     others = tuple(dict.fromkeys(planner.others))  # parts of an `$or` may weigh the same
     return Plan(tuple(ways), exact, asked, tuple(planner.joined), others)
 
