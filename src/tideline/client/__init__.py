@@ -4,7 +4,7 @@
 
     remote.py        what `Database` is for a folder
     channel.py       the verbs of a channel
-    collection.py    the verbs of a collection;  batches.py  many documents as Arrow
+    collection.py    the verbs of a collection;  batches.py  many documents as Arrow;  arguments.py
     subscription.py  a handle: past, take, iteration
     live.py          the WebSocket of all subscriptions; reconnects, resumes (feeds.py, resting.py)
     http.py          requests, retries;  wire.py JSON;  tables.py Arrow
