@@ -107,6 +107,8 @@ def test_every_verb_has_its_scope(tmp_path: Path) -> None:
         for kind, name, (user, rows) in itertools.product(
             SCOPES, ("", ":orders", ":others"), GRANTS
         ):
+            if name == ":others" and (user, rows) != (None, None):
+                continue  # the scope decides
             if kind == "admin" and rows is not None:
                 with pytest.raises(InvalidRequest, match="cannot have the scope admin"):
                     tokens.create([kind + name], user=user, rows=rows)
@@ -118,10 +120,10 @@ def test_every_verb_has_its_scope(tmp_path: Path) -> None:
                 method, path, body, needed = request
                 orders.put({"id": 1, "owner": "ann", "n": 1})
                 orders.delete(9)
-                if "n" in orders.indexes:
-                    orders.drop_index("n")
-                if verb_of(path) == "drop_index":
+                if verb_of(path) == "drop_index" and "n" not in orders.indexes:
                     orders.create_index("n").wait()
+                if verb_of(path) == "create_index" and "n" in orders.indexes:
+                    orders.drop_index("n")
                 answer = Api(url, text).call(method, path, body)
                 granted = is_granted(scope, user, rows, needed, verb_of(path))
                 wanted = 200 if granted else 403

@@ -18,28 +18,37 @@ the server to check, with the same words as the library. `RemoteCollection` is s
 
 from __future__ import annotations
 
-import contextlib
-import math
-import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
+from tideline.client.arguments import (
+    as_count,
+    as_document,
+    as_index,
+    as_json,
+    as_key,
+    as_list,
+    as_question,
+    as_scalar,
+    as_sort,
+    as_text,
+    check_condition,
+    lasting,
+)
 from tideline.client.batches import slices, stored_of, table_of_stream
 from tideline.client.blocking import blocking, run
 from tideline.client.changes import RemoteChanges
 from tideline.client.http import Http, Requests
-from tideline.clock import span_us
 from tideline.errors import InvalidRequest, Unavailable
 from tideline.model import Advice, CollectionStats, Explanation, Stored, Updated, Versioned
-from tideline.where.plain import plain_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["CollectionFacts", "CollectionVerbs", "RemoteBuild", "RemoteCollection", "lasting"]
+__all__ = ["CollectionFacts", "CollectionVerbs", "RemoteBuild", "RemoteCollection"]
 
 T = TypeVar("T")
 Document = dict[str, Any]
@@ -48,7 +57,6 @@ Fields = Sequence[str] | dict[str, int] | None
 Key = int | str
 Ttl = float | timedelta | None
 _NULL = msgspec.Raw(b"null")
-_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 _KEYS = 1_000  # asked for in one request
 _LOOK_S = 0.05
 _LONG_S = 1e9
@@ -127,7 +135,7 @@ class CollectionVerbs:
 
     async def put(self, document: Given, *, ttl_s: Ttl = None) -> None:
         """Store a document, in place of the one with its key if there is one: `Collection.put`."""
-        await self._write("put", None, document=_document(document), ttl_s=lasting(ttl_s))
+        await self._write("put", None, document=as_document(document), ttl_s=lasting(ttl_s))
 
     async def put_many(
         self, documents: Iterable[Given] | pa.Table | pa.RecordBatch, *, ttl_s: Ttl = None
@@ -140,7 +148,9 @@ class CollectionVerbs:
 
     async def insert(self, document: Given, *, ttl_s: Ttl = None) -> int:
         """Store a new document; returns its version: `Collection.insert`."""
-        return await self._write("insert", int, document=_document(document), ttl_s=lasting(ttl_s))
+        return await self._write(
+            "insert", int, document=as_document(document), ttl_s=lasting(ttl_s)
+        )
 
     async def insert_many(
         self, documents: Iterable[Given] | pa.Table | pa.RecordBatch, *, ttl_s: Ttl = None
@@ -166,15 +176,15 @@ class CollectionVerbs:
     ) -> Document:  # fmt: skip
         """Change the document with this key; returns what it is now: `Collection.update`."""
         return await self._write(
-            "update", Document, key=_key(key), change=_json(change, "change"), upsert=upsert,
+            "update", Document, key=as_key(key), change=as_json(change, "change"), upsert=upsert,
             if_version=if_version, ttl_s=lasting(ttl_s),
         )  # fmt: skip
 
     async def update_many(self, where: Document, change: Document) -> Updated:
         """Change all documents that meet a condition: `Collection.update_many`."""
-        _needed(where, "update_many")
+        check_condition(where, "update_many")
         return await self._write(
-            "update_many", Updated, where=_json(where, "where"), change=_json(change, "change")
+            "update_many", Updated, where=as_json(where, "where"), change=as_json(change, "change")
         )
 
     async def replace(
@@ -182,35 +192,35 @@ class CollectionVerbs:
     ) -> int:
         """Store a document in place of another; returns its version: `Collection.replace`."""
         return await self._write(
-            "replace", int, key=_key(key), document=_document(document), if_version=if_version,
+            "replace", int, key=as_key(key), document=as_document(document), if_version=if_version,
             ttl_s=lasting(ttl_s),
         )  # fmt: skip
 
     async def delete(self, key: Key, *, if_version: int | None = None) -> None:
         """Delete the document with this key: `Collection.delete`."""
-        await self._write("delete", None, key=_key(key), if_version=if_version)
+        await self._write("delete", None, key=as_key(key), if_version=if_version)
 
     async def delete_many(self, keys: Iterable[Key]) -> None:
         """Delete the documents with these keys: `Collection.delete_many`."""
-        await self._write("delete_many", None, keys=_listed(keys, "keys"))
+        await self._write("delete_many", None, keys=as_list(keys, "keys"))
 
     async def delete_where(self, where: Document) -> int:
         """Delete all documents that meet a condition; how many: `Collection.delete_where`."""
-        _needed(where, "delete_where")
-        return await self._write("delete_where", int, where=_json(where, "where"))
+        check_condition(where, "delete_where")
+        return await self._write("delete_where", int, where=as_json(where, "where"))
 
     # ---- by key and by index ------------------------------------------------------------------
 
     async def get(self, key: Key) -> Document | None:
         """The document with this key, or None: `Collection.get`."""
-        return await self._read("get", Document | None, key=_key(key))
+        return await self._read("get", Document | None, key=as_key(key))
 
     async def get_many(self, keys: Iterable[Key]) -> list[Document | None]:
         """The documents with these keys, None for those that are not there.
 
         `Collection.get_many`; many keys are asked for in parts, each of one moment.
         """
-        asked = _listed(keys, "keys")
+        asked = as_list(keys, "keys")
         found: list[Document | None] = []
         for first in range(0, len(asked), _KEYS):
             part = asked[first : first + _KEYS]
@@ -219,14 +229,14 @@ class CollectionVerbs:
 
     async def versioned(self, key: Key) -> Versioned | None:
         """The document with this key and its version, or None: `Collection.versioned`."""
-        found = await self._read("versioned", dict[str, Any] | None, key=_key(key))
+        found = await self._read("versioned", dict[str, Any] | None, key=as_key(key))
         return None if found is None else Versioned(found["document"], found["version"])
 
     async def lookup(self, field: str, value: Any, k: int | None = None) -> list[Document]:
         """The newest documents whose field has this value: `Collection.lookup`."""
         return await self._read(
-            "lookup", list[Document], field=_text(field, "field"),
-            value=_scalar(value, "value") or _NULL, k=_count(k, "k"),
+            "lookup", list[Document], field=as_text(field, "field"),
+            value=as_scalar(value, "value") or _NULL, k=as_count(k, "k"),
         )  # fmt: skip
 
     async def range_lookup(
@@ -234,8 +244,8 @@ class CollectionVerbs:
     ) -> list[Document]:
         """The newest documents whose field lies in a range: `Collection.range_lookup`."""
         return await self._read(
-            "range_lookup", list[Document], field=_text(field, "field"), low=_scalar(low, "low"),
-            high=_scalar(high, "high"), k=_count(k, "k"),
+            "range_lookup", list[Document], field=as_text(field, "field"),
+            low=as_scalar(low, "low"), high=as_scalar(high, "high"), k=as_count(k, "k"),
         )  # fmt: skip
 
     # ---- by condition -------------------------------------------------------------------------
@@ -248,7 +258,7 @@ class CollectionVerbs:
 
         More than 1,000 come in pages.
         """
-        body = _question(where, sort, limit, skip, fields)
+        body = as_question(where, sort, limit, skip, fields)
         found, cursor = await self._page(body, None)
         while cursor is not None:
             more, cursor = await self._page(body, cursor)
@@ -268,7 +278,7 @@ class CollectionVerbs:
         fields: Fields = None,
     ) -> Document | None:  # fmt: skip
         """The first document that `find` would give, or None: `Collection.find_one`."""
-        body = _question(where, sort, None, skip, fields)
+        body = as_question(where, sort, None, skip, fields)
         return await self._read("find_one", Document | None, **body)
 
     async def find_batches(
@@ -278,7 +288,7 @@ class CollectionVerbs:
         """What `find` gives as batches: key, seq, document: `Collection.find_batches`."""
         answer = await self._http.ask(
             "POST", *self._path, "find", query={"format": "arrow"},
-            body=_question(where, sort, limit, skip, fields),
+            body=as_question(where, sort, limit, skip, fields),
         )  # fmt: skip
         return table_of_stream(answer.data)
 
@@ -288,7 +298,7 @@ class CollectionVerbs:
     ) -> Iterator[pa.RecordBatch]:  # fmt: skip
         """The documents with a key from `low` to `high` as batches: `Collection.scan`."""
         query = {
-            name: bytes(_json(value, name)).decode()
+            name: bytes(as_json(value, name)).decode()
             for name, value in (("where", where), ("low", low), ("high", high), ("limit", limit))
             if value is not None
         }
@@ -297,25 +307,25 @@ class CollectionVerbs:
 
     async def count(self, where: Document | None = None) -> int:
         """How many documents meet a condition: `Collection.count`."""
-        return await self._read("count", int, where=_json(where, "where"))
+        return await self._read("count", int, where=as_json(where, "where"))
 
     async def distinct(self, field: str, where: Document | None = None) -> list[Any]:
         """The different values of a field: `Collection.distinct`."""
         return await self._read(
-            "distinct", list[Any], field=_text(field, "field"), where=_json(where, "where")
+            "distinct", list[Any], field=as_text(field, "field"), where=as_json(where, "where")
         )
 
     async def aggregate(self, pipeline: Sequence[Document]) -> list[Document]:
         """What comes out of MongoDB's stages: `Collection.aggregate`."""
-        return await self._read("aggregate", list[Document], pipeline=_json(pipeline, "pipeline"))
+        return await self._read("aggregate", list[Document], pipeline=as_json(pipeline, "pipeline"))
 
     async def explain(
         self, where: Document | None = None, *, sort: Any = None, limit: int | None = None
     ) -> Explanation:
         """Find, and tell how: `Collection.explain`."""
         return await self._read(
-            "explain", Explanation, where=_json(where, "where"), sort=_sort(sort),
-            limit=_count(limit, "limit"),
+            "explain", Explanation, where=as_json(where, "where"), sort=as_sort(sort),
+            limit=as_count(limit, "limit"),
         )  # fmt: skip
 
     async def cuts(self, parts: int) -> list[str]:
@@ -332,22 +342,22 @@ class CollectionVerbs:
     ) -> BuildVerbs:
         """Index a field, or several; returns at once: `Collection.create_index`."""
         built = await self._write(
-            "create_index", _Built, field=_index(field), kind=kind, unique=unique,
+            "create_index", _Built, field=as_index(field), kind=kind, unique=unique,
             wait_s=0.0,
         )  # fmt: skip
         return BuildVerbs(self, built)
 
     async def drop_index(self, field: str | Sequence[str]) -> None:
         """Drop the index on a field, or several: `Collection.drop_index`."""
-        await self._write("drop_index", None, field=_index(field))
+        await self._write("drop_index", None, field=as_index(field))
 
     async def advise(
         self, *, scarce: bool = False, where: Iterable[Document] = (), limit: int | None = None
     ) -> list[Advice]:
         """Which kind of index fits which field: `Collection.advise`."""
         return await self._read(
-            "advise", list[Advice], scarce=scarce, where=_json(_listed(where, "where"), "where"),
-            limit=_count(limit, "limit"),
+            "advise", list[Advice], scarce=scarce, where=as_json(as_list(where, "where"), "where"),
+            limit=as_count(limit, "limit"),
         )  # fmt: skip
 
     async def forget_workload(self) -> None:
@@ -356,7 +366,9 @@ class CollectionVerbs:
 
     async def landed(self, writer: str, number: int) -> int | None:
         """0 when a writer's batch has not landed yet, None when it has: `Collection.landed`."""
-        return await self._read("landed", int | None, writer=_text(writer, "writer"), number=number)
+        return await self._read(
+            "landed", int | None, writer=as_text(writer, "writer"), number=number
+        )
 
     async def position(self) -> int:
         """The seq of the newest write: `Collection.position`."""
@@ -514,7 +526,7 @@ class RemoteCollection:
         Pages are fetched as they are asked for. All are of one moment, if no page is asked for
         more than a minute after the one before; else what did not change comes exactly once.
         """
-        body = _question(where, sort, limit, skip, fields)
+        body = as_question(where, sort, limit, skip, fields)
         return self._pages(body, *run(self._verbs._page(body, None)))
 
     def _pages(
@@ -555,122 +567,3 @@ class RemoteCollection:
 
     def __repr__(self) -> str:
         return f"RemoteCollection({self.name!r}, key={self.key!r})"
-
-
-# ---- what the caller gave, as JSON ----------------------------------------------------------
-
-
-def _json(value: Any, name: str) -> Any:
-    """A value as JSON text, None as None; `InvalidRequest` when it is no JSON."""
-    return None if value is None else msgspec.Raw(plain_json(value, name))
-
-
-def _document(given: Any) -> msgspec.Raw:
-    """A document, which may be JSON text."""
-    if isinstance(given, (str, bytes)):
-        try:
-            text = given.encode() if isinstance(given, str) else given
-            found = msgspec.json.decode(text)
-        except UnicodeEncodeError:
-            raise InvalidRequest("the document is not valid Unicode") from None
-        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-            raise InvalidRequest(f"the document is not JSON: {error}", document=given) from None
-    else:
-        found, text = given, plain_json(given, "document")
-    if not isinstance(found, dict):
-        raise InvalidRequest("a document must be a JSON object", document=given)
-    return msgspec.Raw(text)
-
-
-def _key(key: Any) -> Any:
-    if type(key) is int and _LEAST <= key <= _MOST:
-        return key
-    if type(key) is int:
-        raise InvalidRequest("a key that is a number must fit 64 bits", key=key)
-    if type(key) is not str:
-        raise InvalidRequest("a key must be a whole number or text", key=key)
-    return _text(key, "key")
-
-
-def _text(value: Any, name: str) -> str:
-    if not isinstance(value, str):
-        raise InvalidRequest(f"{name} must be text", **{name: value})
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise InvalidRequest(f"{name} must be valid Unicode", **{name: value}) from None
-    return value
-
-
-def _count(value: Any, name: str) -> Any:
-    """A number, also one of numpy's; what is none, the server says."""
-    if value is not None and not isinstance(value, bool):
-        with contextlib.suppress(TypeError):
-            value = operator.index(value)
-    return _json(value, name)
-
-
-def _scalar(value: Any, name: str) -> Any:
-    if isinstance(value, str):
-        value = str.__str__(value)
-    if isinstance(value, float):
-        value = float(value)
-        if not math.isfinite(value):
-            raise InvalidRequest(
-                f"{name} must be null, a finite number, text or a boolean", **{name: value}
-            )
-    return _json(value, name)
-
-
-def _listed(given: Any, name: str) -> list[Any]:
-    if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
-        raise InvalidRequest(f"{name} must be a list", **{name: given})
-    return [_key(one) for one in given] if name == "keys" else list(given)
-
-
-def lasting(ttl_s: Any) -> Any:
-    """How long a document lasts, as JSON has it: infinity is never.
-
-    >>> lasting(timedelta(minutes=1)), lasting(math.inf)
-    (60.0, 'never')
-    """
-    if isinstance(ttl_s, timedelta):
-        ttl_s = ttl_s.total_seconds()
-    if ttl_s is None or (isinstance(ttl_s, float) and ttl_s == math.inf):
-        return None if ttl_s is None else "never"
-    span_us(ttl_s, "ttl_s")
-    return ttl_s
-
-
-def _index(field: Any) -> Any:
-    """The field of an index, or several."""
-    if isinstance(field, (list, tuple)):
-        return [_text(part, "field") for part in field]
-    return _text(field, "field")
-
-
-def _sort(sort: Any) -> Any:
-    if sort is None or isinstance(sort, (str, bytes, Mapping)) or not isinstance(sort, Iterable):
-        return _json(sort, "sort")
-    return _json(list(sort), "sort")
-
-
-def _fields(fields: Any) -> Any:
-    if fields is None or isinstance(fields, (str, bytes, Mapping)):
-        return _json(fields, "fields")
-    return _json(list(fields) if isinstance(fields, Iterable) else fields, "fields")
-
-
-def _question(where: Any, sort: Any, limit: Any, skip: Any, fields: Any) -> dict[str, Any]:
-    if skip is None:
-        raise InvalidRequest("skip must be a whole number, 0 or more", skip=skip)
-    asked = {
-        "where": _json(where, "where"), "sort": _sort(sort), "limit": _count(limit, "limit"),
-        "skip": _count(skip, "skip"), "fields": _fields(fields),
-    }  # fmt: skip
-    return {name: value for name, value in asked.items() if value is not None}
-
-
-def _needed(where: Any, verb: str) -> None:
-    if where is None:
-        raise InvalidRequest(f"{verb} needs a condition; {{}} is every document")

@@ -18,9 +18,10 @@ from typing import Any, Generic, Protocol, TypeVar
 import msgspec
 
 from tideline.channel.ahead import check_max_ahead_s
+from tideline.client.arguments import lasting
 from tideline.client.blocking import blocking, run
 from tideline.client.channel import Facts, RemoteChannel
-from tideline.client.collection import CollectionFacts, RemoteCollection, lasting
+from tideline.client.collection import CollectionFacts, RemoteCollection
 from tideline.client.http import Http, Requests, trusting
 from tideline.client.live import Live
 from tideline.clock import Seconds, span_s, span_us
