@@ -63,7 +63,7 @@ def test_a_wheel_has_the_licence_its_facts_and_the_page(wheel: Path) -> None:
         assert hashlib.sha256(files.read(licence)).hexdigest() == APACHE_2
     assert facts["License-Expression"] == "Apache-2.0"
     assert set(facts.get_all("Provides-Extra", [])) >= {"server", "client", "spark", "plot"}
-    web = {path.name for path in (ROOT / "src/tideline/web").iterdir() if path.is_file()}
-    assert {f"tideline/web/{name}" for name in web} <= names
+    web = [path for path in (ROOT / "src/tideline/web").rglob("*") if path.is_file()]
+    assert {path.relative_to(ROOT / "src").as_posix() for path in web} <= names
     assert "tideline/py.typed" in names
     assert {"pyspark_tideline.py", "tideline/spark/log4j2.properties"} <= names  # for Spark
