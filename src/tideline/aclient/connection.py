@@ -229,6 +229,8 @@ class _Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self.heard = time.monotonic()
+        if not self.accepts and not self.waiting:  # it was ended before it was there
+            self._transport.abort()
         self._flush()
 
     def data_received(self, data: bytes) -> None:

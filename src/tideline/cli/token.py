@@ -84,8 +84,7 @@ def _notes(folder: Path, scopes: tuple[str, ...]) -> Iterator[str]:
         yield f"there is no database in {folder} yet; the token is for the one that is made there"
         return
     known = {**document.get("channels", {}), **document.get("collections", {})}
-    for scope in scopes:
-        name = scope.partition(":")[2]
+    for name in dict.fromkeys(scope.partition(":")[2] for scope in scopes):
         if name and name not in known:
             others = f"; there is {', '.join(sorted(known))}" if known else ""
             yield f"there is no channel or collection {name!r} yet{others}"

@@ -6,6 +6,11 @@
     access.py     who may do what           tokens.py     the tokens of a database folder
     channels.py   channels, events, subscriptions         shapes.py   their JSON
     tables.py     Arrow: apply, scan, journal             staged.py   rows for one commit
+    collections.py, collection_verbs.py     what collections are; their verbs
+    collection_shapes.py                    the JSON of those
+    collection_pages.py                     pages of find, cursors
+    collection_rules.py, collection_limited.py   rows that a token may see and write
+    collection_streams.py                   Arrow streams made while they are sent
     sockets.py    how a WebSocket begins    live.py       /v1/live
     watch.py      /v1/watch                 sse.py        event streams
     streams.py    a subscription delivered  outbox.py     what waits for a reader

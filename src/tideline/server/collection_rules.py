@@ -77,7 +77,7 @@ def check_rows(rows: Any, user: str | None, scopes: list[str]) -> None:
     >>> check_rows({"orders": {"owner": "$user"}}, "ann", ["read:orders"])
     >>> check_rows({"orders": {"owner": {"eq": 1}}}, None, ["read"])
     Traceback (most recent call last):
-    tideline.errors.InvalidRequest: rows.orders: where.owner.eq is no operator: ... $eq?...
+    tideline.errors.InvalidRequest: rows.orders: where.owner.eq is not an operator: ...
     """
     if rows is None:
         return

@@ -6,7 +6,8 @@
 How a verb runs:
 
     here      on the loop: by key, from memory, in microseconds
-    beside    one document is written: in a thread that no long call takes
+    beside    one document is written: here, too, when it is small and nothing has to be waited
+              for; else in a thread that no long call takes
     long      by condition, or many: in turn, two of one caller at a time (work.py)
 
 A token with rows gets the collection as its rule lets it be seen (collection_limited.py).
@@ -20,7 +21,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import pyarrow as pa
@@ -42,6 +43,7 @@ __all__ = ["OPS", "collection_of"]
 
 HERE, BESIDE, LONG = "here", "beside", "long"
 _LOOK_S = 0.02
+_QUICK_BYTES = 64 << 10
 _NUMBER = re.compile(r"0|-?[1-9][0-9]{0,19}", re.ASCII)  # as JSON writes it
 Document = dict[str, Any]
 
@@ -69,7 +71,7 @@ class _Verb:
 
     how: str
     whole: bool
-    arrow: Callable[[Collection, pa.Table], Any] | None
+    arrow: Callable[[Collection, pa.Table, Any], Any] | None
     """What is done with a body that is an Arrow stream."""
 
     async def __call__(self, call: Call) -> Any:
@@ -82,7 +84,7 @@ class _Verb:
             return _answer(call, body.call(to))
         run = _Run(call, to, body)
         if self.how == BESIDE:
-            return await call.hub.work.beside(run)
+            return await _write_one(call, to, run)
         return await call.hub.long(call.caller, to, run)
 
     async def _batch(self, call: Call, to: Collection, data: bytes) -> Any:
@@ -90,7 +92,7 @@ class _Verb:
         most_bytes = DECODED * call.hub.settings.batch_bytes
         table = await call.hub.in_thread(read_stream, data, most_bytes)
         call.hub.limits.spend(call.caller, table.num_rows / 100)
-        done = await call.hub.long(call.caller, to, self.arrow, to, table)
+        done = await call.hub.long(call.caller, to, self.arrow, to, table, _ttl(call.query))
         return _answer(call, shapes.stored_out(done))
 
 
@@ -102,6 +104,27 @@ class _Run:
 
     def __call__(self) -> Reply:
         return _answer(self._call, self._body.call(self._to))
+
+
+async def _write_one(call: Call, to: Collection, run: Callable[[], Reply]) -> Reply:
+    """Run a call that writes one document."""
+    return run() if _is_quick(call, to) else await call.hub.work.beside(run)
+
+
+def _is_quick(call: Call, to: Collection) -> bool:
+    """Whether one document can be written on the loop: small, and nobody is waited for."""
+    engine = to._engine
+    if call.hub.waits_for_disk or engine.writing.locked():
+        return False
+    if engine.frozen or engine.active.is_full:  # it may wait for room
+        return False
+    length = call.header("content-length") or ""
+    if call.op.takes and not (length.isdigit() and int(length) <= _QUICK_BYTES):
+        return False
+    if not isinstance(call.body, shapes.Update):
+        return True
+    text = to._get(rows.key_bytes(call.body.key))
+    return text is None or len(text) <= _QUICK_BYTES
 
 
 def _answer(call: Call, result: Any) -> Reply:
@@ -135,7 +158,7 @@ async def _update(call: Call) -> Reply:
         document = call.body.call(to)
         return _answer(call, document if may_read else None)
 
-    return await call.hub.work.beside(run)
+    return await _write_one(call, to, run)
 
 
 async def _find(call: Call) -> Any:
@@ -172,6 +195,19 @@ class FormatQuery(msgspec.Struct, forbid_unknown_fields=True):
     """How the answer comes; `Accept` says it, too."""
 
     format: Literal["json", "arrow"] = "json"
+
+
+class TtlQuery(msgspec.Struct, forbid_unknown_fields=True):
+    """How long the documents of an Arrow stream last; JSON says it in the body."""
+
+    ttl_s: Annotated[str, msgspec.Meta(description="Seconds, or never.")] | None = None
+
+
+def _ttl(query: TtlQuery) -> Any:
+    try:
+        return None if query.ttl_s is None else float(query.ttl_s.replace("never", "inf"))
+    except ValueError:
+        raise InvalidRequest("ttl_s must be seconds, or never", ttl_s=query.ttl_s) from None
 
 
 def _wants_arrow(call: Call) -> bool:
@@ -231,7 +267,7 @@ async def put_document(call: Call) -> Reply:
             raise InvalidRequest("the document has another key", key=key, given=given[to.key])
         return _answer(call, None)
 
-    return await call.hub.work.beside(run)
+    return await _write_one(call, to, run)
 
 
 async def delete_document(call: Call) -> Reply:
@@ -241,7 +277,7 @@ async def delete_document(call: Call) -> Reply:
         to.delete(key)
         return _answer(call, None)
 
-    return await call.hub.work.beside(run)
+    return await _write_one(call, to, run)
 
 
 # ---- what there is --------------------------------------------------------------------------
@@ -275,7 +311,7 @@ _C = "/v1/collections/{collection}"
 def _op(
     name: str, summary: str, takes: type[shapes.Take], gives: Any, how: str, scope: str, *,
     refuses: tuple[int, ...] = (), large: bool = False, whole: bool = False,
-    arrow: Callable[[Collection, pa.Table], Any] | None = None,
+    arrow: Callable[[Collection, pa.Table, Any], Any] | None = None,
     handler: Callable[[Call], Awaitable[Any]] | None = None,
     query: type[msgspec.Struct] | None = None,
 ) -> Op:  # fmt: skip
@@ -294,11 +330,13 @@ OPS = [
     _op("put", "Store a document.", shapes.Put, Nothing, BESIDE, "write", refuses=(409,),
         large=True),
     _op("put_many", "Store many documents; a table of Arrow, too.", shapes.PutMany, Stored, LONG,
-        "write", large=True, arrow=lambda to, table: to.put_many(table)),
+        "write", large=True, query=TtlQuery,
+        arrow=lambda to, table, ttl_s: to.put_many(table, ttl_s=ttl_s)),
     _op("insert", "Store a new document.", shapes.Insert, Number, BESIDE, "write", refuses=(409,),
         large=True),
     _op("insert_many", "Store many new documents; a table of Arrow, too.", shapes.InsertMany,
-        Stored, LONG, "write", large=True, arrow=lambda to, table: to.insert_many(table)),
+        Stored, LONG, "write", large=True, query=TtlQuery,
+        arrow=lambda to, table, ttl_s: to.insert_many(table, ttl_s=ttl_s)),
     _op("check_many", "Which documents would be rejected, and why.", shapes.CheckMany,
         _result("Checked", dict[str, str]), LONG, "write", large=True),
     _op("update", "Change a document; what it is now, to a token that may read.", shapes.Update,
