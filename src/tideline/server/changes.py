@@ -306,6 +306,14 @@ class Feeder:
             return "dropped" if self.collection._engine.feed.dropped else "closed"
         return error
 
+    def _is_quick(self, reader: Follower) -> bool:
+        """Whether what comes next is little, and nobody holds the collection: then it is read
+        here, which takes less than waking a thread."""
+        engine = self.collection._engine
+        begin, end = reader.position, engine.store.log.committed
+        little = begin.segment == end.segment and end.offset - begin.offset < _PIECE_BYTES
+        return little and not engine.lock.locked()
+
     def _forget(self) -> None:
         if self._hub.feeders.get(self._key) is self:
             del self._hub.feeders[self._key]
@@ -321,7 +329,11 @@ class Feeder:
             with feed.hung(self._wake):
                 while self._wanted:
                     self._wake.hush()
-                    batch = await self.work(_read, reader)
+                    if self._is_quick(reader):
+                        batch = _read(reader)
+                        await asyncio.sleep(0)  # others, too
+                    else:
+                        batch = await self.work(_read, reader)
                     if batch is None:
                         await self._wake.rung()
                         continue
