@@ -250,7 +250,12 @@ def replace(model: Model) -> Any:
         place = model.channel.get(id).place
         assert place == "b" or hit
         model.events[id] = place
-        model.delivered([id] if place == "b" else [], "b")
+        for sub, handle in model.handles.items():
+            got = [(e.id, e.retracted) for e in handle.take()]
+            if place == "b" and model.subs[sub] == "a":
+                assert got in ([], [(id, True)])  # if it asked for that
+            else:
+                assert got == ([(id, False)] if model.subs[sub] == place == "b" else [])
 
     return lambda: model.channel.publish("b", {"n": 1}, id=id, ttl_s=5, replace=True), after
 
