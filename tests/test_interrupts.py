@@ -201,6 +201,65 @@ def prolong(model: Model) -> Any:
     return lambda: model.channel.prolong(id, until=_SOONER), after
 
 
+def event(model: Model, place: str) -> str:
+    """A new event that everybody has taken."""
+    id = model.new("e")
+    model.channel.publish(place, {"n": 1}, id=id, ttl_s=5)
+    model.events[id] = place
+    for handle in model.handles.values():
+        handle.take()
+    return id
+
+
+def move(model: Model) -> Any:
+    model.clock.advance(1)  # what was there before does not answer it
+    id = model.sub("a")
+    found = event(model, "b")
+    handle = model.handles[id]
+
+    def after(hit: bool) -> None:
+        place = model.channel.subscription(id).place
+        assert place == handle.place
+        assert place == "b" or hit
+        model.subs[id] = place
+        assert [e.id for e in handle.take()] == ([found] if place == "b" else [])
+
+    return lambda: handle.move("b"), after
+
+
+def retract(model: Model) -> Any:
+    sub = model.sub("a", retractions=True)
+    id = event(model, "a")
+
+    def after(hit: bool) -> None:
+        gone = model.channel.get(id) is None
+        assert gone or hit
+        if gone:
+            del model.events[id]
+        told = {s: [(e.id, e.retracted) for e in h.take()] for s, h in model.handles.items()}
+        assert told[sub] == ([(id, True)] if gone else [])
+        assert all(each in ([], told[sub]) for each in told.values())  # of calls before
+
+    return lambda: model.channel.retract(id), after
+
+
+def replace(model: Model) -> Any:
+    id = event(model, "a")
+
+    def after(hit: bool) -> None:
+        place = model.channel.get(id).place
+        assert place == "b" or hit
+        model.events[id] = place
+        for sub, handle in model.handles.items():
+            got = [(e.id, e.retracted) for e in handle.take()]
+            if place == "b" and model.subs[sub] == "a":
+                assert got in ([], [(id, True)])  # if it asked for that
+            else:
+                assert got == ([(id, False)] if model.subs[sub] == place == "b" else [])
+
+    return lambda: model.channel.publish("b", {"n": 1}, id=id, ttl_s=5, replace=True), after
+
+
 def resume(model: Model) -> Any:
     id = model.sub("a")
     old = model.handles[id]
@@ -290,6 +349,9 @@ OPERATIONS: dict[str, Operation] = {
     "subscribe where": subscribe_where,
     "cancel": cancel,
     "prolong": prolong,
+    "move": move,
+    "retract": retract,
+    "replace": replace,
     "resume": resume,
     "apply": apply,
     "take": take,
@@ -344,7 +406,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "two indexes, on disk": {"memory_mb": 16, "layout": "two", "durability": "disk"},
     "journal": {"memory_mb": 16, "journal_s": 3600},
 }
-WRITING = ("publish", "subscribe", "subscribe where", "cancel", "prolong", "resume", "apply")
+WRITING = (
+    "publish", "subscribe", "subscribe where", "cancel", "prolong", "move", "retract", "replace",
+    "resume", "apply",
+)  # fmt: skip
 
 
 def run_interrupted(

@@ -28,7 +28,7 @@ class Handles:
     def __init__(self) -> None:
         self.held: dict[int, _Held] = {}
         """By seq; empty when nobody holds any."""
-        self.retracting: weakref.WeakSet[Subscription] = weakref.WeakSet()
+        self.retracting: dict[int, weakref.ref[Subscription]] = {}
         """Those that are told when an event is retracted."""
 
     def __bool__(self) -> bool:
@@ -42,6 +42,15 @@ class Handles:
         ref = _Held(handle, self._gone)
         ref.seq = seq = handle.seq
         self.held[seq] = ref
+
+    def tell_retractions(self, handle: Subscription) -> None:
+        """Have a handle told when an event that it got is retracted."""
+        number, retracting = id(handle), self.retracting
+
+        def gone(_: object) -> None:
+            retracting.pop(number, None)
+
+        retracting[number] = weakref.ref(handle, gone)
 
     def _gone(self, ref: _Held) -> None:
         if self.held.get(ref.seq) is ref:

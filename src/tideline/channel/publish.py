@@ -12,12 +12,14 @@ from functools import partial
 from typing import Any
 
 from tideline.channel.annotations import annotate_listed
+from tideline.channel.bodies import body_json
 from tideline.channel.checks import (
+    BODY_LIMIT_BYTES,
     check_flag,
     check_text,
     check_time,
-    encode_body,
     same_json,
+    too_large,
 )
 from tideline.channel.codec import (
     Words,
@@ -37,6 +39,7 @@ from tideline.errors import Conflict, InvalidRequest
 from tideline.kernels import layout as words_at
 from tideline.model import Event, Told
 from tideline.space.place import Place
+from tideline.where.plain import plain_json
 
 __all__ = ["publish"]
 
@@ -47,7 +50,12 @@ def publish(
 ) -> Told:  # fmt: skip
     """See `Channel.publish`."""
     encoded = core.space.encode(place)
-    text = encode_body(body)
+    try:  # the short way of `encode_body`
+        text = plain_json(body, "body")
+    except InvalidRequest:
+        text = body_json(body)
+    if len(text) > BODY_LIMIT_BYTES:
+        raise too_large(text)
     ident = core.ids.one() if id is None else check_text(id, "id")
     if related:
         check_flag(related, "related")
@@ -81,7 +89,7 @@ def publish(
         core.subscriptions.before_write(now)
         replaced: Event | None = None
         losing: list[Subscription] = []
-        if replace:
+        if replace and (at is not None or core.handles.retracting):
             replaced = find_event(core, ident, engine.now(now))
             if replaced is not None:
                 if at is not None and _is_same(core, replaced, encoded, text, at_us, until_us):
@@ -150,7 +158,7 @@ def _deliver_instead(
     """Deliver an event; whoever had what it replaced, and does not get it, is told of that."""
     deliver(written)
     again = {row.seq for row in read_rows(written.packed)} if len(written.packed) else set()
-    tell_retracted((h for h in losing if h.seq not in again), replaced, written.seq)
+    tell_retracted([h for h in losing if h.seq not in again], replaced, written.seq)
 
 
 def _is_same(

@@ -58,12 +58,14 @@ def retract(core: Core, id: str) -> None:
 
 def told_of(core: Core, event: Event, now: int) -> list[Subscription]:
     """The handles that asked for retractions and whose subscription an event has answered."""
-    handles = core.handles
-    return [
-        handle
-        for handle in list(handles.retracting)
-        if handles.get(handle.seq) is handle and _was_told(core, handle, event, now)
-    ]
+    found = []
+    for ref in list(core.handles.retracting.values()):
+        handle = ref()
+        if handle is None or core.handles.get(handle.seq) is not handle:
+            continue
+        if _was_told(core, handle, event, now):
+            found.append(handle)
+    return found
 
 
 def _was_told(core: Core, handle: Subscription, event: Event, now: int) -> bool:
@@ -79,7 +81,7 @@ def _was_told(core: Core, handle: Subscription, event: Event, now: int) -> bool:
         return False
     moment = row._replace(first=event.at_us, until=event.at_us + 1)
     found = by_rule(core, moment, now, event.seq - 1, event.at_us)
-    return any(each.seq == event.seq for each in found)
+    return event.seq in [each.seq for each in found]
 
 
 def tell_retracted(handles: Iterable[Subscription], event: Event, seq: int) -> None:

@@ -79,7 +79,7 @@ class StoredSubscriptions:
                     existing, encoded, owner, condition, unseen, since_s, since, until_s, until
                 )
                 if retractions:
-                    core.handles.retracting.add(handle)
+                    core.handles.tell_retractions(handle)
                 engine.store.log.sync_all()  # the first try may not be on disk yet
                 return handle
             handle = Subscription(
@@ -88,7 +88,7 @@ class StoredSubscriptions:
             )  # fmt: skip
             core.handles.add(handle)
             if retractions:
-                core.handles.retracting.add(handle)
+                core.handles.tell_retractions(handle)
         if position is not None:
             engine.store.log.sync(position)
         return handle
@@ -230,7 +230,7 @@ class StoredSubscriptions:
             handle = self._handle(row, lambda: found)
             old = self._replace(handle)
             if retractions:
-                core.handles.retracting.add(handle)
+                core.handles.tell_retractions(handle)
         if old is not None:
             old.inbox.tell_end()
         return handle
