@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from tideline.aclient.changes import AsyncRemoteChanges
 from tideline.aclient.http import AsyncHttp
-from tideline.client.collection import CollectionFacts, CollectionVerbs, Document, Fields, _question
+from tideline.client.arguments import as_question
+from tideline.client.collection import CollectionFacts, CollectionVerbs, Document, Fields
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,7 +32,7 @@ class AsyncRemoteCollection(CollectionVerbs):
         skip: int = 0, fields: Fields = None,
     ) -> AsyncIterator[Document]:  # fmt: skip
         """What `find` gives, one at a time, fetched in pages: `Collection.find_iter`."""
-        body = _question(where, sort, limit, skip, fields)
+        body = as_question(where, sort, limit, skip, fields)
         found, cursor = await self._page(body, None)
         while True:
             for one in found:
