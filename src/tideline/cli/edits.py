@@ -38,7 +38,6 @@ from tideline.cli.parse import parse_json
 __all__ = ["COMMANDS"]
 
 
-
 def insert(
     database: Database,
     collection: Name,
