@@ -75,8 +75,8 @@ export class Socket {
   }
 
   async #connect() {
-    this.#become("connecting");
     const tried = ++this.#tries;
+    this.#become("connecting");
     let token;
     try {
       token = await this.#http.token();
@@ -137,9 +137,9 @@ export class Socket {
 
   #wait(least = 0) {
     const pause = Math.max(this.#pauses.next().value, least);
-    this.#become("waiting", pause);
     clearTimeout(this.#timer);
     this.#timer = setTimeout(() => this.#connect(), pause * 1000);
+    this.#become("waiting", pause); // last: whoever is told may shut it
   }
 
   /** A connection that says nothing for too long is dead, though nobody closed it. */
