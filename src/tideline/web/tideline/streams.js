@@ -216,7 +216,7 @@ export class Changes extends Stream {
 
   hear({ following, changes }) {
     if (following) {
-      this.seq ??= following.seq;
+      this.seq = Math.max(this.seq ?? 0, following.seq); // it moves on past what a token may not see
       this.#options.identity = following.identity; // of another collection of this name nothing is told
     }
     for (const change of changes ?? []) {
