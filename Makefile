@@ -6,7 +6,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help install java mingo chromium kafka peers demo test test-bounds test-long check wheels bench \
+.PHONY: help install java mingo typescript npm chromium kafka peers demo test test-bounds test-long check wheels bench \
 	bench-full clean
 
 VENV ?= .venv
@@ -39,13 +39,20 @@ $(STAMP): pyproject.toml constraints.txt scripts/venv.sh
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
 	@touch $@
 
-install: $(STAMP) java mingo chromium  ## make .venv with everything in it
+install: $(STAMP) java mingo typescript chromium  ## make .venv with everything in it
 
 java:  ## see to Java 17 or newer for Spark, by apt-get when there is none
 	@bash scripts/java.sh
 
 mingo:  ## see to mingo, which the tests compare conditions with; node and npm by apt-get if missing
 	@bash scripts/mingo.sh
+
+typescript: mingo  ## see to TypeScript, which checks the types of the JavaScript client
+	@bash scripts/typescript.sh
+
+npm:  ## the npm package of the JavaScript client, in dist/
+	@mkdir -p dist
+	@cd clients/js && npm pack --silent --pack-destination ../../dist
 
 chromium:  ## see to Chromium for the tests of the page, by apt-get when there is none
 	@bash scripts/chromium.sh
@@ -59,7 +66,7 @@ peers:  ## see to the servers of the side-by-side benchmark, by apt-get where on
 demo: $(STAMP) java  ## server, Spark pipeline and live map in one; DEMO_S=30 stops by itself
 	@$(BIN)/tideline demo
 
-test: $(STAMP) java mingo chromium  ## install, compile the kernels, run the tests and one job with bounds checks
+test: $(STAMP) java mingo typescript chromium  ## install, compile the kernels, run the tests and one job with bounds checks
 	@$(BIN)/tideline warm
 	$(BIN)/python -m pytest -q -m "not long" $(PARALLEL)
 	@$(MAKE) --no-print-directory test-bounds
@@ -68,7 +75,7 @@ test-bounds: $(STAMP)  ## the core tests again with every index and address chec
 	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-bounds} NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest -q $(PARALLEL) \
 	  -m "not long and not spark" $(BOUNDS_TESTS) $(BOUNDS_MACHINE)
 
-test-long: $(STAMP) java mingo chromium kafka  ## all tests with long random runs; takes long
+test-long: $(STAMP) java mingo typescript chromium kafka  ## all tests with long random runs; takes long
 	@$(BIN)/tideline warm
 	HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest -q --timeout 3600
 	TIDELINE_TEST_SPARK=cluster $(BIN)/python -m pytest -q --timeout 3600 -m "spark and not long" $(CLUSTER_TESTS)

@@ -5,9 +5,10 @@
 A round runs by turns, in one session of two tasks, from Parquet:
 
     sink          frame.write.format("tideline") into a collection with two indexes
-    bulk load     tideline.spark.bulk_load of the same frame
+    bulk load     tideline.spark.bulk_load of the same frame; also with rows spread by keys first
     collection    spark.read of such a collection, as it comes and in four tasks
     channel       spark.read of a channel with as many events, the same
+    any source    a Python source that hands out batches it has: what Spark itself takes for that
 
 A round is a process of its own: a turn that warms up, then some that count. With `--against`, a
 clone of the project at another commit, every other process runs its code. Writes spark-bulk.json,
@@ -36,6 +37,7 @@ from benchmarks.common import markdown_table, say
 from benchmarks.spark_common import started
 
 INDEXES = {"user": "lazy", "place": "composite"}
+BATCH = 65_536
 FOUR = {"partitions": "4"}
 READS = {
     "collection": {"collection": "read"}, "channel": {"channel": "roads"},
@@ -78,6 +80,16 @@ def measure(rows: int, turns: int) -> Rates:
 
                 bulk_load(frame, path, name)
 
+            def clustered(name: str) -> None:
+                from tideline.spark import bulk_load
+
+                bulk_load(frame, path, name, clustered=True)
+
+            def any_source(rows: int) -> None:
+                spark.dataSource.register(_any_source())
+                table = spark.read.format("any").option("rows", rows).load()
+                table.write.format("noop").mode("overwrite").save()
+
             def read(options: dict[str, str]) -> None:
                 table = spark.read.format("tideline").options(**options).load(path)
                 table.write.format("noop").mode("overwrite").save()
@@ -97,13 +109,52 @@ def measure(rows: int, turns: int) -> Rates:
             timed("fill", sink, "read")
             del found["fill"]
             for turn in range(turns + 1):  # the first warms everything up
-                for name, work in (("sink", sink), ("bulk load", bulk)):
+                for name, work in (
+                    ("sink", sink), ("bulk load", bulk), ("bulk load, clustered", clustered),
+                ):  # fmt: skip
                     into = db.collection(f"{work.__name__}{turn}", key="id", indexes=INDEXES)
                     timed(name, work, into.name)
                     assert name not in found or into.count() == rows
                 for name, options in READS.items():
                     timed(name, read, options)
+                timed("any source", any_source, rows)
     return {name: rates[1:] for name, rates in found.items()}
+
+
+def _any_source() -> Any:
+    """A source of ready batches, as wide as the events of the channel."""
+    import pyarrow as pa
+    from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+    class Ready(DataSourceReader):
+        def __init__(self, rows: int) -> None:
+            self._rows = rows
+
+        def read(self, partition: InputPartition) -> Any:
+            text = '{"text":"' + "words of a tweet " * 6 + '"}'
+            moment = pa.scalar(10**15, pa.timestamp("us", "UTC"))
+            columns = {
+                "id": [f"{n}" for n in range(BATCH)],
+                "place": [f"p{n % 5000}" for n in range(BATCH)],
+                "at": pa.repeat(moment, BATCH), "until": pa.repeat(moment, BATCH),
+                "body": [text] * BATCH, "seq": range(BATCH),
+            }  # fmt: skip
+            batch = pa.RecordBatch.from_pydict(columns)
+            for first in range(0, self._rows, BATCH):
+                yield batch.slice(0, min(BATCH, self._rows - first))
+
+    class AnySource(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "any"
+
+        def schema(self) -> str:
+            return "id string, place string, at timestamp, until timestamp, body string, seq long"
+
+        def reader(self, schema: Any) -> Ready:
+            return Ready(int(self.options["rows"]))
+
+    return AnySource
 
 
 def run(rows: int, turns: int, clone: Path | None) -> Rates:
@@ -176,7 +227,7 @@ def _plot(now: dict[str, float], before: dict[str, float], path: Path) -> None:
 def main() -> None:
     """Measure, keep and print."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--rows", type=int, default=300_000)
+    parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=2, help="processes")
     parser.add_argument("--turns", type=int, default=2, help="turns of a process")
     parser.add_argument("--against", type=Path, help="a clone at another commit")

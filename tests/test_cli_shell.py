@@ -117,6 +117,25 @@ def test_the_address_and_the_token_of_the_environment(run: Run, url: str, tmp_pa
     assert (done.code, "Unauthorized: the token lacks the scope" in done.error) == (2, True)
 
 
+def test_pipes_lead_to_a_server_too(run: Run, url: str, tmp_path: Path) -> None:
+    run("channel", "create", url, "roads")
+    operations = [
+        {"op": "subscribe", "place": "a", "user": "u", "id": "s1", "until_s": 600},
+        {"op": "publish", "place": "a", "body": 1, "id": "e1"},
+        {"op": "stats"},
+    ]
+    text = "".join(json.dumps(operation) + "\n" for operation in operations)
+    kinds = [line["kind"] for line in run("session", url, "roads", stdin=text).lines]
+    assert kinds == ["subscribed", "told", "live", "stats"]
+    line = json.dumps({"place": "a", "body": 2, "id": "e2"})
+    assert run("publish", url, "roads", stdin=line).lines[0]["subscriptions"][0]["id"] == "s1"
+    (tmp_path / "ops.jsonl").write_text(
+        '{"op": "publish", "id": "e3", "place": "a", "body": 3, "at": "2026-01-01T00:00:00Z"}\n'
+    )
+    assert run("apply", url, "roads", "ops.jsonl").code == 0
+    assert run("stats", url, "roads").lines[0]["events"] == 3
+
+
 def test_what_cannot_be_said_to_a_server(run: Run, url: str) -> None:
     assert run("--memory-mb", "64", "channels", url).code == 2
     assert run("channels", "http://127.0.0.1:1").code == 5

@@ -28,6 +28,7 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -259,7 +260,7 @@ class Database:
         indexes: Mapping[str, str | Mapping[str, Any] | None] | Sequence[str] | None = None,
         policy: str | Mapping[str, Any] | None = None, filter: str | None = None,
         bloom_bits: int | None = None, journal_s: float | None = None,
-        journal_before: bool | None = None,
+        journal_before: bool | None = None, ttl_s: float | timedelta | None = None,
     ) -> Collection:  # fmt: skip
         """Open a collection of documents, or create it. Settings are stored; others a `Conflict`.
 
@@ -272,7 +273,9 @@ class Database:
         the bloom filters of embedded indexes, in bits an entry.
 
         `journal_s` keeps what is written readable for that long by `Collection.changes`, and
-        `journal_before` the old versions with it. Both are stored, and another value changes them.
+        `journal_before` the old versions with it. `ttl_s` is how long documents last of which
+        `put` says nothing; `math.inf` is for ever, as without it. These three are stored, and
+        another value changes them, for what is written from then on.
 
         >>> db = open(":memory:")
         >>> cars = db.collection("cars", key="id", indexes={"road": "lazy"})
@@ -280,7 +283,7 @@ class Database:
         {'road': 'lazy'}
         >>> db.close()
         """
-        from tideline.documents import settings
+        from tideline.documents import checks, settings
 
         check_name(name, "collection")
         given = settings.given(key, indexes, policy, filter, bloom_bits)
@@ -292,6 +295,7 @@ class Database:
             raise InvalidRequest(
                 "journal_before must be True or False", journal_before=journal_before
             )
+        ttl_us = None if ttl_s is None else checks.ttl(ttl_s)
         ensure("documents")  # before the lock: the first time it takes seconds
         with self._lock:
             self._check_open()
@@ -307,6 +311,8 @@ class Database:
             if journal_s is not None or journal_before is not None:
                 span = None if journal_s is None else span_us(journal_s, "journal_s")
                 found._engine.feed.keep(span, journal_before)
+            if ttl_us is not None:
+                found._engine.expiry.keep(ttl_us)
             return found
 
     def collections(self) -> list[str]:

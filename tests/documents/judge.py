@@ -7,11 +7,13 @@
 from __future__ import annotations
 
 import copy
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import numpy as np
 
+from tideline.clock import SystemClock
 from tideline.documents.types import DELETE, Found, Rows
 from tideline.documents.updates import parse_update
 from tideline.errors import Closed, Conflict, InvalidRequest, NotFound
@@ -127,6 +129,10 @@ class ModelEngine:
         self.next_seq = 1
         self.closed = False
         self.writes: list[Rows] = []
+        self.expiry = SimpleNamespace(ttl_us=0, clock=SystemClock())  # nothing expires here
+
+    def untils(self, keys: Texts) -> Any:
+        return np.zeros(keys.count, np.int64)
 
     def write(self, rows: Rows, once: Any = None) -> int:
         self._open()

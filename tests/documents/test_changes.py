@@ -22,6 +22,7 @@ from tideline.documents import feed as feed_module
 from tideline.errors import Closed, Corruption, InvalidRequest, Unavailable
 from tideline.lsm import nulllog
 from tideline.lsm.manifest import Manifest
+from tideline.lsm.store import FORMAT
 from tideline.testing import ManualClock
 
 GUARD_S = 120
@@ -443,7 +444,7 @@ def test_the_format_before_is_opened_and_old_versions_are_added(tmp_path: Path) 
         assert next(cars.changes(after=1, before=True)).before == {"id": 1}
         loaded = manifest.load()
         assert loaded is not None
-        assert loaded["format"] == 6
+        assert loaded["format"] == FORMAT
 
 
 # ---- reading the log -----------------------------------------------------------------------------

@@ -178,3 +178,30 @@ def test_a_setting_is_changed_without_giving_the_others_again(run: Run) -> None:
     assert run(*made, "--journal-s", "60").lines == first
     assert first[0]["policy"] == "leveled"
     assert run(*made, "--policy", "none").code == 4
+
+
+def test_documents_expire_and_an_index_is_on_several_fields(tweets: Run) -> None:
+    put = ("collection", "put", "data", "tweets")
+    tweets(*put, '{"id": 1, "user": "a", "time": 3}', "--ttl-s", "0.000001")
+    tweets(*put, '{"id": 2, "user": "a", "time": 4}', "--ttl-s", "1000")
+    tweets("collection", "insert", "data", "tweets", '{"id": 1, "time": 5}', "--ttl-s", "inf")
+    assert tweets("collection", "get", "data", "tweets", "1").lines == [{"id": 1, "time": 5}]
+    for command in ("update", "replace"):
+        change = '{"$set": {"n": 1}}' if command == "update" else '{"n": 1}'
+        tweets("collection", command, "data", "tweets", "2", change, "--ttl-s", "0.000001")
+        assert tweets("collection", "count", "data", "tweets").lines == [{"count": 1}]
+        tweets(*put, '{"id": 2, "user": "a", "time": 4}')
+    bad = tweets(*put, '{"id": 3}', "--ttl-s", "0")
+    assert (bad.code, "ttl_s must be above 0" in bad.error) == (2, True)
+    assert tweets("collection", "index", "data", "tweets", "user,time", "lazy").lines == [
+        {"indexed": "user,time", "kind": "lazy"}
+    ]
+    where = '{"user": "a", "time": {"$gt": 3}}'
+    assert [each["id"] for each in tweets("collection", "find", "data", "tweets", where).lines] == [
+        2
+    ]
+    assert tweets("collection", "unindex", "data", "tweets", "user,time").code == 0
+    assert (
+        "did_you_mean='user,time'"
+        in tweets("collection", "index", "data", "tweets", "user, time").error
+    )

@@ -195,6 +195,12 @@ def put_when_full(model: Model) -> Any:
     return writing(model, lambda: model.docs.put(made), [made])
 
 
+def put_after_expiry(model: Model) -> Any:
+    """What has expired is deleted first: gone for readers, whichever part of that is done."""
+    model.docs.put_many([document(model.new(), n) for n in range(3)], ttl_s=1e-6)
+    return put(model)
+
+
 def deleting(model: Model, call: Callable[[list[int]], Any]) -> Any:
     gone = [document(model.new(), n) for n in range(2)]
     model.put(*gone)
@@ -281,6 +287,7 @@ WRITES: dict[str, Operation] = {
     "replace": replace,
     "put_many": put_many,
     "put when full": put_when_full,
+    "put after expiry": put_after_expiry,
     "insert": insert,
     "update": update,
     "update_many": update_many,

@@ -165,7 +165,7 @@ def test_what_does_not_fit_changes_nothing(make: Any, tmp_path: Path) -> None:
     recipe = recipe_of(cars)
     given = as_table(documents(5, 40, 500))
     pieces = [build_piece(recipe, tmp_path, given) for _ in range(2)]
-    with pytest.raises(InvalidRequest, match="two pieces have keys of one range"):
+    with pytest.raises(InvalidRequest, match="two rows have one key"):
         adopt(cars, recipe, pieces)
     damaged = build_piece(recipe, tmp_path, given)
     file = Path(damaged.folder) / damaged.primary["name"]
@@ -182,3 +182,36 @@ def test_what_does_not_fit_changes_nothing(make: Any, tmp_path: Path) -> None:
     assert cars.find() == [{"id": 1, "a": 1}]
     assert adopt(cars, recipe_of(cars), []) == (2, 1)
     assert isinstance(pieces[0], Piece)
+
+
+@pytest.mark.parametrize("name", ["number", "text", "eight letters", "mixed"])
+@pytest.mark.parametrize("twice", [False, True])
+def test_pieces_may_overlap_but_have_no_key_twice(
+    make: Any, tmp_path: Path, name: str, twice: bool
+) -> None:
+    cars = make("cars")
+    recipe = recipe_of(cars)
+    forms: dict[str, Callable[[int], Any]] = {
+        "number": lambda n: n,
+        "text": lambda n: "k" * (n % 5) + str(n),
+        "eight letters": lambda n: f"{n:08d}",
+        "mixed": lambda n: n if n % 2 else f"{n:08d}",
+    }
+    keys = [forms[name](n) for n in range(300)]
+    keys.sort(key=lambda key: (isinstance(key, str), key))
+    parts = [keys[start::3] for start in range(3)]
+    if twice:
+        parts[2] = sorted([*parts[2], parts[0][7]], key=lambda key: (isinstance(key, str), key))
+    pieces = [
+        build_piece(recipe, tmp_path, as_table([{"id": key, "a": 1} for key in part]))
+        for part in parts
+    ]
+    if twice:
+        with pytest.raises(InvalidRequest, match="two rows have one key") as raised:
+            adopt(cars, recipe, pieces)
+        assert raised.value.values["key"] == parts[0][7]
+        assert cars.count() == 0
+        return
+    assert adopt(cars, recipe, pieces) == (1, 300)
+    assert {one["id"] for one in cars.find()} == set(keys)
+    assert len(cars.lookup("a", 1)) == 300

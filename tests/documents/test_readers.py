@@ -439,7 +439,7 @@ def test_a_find_is_of_one_moment_though_its_searches_are_not(
     for sort in SORTS[1:]:
         for limit in (None, 5):
             view = watched.engine.view()
-            meddled = Meddled(view.now, view._readers, view._recent)
+            meddled = Meddled(view.now, view._readers, view._recent, view.time)
             watched.view = lambda view=meddled: view
             before = turns[0]
             found = docs.find(where, sort=sort, limit=limit)

@@ -382,7 +382,10 @@ def test_a_number_in_a_query_cannot_be_null(api: Api, channel: Any, path: str) -
 
 async def _statuses_under_a_prefix(app: Any, sent: str) -> dict[str, int]:
     found: dict[str, int] = {}
-    for path in ("/", "/assets/app.js", "/assets/nothing.js", "/healthz", "/v1/live", "/nothing"):
+    for path in (
+        "/", "/tideline.js", "/tideline/http.js", "/assets/app.js", "/assets/nothing.js",
+        "/healthz", "/v1/live", "/nothing",
+    ):  # fmt: skip
         told: list[Any] = []
 
         async def send(message: Any, told: list[Any] = told) -> None:
@@ -403,14 +406,14 @@ def test_everything_is_found_under_a_prefix(sent: str) -> None:
     with tideline.open(":memory:") as database:
         found = asyncio.run(_statuses_under_a_prefix(create_app(database), sent))
     assert found == {
-        "/": 200, "/assets/app.js": 200, "/assets/nothing.js": 404, "/healthz": 200,
-        "/v1/live": 426, "/nothing": 404,
+        "/": 200, "/tideline.js": 200, "/tideline/http.js": 200, "/assets/app.js": 200,
+        "/assets/nothing.js": 404, "/healthz": 200, "/v1/live": 426, "/nothing": 404,
     }  # fmt: skip
 
 
 def test_the_page_asks_for_nothing_above_itself(api: Api) -> None:
     """Whatever begins with a slash would miss a prefix."""
     assert b'="/' not in api.get("/").body
-    for name in ("app.js", "api.js"):
+    for name in ("app.js", "feed.js"):
         text = api.get(f"/assets/{name}").body.decode()
         assert not re.search(r"fetch\([`'\"]/|location\.href", text)

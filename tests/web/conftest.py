@@ -13,18 +13,27 @@ import contextlib
 import os
 import re
 import shutil
+import socket
+import subprocess
+import sys
+import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from client.proxy import Proxy
+from javascript import JavaScript, Node, Tab
 from playwright.sync_api import Browser, Page, sync_playwright
 
 import tideline
 from tideline.server import running
+from tideline.server.tokens import Tokens
 from tideline.space import QuadTree
 from tideline.workload.newyork import BOUNDS
 
+ROOT = Path(__file__).resolve().parents[2]
+SERVING = ROOT / "tests" / "client" / "serving.py"
 TIMEOUT_MS = 120_000  # for a busy machine; what is waited for comes as soon as it is there
 
 
@@ -36,6 +45,26 @@ def chromium() -> str:
         if found:
             return found
     raise RuntimeError("no Chromium: run scripts/chromium.sh, or name one in CHROMIUM")
+
+
+@pytest.fixture(scope="session")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the client's npm package, as `npm pack` makes it."""
+    npm = shutil.which("npm")
+    assert npm, "no npm: run scripts/mingo.sh, which sees to it"
+    folder = tmp_path_factory.mktemp("npm")
+    copy = folder / "copy"  # two runs at once would be in each other's way
+    shutil.copytree(ROOT / "clients" / "js", copy / "clients" / "js")
+    shutil.copytree(ROOT / "src" / "tideline" / "web", copy / "src" / "tideline" / "web")
+    shutil.copy(ROOT / "LICENSE", copy)
+    subprocess.run(
+        [npm, "pack", "--silent", "--offline", "--pack-destination", str(folder)],
+        cwd=copy / "clients" / "js", check=True, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    [packed] = folder.glob("tideline-*.tgz")
+    with tarfile.open(packed) as files:
+        files.extractall(folder, filter="data")
+    return folder / "package"
 
 
 @pytest.fixture(scope="module")  # while it runs, no other test here can run a loop of asyncio
@@ -187,3 +216,81 @@ def open_screen(
 def screen(open_screen: Callable[..., Screen]) -> Screen:
     """The page at desktop size."""
     return open_screen()
+
+
+# ---- the JavaScript client ----------------------------------------------------------------------
+
+
+@pytest.fixture(params=["node", "chromium"])
+def js(request: pytest.FixtureRequest) -> Iterator[JavaScript]:
+    """JavaScript in Node, and in Chromium."""
+    if request.param == "node":
+        node = Node(request.getfixturevalue("package"))
+        yield node
+        node.close()
+        return
+    browser = request.getfixturevalue("browser")
+    with browser.new_context() as context:
+        yield Tab(context.new_page())
+
+
+@pytest.fixture
+def db() -> Iterator[Any]:
+    with tideline.open(":memory:") as made:
+        yield made
+
+
+@pytest.fixture
+def url(db: Any, js: JavaScript) -> Iterator[str]:
+    with running(db) as served:
+        js.visit(served)
+        js("(m, url) => { globalThis.db = m.connect(url); }", served)
+        yield served
+        js("() => globalThis.db.close()")
+
+
+class Killed:
+    """A server in a process of its own, behind a proxy that cuts connections."""
+
+    def __init__(self, folder: Path) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port: int = free.getsockname()[1]
+        self._folder = folder
+        self.start()
+        self.proxy = Proxy(self.port)
+
+    def start(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, str(SERVING), str(self._folder), str(self.port)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        )  # fmt: skip
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline().startswith(b"ready")
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def stop(self) -> None:
+        self._process.communicate()  # its input ends, and so does it
+
+
+@pytest.fixture
+def killed(tmp_path: Path) -> Iterator[Killed]:
+    made = Killed(tmp_path / "data")
+    yield made
+    made.proxy.close()
+    made.stop()
+
+
+@pytest.fixture
+def locked(tmp_path: Path, js: JavaScript) -> Iterator[tuple[Any, str, Tokens]]:
+    """A server that needs tokens, and notices quickly when one is revoked."""
+    with tideline.open(tmp_path / "locked") as db:
+        tokens = Tokens(db.path)
+        tokens.create(["admin"])
+        db.channel("roads")
+        with running(db, beat_s=0.05) as url:
+            js.visit(url)
+            yield db, url, tokens

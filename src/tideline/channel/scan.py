@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
@@ -20,7 +21,7 @@ from tideline.space import Space
 from tideline.space.place import Place, meets
 from tideline.where import Condition
 
-__all__ = ["scan", "times_between"]
+__all__ = ["scan", "scan_parts", "times_between"]
 
 _SIDES = {"events": (at.EVENTS, at.PUBLISH), "subscriptions": (at.SUBS, at.SUBSCRIBE)}
 _SLICE = 65_536  # records packed at a time
@@ -33,6 +34,21 @@ def scan(
     where: dict[str, Any] | None,
 ) -> pa.Table:  # fmt: skip
     """See `Channel.scan`."""
+    tables = list(scan_parts(core, kind, place, since, until, where))
+    if len(tables) < 2:
+        return tables[0] if tables else schema_of(kind, core.space).empty_table()
+    return pa.concat_tables(tables).sort_by("seq")
+
+
+def scan_parts(
+    core: Core, kind: str, place: Any, since: datetime | None, until: datetime | None,
+    where: dict[str, Any] | None,
+) -> Iterator[pa.Table]:  # fmt: skip
+    """The same in parts, each in order of arrival, made when it is asked for.
+
+    What is read is what there was when the first part was asked for: its rows are copied then,
+    and writers wait for that alone.
+    """
     if kind not in _SIDES:
         raise InvalidRequest(f"kind must be one of {', '.join(_SIDES)}", kind=kind)
     core.subscriptions.check_listed(kind)
@@ -43,24 +59,25 @@ def scan(
     low = -FOREVER if since is None else check_time(to_us(since, "since"), "since")
     high = FOREVER if until is None else check_time(to_us(until, "until"), "until")
     side, row_kind = _SIDES[kind]
-    records, allowance = core.engine.records, core.engine.conditions.allowance
-    tables = []
     with core.engine.lock:
         core.begin()
+        records = core.engine.records
         refs = records.listed(side, core.now(), low, high)
-        for first in range(0, len(refs), _SLICE):
-            rows = read_columns(records.pack(side, refs[first : first + _SLICE]), row_kind)
-            table = records_table(kind, rows, core.space)
-            if encoded is not None:
-                table = table.filter(_near(core.space, rows, encoded))
-            if condition and allowance is not None:
-                values = pc.sum(pc.count_substring(table["body"], ",")).as_py() or 0
-                steps = condition.cost.steps(table["body"].nbytes, values)
-                allowance(steps)
-            tables.append(_meeting(table, condition))
-    if not tables:
-        return schema_of(kind, core.space).empty_table()
-    return pa.concat_tables(tables).sort_by("seq")
+        packed = [
+            records.pack(side, refs[first : first + _SLICE])
+            for first in range(0, len(refs), _SLICE)
+        ]  # fmt: skip
+    allowance = core.engine.conditions.allowance
+    packed.reverse()
+    while packed:
+        rows = read_columns(packed.pop(), row_kind)
+        table = records_table(kind, rows, core.space)
+        if encoded is not None:
+            table = table.filter(_near(core.space, rows, encoded))
+        if condition and allowance is not None:
+            values = pc.sum(pc.count_substring(table["body"], ",")).as_py() or 0
+            allowance(condition.cost.steps(table["body"].nbytes, values))
+        yield _meeting(table, condition).sort_by("seq")
 
 
 def times_between(core: Core, parts: int) -> list[int]:

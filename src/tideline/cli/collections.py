@@ -36,10 +36,12 @@ from tideline.cli.documents import (
     Most,
     Name,
     Sort,
+    TtlS,
     Where,
     check_given,
     condition_of,
     fields_of,
+    lasting,
     opened_collection,
     order_of,
     store,
@@ -81,7 +83,8 @@ def create(
         list[str] | None,
         typer.Option(
             metavar="FIELD[=KIND]",
-            help="eager, lazy (if none is named), composite or embedded; repeatable.",
+            help="eager, lazy (if none is named), composite or embedded; repeatable. Several "
+            "fields, with commas between, are one index.",
         ),
     ] = None,
     unique: Annotated[
@@ -103,6 +106,9 @@ def create(
         bool | None,
         typer.Option("--journal-before/--no-journal-before", help="Keep old versions with them."),
     ] = None,
+    ttl_s: Annotated[
+        float | None, typer.Option(help="Documents are gone after so many seconds; inf: never.")
+    ] = None,
 ) -> None:
     """Make a collection, and the database if there is none.
 
@@ -120,6 +126,7 @@ def create(
         made = found.collection(
             name, key=key, indexes=indexes or None, policy=policy, filter=filter,
             bloom_bits=bloom_bits, journal_s=journal_s, journal_before=journal_before,
+            ttl_s=ttl_s,
         )  # fmt: skip
         line(_fields(made))
 
@@ -156,7 +163,13 @@ def drop(database: Database, collection: Name) -> None:
 # ---- writing ------------------------------------------------------------------------------------
 
 
-def put(database: Database, collection: Name, document: Document = None, file: File = None) -> None:
+def put(
+    database: Database,
+    collection: Name,
+    document: Document = None,
+    file: File = None,
+    ttl_s: TtlS = None,
+) -> None:
     """Store documents, in place of those with the same keys.
 
     Twin of Collection.put and Collection.put_many.
@@ -165,7 +178,7 @@ def put(database: Database, collection: Name, document: Document = None, file: F
     """
     check_given(document, file)
     with opened_collection(database, collection) as opened:
-        store(opened.put, opened.put_many, document, file)
+        store(lasting(opened.put, ttl_s), lasting(opened.put_many, ttl_s), document, file)
 
 
 def delete(
@@ -343,7 +356,9 @@ def changes(
 def index(
     database: Database,
     collection: Name,
-    field: Annotated[str, typer.Argument(metavar="FIELD", help="The field to index.")],
+    field: Annotated[
+        str, typer.Argument(metavar="FIELD", help="The field to index; or several: road,speed.")
+    ],
     kind: Annotated[
         str | None,
         typer.Argument(

@@ -9,6 +9,7 @@ import itertools
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,9 +24,9 @@ from tideline.errors import InvalidRequest, NotFound
 
 __all__ = [
     "BATCH", "Change", "Document", "Field", "File", "IfVersion", "Key", "Keys", "Limit", "Met",
-    "Most", "Name", "Sort", "Where",
+    "Most", "Name", "Sort", "TtlS", "Where",
     "check_given", "condition_of", "documents_in", "existing_collection", "fields_of",
-    "opened_collection", "order_of", "store", "value_of",
+    "lasting", "opened_collection", "order_of", "store", "value_of",
 ]  # fmt: skip
 
 BATCH = 10_000
@@ -59,6 +60,10 @@ Sort = Annotated[
 Limit = Annotated[int | None, typer.Option(help="At most so many.")]
 Document = Annotated[
     str | None, typer.Argument(metavar="DOCUMENT", help="JSON; without it, lines on stdin.")
+]
+TtlS = Annotated[
+    float | None,
+    typer.Option("--ttl-s", metavar="S", help="Gone by itself after so many seconds; inf: never."),
 ]
 File = Annotated[Path | None, typer.Option(metavar="FILE", help=".jsonl, .parquet or .arrow")]
 
@@ -153,6 +158,11 @@ def fields_of(text: str | None) -> Any:
     if text is None:
         return None
     return parse_json(text, "fields") if text.lstrip()[:1] in ("{", "[") else text.split(",")
+
+
+def lasting(verb: Callable[..., Any], ttl_s: float | None) -> Callable[..., Any]:
+    """A verb that stores, with `ttl_s`."""
+    return verb if ttl_s is None else partial(verb, ttl_s=ttl_s)
 
 
 def check_given(document: str | None, file: Path | None) -> None:

@@ -9,6 +9,7 @@ distinct       Collection.distinct               aggregate     Collection.aggreg
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -22,9 +23,11 @@ from tideline.cli.documents import (
     Key,
     Met,
     Name,
+    TtlS,
     Where,
     check_given,
     condition_of,
+    lasting,
     opened_collection,
     store,
     value_of,
@@ -35,8 +38,13 @@ from tideline.cli.parse import parse_json
 __all__ = ["COMMANDS"]
 
 
+
 def insert(
-    database: Database, collection: Name, document: Document = None, file: File = None
+    database: Database,
+    collection: Name,
+    document: Document = None,
+    file: File = None,
+    ttl_s: TtlS = None,
 ) -> None:
     """Store new documents.
 
@@ -47,7 +55,7 @@ def insert(
     """
     check_given(document, file)
     with opened_collection(database, collection) as opened:
-        store(opened.insert, opened.insert_many, document, file)
+        store(lasting(opened.insert, ttl_s), lasting(opened.insert_many, ttl_s), document, file)
 
 
 def update(
@@ -59,6 +67,7 @@ def update(
         bool, typer.Option("--upsert", help="Make the document if there is none.")
     ] = False,
     if_version: IfVersion = None,
+    ttl_s: TtlS = None,
 ) -> None:
     """Change a document by MongoDB's operators, and print what it is now.
 
@@ -67,7 +76,8 @@ def update(
     """
     asked = parse_json(change, "change")
     with opened_collection(database, collection) as opened:
-        line(opened.update(value_of(key), asked, upsert=upsert, if_version=if_version))
+        update = lasting(partial(opened.update, upsert=upsert, if_version=if_version), ttl_s)
+        line(update(value_of(key), asked))
 
 
 def update_many(database: Database, collection: Name, where: Met, change: Change) -> None:
@@ -87,13 +97,15 @@ def replace(
     key: Key,
     document: Annotated[str, typer.Argument(metavar="DOCUMENT", help="JSON, whole.")],
     if_version: IfVersion = None,
+    ttl_s: TtlS = None,
 ) -> None:
     """Store a document in place of one that is there.
 
     Twin of Collection.replace. `tideline collection get --versions` shows versions.
     """
     with opened_collection(database, collection) as opened:
-        line({"version": opened.replace(value_of(key), document, if_version=if_version)})
+        replace = lasting(partial(opened.replace, if_version=if_version), ttl_s)
+        line({"version": replace(value_of(key), document)})
 
 
 def delete_where(database: Database, collection: Name, where: Met) -> None:

@@ -88,6 +88,7 @@ class Arriving:
         self._ready: deque[Change] = deque()
         self._error: TidelineError | None = None
         self._tags = itertools.count(_TAG + 1)
+        self._reached = 0  # up to here the server has told all that is to be told
         self._answered = False  # on this connection
         self._begun = False  # on any
         self._synced = 0  # the last that was answered
@@ -120,8 +121,9 @@ class Arriving:
 
     @property
     def _last(self) -> int | None:
-        """The last change that arrived."""
-        return self._ready[-1].seq if self._ready else self._seq
+        """The last change that arrived, or a later one that the server has nothing to tell of."""
+        last = self._ready[-1].seq if self._ready else self._seq
+        return last if last is None or not self._begun else max(last, self._reached)
 
     def _take_in_all(self, data: bytes) -> None:
         """A frame: messages, one a line."""
@@ -145,6 +147,7 @@ class Arriving:
             self._identity = message.following.identity
             if self._seq is None:
                 self._seq = message.following.seq
+            self._reached = max(self._reached, message.following.seq)
         elif message.ended is not None:
             if message.ended == "closed":
                 raise Again("the server closed the collection")  # it may open it again

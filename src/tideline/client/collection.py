@@ -22,6 +22,7 @@ import contextlib
 import math
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
@@ -30,6 +31,7 @@ from tideline.client.batches import slices, stored_of, table_of_stream
 from tideline.client.blocking import blocking, run
 from tideline.client.changes import RemoteChanges
 from tideline.client.http import Http, Requests
+from tideline.clock import span_us
 from tideline.errors import InvalidRequest, Unavailable
 from tideline.model import Advice, CollectionStats, Explanation, Stored, Updated, Versioned
 from tideline.where.plain import plain_json
@@ -37,13 +39,14 @@ from tideline.where.plain import plain_json
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["CollectionFacts", "CollectionVerbs", "RemoteBuild", "RemoteCollection"]
+__all__ = ["CollectionFacts", "CollectionVerbs", "RemoteBuild", "RemoteCollection", "lasting"]
 
 T = TypeVar("T")
 Document = dict[str, Any]
 Given = Document | str | bytes
 Fields = Sequence[str] | dict[str, int] | None
 Key = int | str
+Ttl = float | timedelta | None
 _NULL = msgspec.Raw(b"null")
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 _KEYS = 1_000  # asked for in one request
@@ -62,6 +65,7 @@ class CollectionFacts(msgspec.Struct):
     filter: str | None
     bloom_bits: int
     journal_s: float
+    ttl_s: float | None
     identity: str
     position: int
     earliest: int
@@ -75,7 +79,7 @@ class CollectionFacts(msgspec.Struct):
                 if not isinstance(value, Mapping) or dict(value) != self.indexes:
                     return False
             elif (
-                setting in ("policy", "journal_before")
+                setting in ("policy", "journal_before", "ttl_s")
                 or not isinstance(value, (str, int, float))
                 or getattr(self, setting) != value
             ):
@@ -121,24 +125,28 @@ class CollectionVerbs:
 
     # ---- writing ------------------------------------------------------------------------------
 
-    async def put(self, document: Given) -> None:
+    async def put(self, document: Given, *, ttl_s: Ttl = None) -> None:
         """Store a document, in place of the one with its key if there is one: `Collection.put`."""
-        await self._write("put", None, document=_document(document))
+        await self._write("put", None, document=_document(document), ttl_s=lasting(ttl_s))
 
-    async def put_many(self, documents: Iterable[Given] | pa.Table | pa.RecordBatch) -> Stored:
+    async def put_many(
+        self, documents: Iterable[Given] | pa.Table | pa.RecordBatch, *, ttl_s: Ttl = None
+    ) -> Stored:
         """Store many: dicts, JSON texts, or a table: `Collection.put_many`.
 
         They go in parts, in order; an error leaves those before it.
         """
-        return await self._batches("put_many", documents)
+        return await self._batches("put_many", documents, ttl_s)
 
-    async def insert(self, document: Given) -> int:
+    async def insert(self, document: Given, *, ttl_s: Ttl = None) -> int:
         """Store a new document; returns its version: `Collection.insert`."""
-        return await self._write("insert", int, document=_document(document))
+        return await self._write("insert", int, document=_document(document), ttl_s=lasting(ttl_s))
 
-    async def insert_many(self, documents: Iterable[Given] | pa.Table | pa.RecordBatch) -> Stored:
+    async def insert_many(
+        self, documents: Iterable[Given] | pa.Table | pa.RecordBatch, *, ttl_s: Ttl = None
+    ) -> Stored:
         """Store many new documents, given as to `put_many`: `Collection.insert_many`."""
-        return await self._batches("insert_many", documents)
+        return await self._batches("insert_many", documents, ttl_s)
 
     async def check_many(
         self, documents: Iterable[Given] | pa.Table | pa.RecordBatch
@@ -153,12 +161,13 @@ class CollectionVerbs:
         return rejected
 
     async def update(
-        self, key: Key, change: Document, *, upsert: bool = False, if_version: int | None = None
-    ) -> Document:
+        self, key: Key, change: Document, *, upsert: bool = False,
+        if_version: int | None = None, ttl_s: Ttl = None,
+    ) -> Document:  # fmt: skip
         """Change the document with this key; returns what it is now: `Collection.update`."""
         return await self._write(
             "update", Document, key=_key(key), change=_json(change, "change"), upsert=upsert,
-            if_version=if_version,
+            if_version=if_version, ttl_s=lasting(ttl_s),
         )  # fmt: skip
 
     async def update_many(self, where: Document, change: Document) -> Updated:
@@ -168,11 +177,14 @@ class CollectionVerbs:
             "update_many", Updated, where=_json(where, "where"), change=_json(change, "change")
         )
 
-    async def replace(self, key: Key, document: Given, *, if_version: int | None = None) -> int:
+    async def replace(
+        self, key: Key, document: Given, *, if_version: int | None = None, ttl_s: Ttl = None
+    ) -> int:
         """Store a document in place of another; returns its version: `Collection.replace`."""
         return await self._write(
-            "replace", int, key=_key(key), document=_document(document), if_version=if_version
-        )
+            "replace", int, key=_key(key), document=_document(document), if_version=if_version,
+            ttl_s=lasting(ttl_s),
+        )  # fmt: skip
 
     async def delete(self, key: Key, *, if_version: int | None = None) -> None:
         """Delete the document with this key: `Collection.delete`."""
@@ -316,18 +328,18 @@ class CollectionVerbs:
     # ---- indexes and facts --------------------------------------------------------------------
 
     async def create_index(
-        self, field: str, kind: str | None = None, *, unique: bool = False
+        self, field: str | Sequence[str], kind: str | None = None, *, unique: bool = False
     ) -> BuildVerbs:
-        """Index a field; returns at once: `Collection.create_index`."""
+        """Index a field, or several; returns at once: `Collection.create_index`."""
         built = await self._write(
-            "create_index", _Built, field=_text(field, "field"), kind=kind, unique=unique,
+            "create_index", _Built, field=_index(field), kind=kind, unique=unique,
             wait_s=0.0,
         )  # fmt: skip
         return BuildVerbs(self, built)
 
-    async def drop_index(self, field: str) -> None:
-        """Drop the index on a field: `Collection.drop_index`."""
-        await self._write("drop_index", None, field=_text(field, "field"))
+    async def drop_index(self, field: str | Sequence[str]) -> None:
+        """Drop the index on a field, or several: `Collection.drop_index`."""
+        await self._write("drop_index", None, field=_index(field))
 
     async def advise(
         self, *, scarce: bool = False, where: Iterable[Document] = (), limit: int | None = None
@@ -381,12 +393,12 @@ class CollectionVerbs:
         )
         return found.result
 
-    async def _batches(self, verb: str, documents: Any) -> Stored:
-        count = 0
+    async def _batches(self, verb: str, documents: Any, ttl_s: Ttl) -> Stored:
+        count, query = 0, {"ttl_s": lasting(ttl_s)}
         rejected: dict[int, str] = {}
         for part in slices(documents):
             found = await self._http.ask_json(
-                "POST", *self._path, verb, arrow=part.stream(), again=False,
+                "POST", *self._path, verb, query=query, arrow=part.stream(), again=False,
                 type=_Result[_Stored],
             )  # fmt: skip
             count += found.result.stored
@@ -514,7 +526,7 @@ class RemoteCollection:
             yield from found
 
     def create_index(
-        self, field: str, kind: str | None = None, *, unique: bool = False
+        self, field: str | Sequence[str], kind: str | None = None, *, unique: bool = False
     ) -> RemoteBuild:
         """Index a field; returns at once: `Collection.create_index`."""
         return RemoteBuild(run(self._verbs.create_index(field, kind, unique=unique)))
@@ -525,6 +537,11 @@ class RemoteCollection:
         It goes on by itself after a lost connection: nothing comes twice, nothing is missed.
         """
         return RemoteChanges(self._http, self.name, self.identity, after, before)
+
+    @property
+    def ttl_s(self) -> float | None:
+        """How long documents last of which nothing is said; None: for ever."""
+        return run(self._verbs.facts()).ttl_s
 
     @property
     def indexes(self) -> dict[str, str]:
@@ -609,6 +626,27 @@ def _listed(given: Any, name: str) -> list[Any]:
     if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
         raise InvalidRequest(f"{name} must be a list", **{name: given})
     return [_key(one) for one in given] if name == "keys" else list(given)
+
+
+def lasting(ttl_s: Any) -> Any:
+    """How long a document lasts, as JSON has it: infinity is never.
+
+    >>> lasting(timedelta(minutes=1)), lasting(math.inf)
+    (60.0, 'never')
+    """
+    if isinstance(ttl_s, timedelta):
+        ttl_s = ttl_s.total_seconds()
+    if ttl_s is None or (isinstance(ttl_s, float) and ttl_s == math.inf):
+        return None if ttl_s is None else "never"
+    span_us(ttl_s, "ttl_s")
+    return ttl_s
+
+
+def _index(field: Any) -> Any:
+    """The field of an index, or several."""
+    if isinstance(field, (list, tuple)):
+        return [_text(part, "field") for part in field]
+    return _text(field, "field")
 
 
 def _sort(sort: Any) -> Any:

@@ -20,7 +20,7 @@ import msgspec
 from tideline.channel.ahead import check_max_ahead_s
 from tideline.client.blocking import blocking, run
 from tideline.client.channel import Facts, RemoteChannel
-from tideline.client.collection import CollectionFacts, RemoteCollection
+from tideline.client.collection import CollectionFacts, RemoteCollection, lasting
 from tideline.client.http import Http, Requests, trusting
 from tideline.client.live import Live
 from tideline.clock import Seconds, span_s, span_us
@@ -103,7 +103,7 @@ class DatabaseVerbs(Generic[C]):
         indexes: Mapping[str, str | Mapping[str, Any] | None] | Sequence[str] | None = None,
         policy: str | Mapping[str, Any] | None = None, filter: str | None = None,
         bloom_bits: int | None = None, journal_s: float | None = None,
-        journal_before: bool | None = None,
+        journal_before: bool | None = None, ttl_s: float | timedelta | None = None,
     ) -> CollectionFacts:  # fmt: skip
         """What the server says of a collection, which is made if there is none.
 
@@ -114,6 +114,7 @@ class DatabaseVerbs(Generic[C]):
         given = {
             "key": key, "indexes": indexes, "policy": policy, "filter": filter,
             "bloom_bits": bloom_bits, "journal_s": journal_s, "journal_before": journal_before,
+            "ttl_s": lasting(ttl_s),
         }  # fmt: skip
         given = {setting: value for setting, value in given.items() if value is not None}
         try:
@@ -204,7 +205,7 @@ class Remote:
         indexes: Mapping[str, str | Mapping[str, Any] | None] | Sequence[str] | None = None,
         policy: str | Mapping[str, Any] | None = None, filter: str | None = None,
         bloom_bits: int | None = None, journal_s: float | None = None,
-        journal_before: bool | None = None,
+        journal_before: bool | None = None, ttl_s: float | timedelta | None = None,
     ) -> RemoteCollection:  # fmt: skip
         """Open a collection of documents, or create it: `Database.collection`.
 
@@ -215,6 +216,7 @@ class Remote:
             self._verbs.open_collection(
                 name, key=key, indexes=indexes, policy=policy, filter=filter,
                 bloom_bits=bloom_bits, journal_s=journal_s, journal_before=journal_before,
+                ttl_s=ttl_s,
             )
         )  # fmt: skip
         return RemoteCollection(self._http, facts)

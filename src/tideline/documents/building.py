@@ -26,6 +26,7 @@ from tideline.documents.index import Index
 from tideline.errors import Conflict, NotFound, Unavailable
 from tideline.index.sorted import SortedReader
 from tideline.index.texts import Texts
+from tideline.kernels.documents.layout import TOMB
 from tideline.lsm.filter import MinMax
 from tideline.lsm.tree import MergeContext
 
@@ -257,7 +258,7 @@ class Building:
             values = plain.texts
         else:
             rows, values = own(reader.docs, [index.field])[0]
-        kept = np.flatnonzero((reader.flags[rows] == 0) & (reader.seqs[rows] < since))
+        kept = np.flatnonzero((reader.flags[rows] & TOMB == 0) & (reader.seqs[rows] < since))
         rows = rows[kept]
         return values.take(kept), reader.keys.take(rows), reader.seqs[rows]
 

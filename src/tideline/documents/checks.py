@@ -9,25 +9,29 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from tideline.clock import span_us
 from tideline.documents.policies import SETTINGS, policy_of
 from tideline.errors import InvalidRequest
 from tideline.index import kinds as kinds  # registers them
+from tideline.index.compound import SEPARATOR, parts_of
 from tideline.index.kind import kind_names, make_kind
 from tideline.where import Condition, parse
 from tideline.where.build import path_of
 from tideline.where.order import sort_keys
 from tideline.where.values import compare
 
-__all__ = ["at_most", "between", "condition", "count", "flag", "index", "indexes", "listed",
-           "name_of_field", "policy", "scalar", "skip", "slices", "sort", "unique",
-           "version"]  # fmt: skip
+__all__ = ["at_most", "between", "condition", "count", "flag", "index", "index_name", "indexes",
+           "listed", "name_of_field", "policy", "scalar", "skip", "slices", "sort", "ttl",
+           "unique", "version"]  # fmt: skip
 
 _FIELDS_LIMIT = 32
+_PARTS_LIMIT = 8
 _WHOLE = 1 << 53
 _COUNT_LIMIT = 1 << 40  # more documents than there can be
 
@@ -102,6 +106,22 @@ def flag(value: Any, name: str) -> bool:
     return value
 
 
+def ttl(value: Any) -> int:
+    """How long a document lasts, in microseconds; 0 for ever, which infinity asks for.
+
+    >>> ttl(1.5), ttl(timedelta(minutes=1)), ttl(math.inf)
+    (1500000, 60000000, 0)
+    """
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
+    if isinstance(value, float) and value == math.inf:
+        return 0
+    found = span_us(value, "ttl_s")
+    if found <= 0:
+        raise InvalidRequest("ttl_s must be above 0: the seconds a document lasts", ttl_s=value)
+    return found
+
+
 def version(value: Any) -> int | None:
     """The version that a document must have; None for any."""
     if value is not None and (type(value) is not int or value < 1):
@@ -136,11 +156,10 @@ def sort(spec: Any, key: str) -> list[tuple[str, int]] | None:
 def indexes(given: Any, key: str) -> dict[str, str | None]:
     """Indexed fields and their kinds; None for any kind."""
     if isinstance(given, (list, tuple)):
-        if len({str(each) for each in given}) < len(given):
+        names = [index_name(each) for each in given]
+        if len(set(names)) < len(names):
             raise InvalidRequest("indexes names a field twice", indexes=given)
-        for field in given:
-            name_of_field(field)
-        given = dict.fromkeys(given)
+        given = dict.fromkeys(names)
     if not isinstance(given, Mapping):
         raise InvalidRequest("indexes must be like {'user': 'lazy'} or ['user']", indexes=given)
     at_most(len(given))
@@ -158,9 +177,9 @@ def unique(given: Any) -> dict[str, bool]:
                     "an index has the settings kind and unique, like "
                     "{'kind': 'lazy', 'unique': True}", field=field, given=dict(kind),
                 )  # fmt: skip
-            found[field] = flag(kind.get("unique", False), "unique")
+            wanted = found[index_name(field)] = flag(kind.get("unique", False), "unique")
             name = kind.get("kind")
-            if found[field] and name in kind_names() and make_kind(name, seed=0).extract:
+            if wanted and name in kind_names() and make_kind(name, seed=0).extract:
                 raise InvalidRequest(
                     "an index of this kind cannot be unique", field=field, kind=name
                 )
@@ -169,12 +188,14 @@ def unique(given: Any) -> dict[str, bool]:
 
 def index(field: Any, kind: Any, key: str) -> tuple[str, str | None]:
     """A field and the kind of its index; None for any kind."""
-    name_of_field(field)
+    field = index_name(field)
     if isinstance(kind, Mapping):
         kind = kind.get("kind")
     if kind is not None and (not isinstance(kind, str) or kind not in kind_names()):
         names = ", ".join(kind_names())
         raise InvalidRequest(f"kind must be one of {names}", field=field, kind=kind)
+    if SEPARATOR in field and kind is not None and make_kind(kind, seed=0).extract:
+        raise InvalidRequest("an index of this kind is on one field", field=field, kind=kind)
     if field == key:
         raise InvalidRequest("the key needs no index: documents are in its order", field=field)
     return field, kind
@@ -184,6 +205,35 @@ def at_most(indexes: int) -> None:
     """How many indexes a collection may have."""
     if indexes > _FIELDS_LIMIT:
         raise InvalidRequest(f"at most {_FIELDS_LIMIT} indexes are possible", count=indexes)
+
+
+def index_name(given: Any) -> str:
+    """The name of an index: its field, or its fields with commas between.
+
+    >>> index_name("road"), index_name(["road", "speed"]), index_name("road,speed")
+    ('road', 'road,speed', 'road,speed')
+    """
+    if isinstance(given, (list, tuple)):
+        for part in given:
+            if SEPARATOR in name_of_field(part):
+                raise InvalidRequest("the name of a field of several has no comma", field=part)
+        given = SEPARATOR.join(given)
+    parts = parts_of(name_of_field(given)) if isinstance(given, str) and given else [given]
+    if len(parts) > 1:
+        for part in parts:
+            if part != part.strip():
+                raise InvalidRequest(
+                    "fields have a comma between and no space", field=given,
+                    did_you_mean=SEPARATOR.join(each.strip() for each in parts),
+                )  # fmt: skip
+            name_of_field(part)
+    else:
+        name_of_field(parts[0])
+    if len(parts) > _PARTS_LIMIT or len(set(parts)) < len(parts):
+        raise InvalidRequest(
+            f"an index is on at most {_PARTS_LIMIT} fields, and on each once", field=given
+        )
+    return SEPARATOR.join(parts)
 
 
 def name_of_field(field: Any, name: str = "field") -> str:

@@ -19,17 +19,18 @@ means by that number. Safe from any thread.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
+from tideline.clock import SECOND
 from tideline.documents import checks, rows
 from tideline.documents.advise import Workload, advise, kind_for
 from tideline.documents.changes import Changes
-from tideline.documents.edits import SLICE, Edits, stored
+from tideline.documents.edits import SLICE, Edits, Ttl, stored
 from tideline.documents.export import json_keys, scanned_batch
 from tideline.documents.feed import DROPPED
 from tideline.documents.finding import Finder
@@ -38,6 +39,7 @@ from tideline.documents.projection import parse_fields
 from tideline.documents.queries import Fields, Queries
 from tideline.documents.types import Found, Rows
 from tideline.errors import Closed, Conflict, InvalidRequest
+from tideline.index.compound import SEPARATOR
 from tideline.index.texts import Texts
 from tideline.lsm.writers import check_once
 from tideline.model import Advice, CollectionStats, Explanation, IndexStats, Stored
@@ -83,8 +85,11 @@ class Collection(Edits, Queries):
 
     # ---- writing ------------------------------------------------------------------------------
 
-    def put(self, document: Given) -> None:
+    def put(self, document: Given, *, ttl_s: Ttl = None) -> None:
         """Store a document, in place of the one with its key if there is one.
+
+        With `ttl_s` it is gone by itself after so many seconds; without, after the collection's,
+        and never if that has none. `math.inf` is never, too.
 
         >>> import tideline
         >>> db = tideline.open(":memory:")
@@ -95,15 +100,18 @@ class Collection(Edits, Queries):
         >>> db.close()
         """
         made = rows.single(document, self.key, self._fields(), self.filter)
-        self._write(made.rows, made.arrays)
+        self._write(self._lasting(made.rows, ttl_s), made.arrays)
         self._workload.puts += 1
 
-    def put_many(self, documents: Iterable[Given] | pa.Table | pa.RecordBatch) -> Stored:
+    def put_many(
+        self, documents: Iterable[Given] | pa.Table | pa.RecordBatch, *, ttl_s: Ttl = None
+    ) -> Stored:
         """Store many: dicts, JSON texts, or a table. Each is stored whole or not at all.
 
         A table has JSON in its one column `document`, or a column a field. Bad rows come back
         with the reason; the others are stored, in order: of two with one key, the later stays. A
         kill leaves those up to a multiple of 16,384, or fewer when they have more than 32 MiB.
+        `ttl_s` is that of `put`, for all of them.
 
         >>> import tideline
         >>> db = tideline.open(":memory:")
@@ -115,8 +123,10 @@ class Collection(Edits, Queries):
         """
         count = 0
         rejected: dict[int, str] = {}
+        until = self._until(ttl_s)
         for first, part in checks.slices(documents, SLICE):
             prepared = rows.prepare(part, self.key, self._fields(), self.filter)
+            prepared = prepared._replace(rows=rows.lasting(prepared.rows, until))
             for row, reason in prepared.rejected.items():
                 rejected[first + row] = reason
             if self._engine.unique or self._checks_rows:
@@ -185,7 +195,7 @@ class Collection(Edits, Queries):
         [2, 1]
         >>> db.close()
         """
-        self._indexed(field)
+        self._looked_up(field)
         k = checks.count(k, "k")
         wanted = checks.scalar(value, "value")
         self._workload.looked(field, k, ranged=False)
@@ -211,7 +221,7 @@ class Collection(Edits, Queries):
         [6, 5, 4]
         >>> db.close()
         """
-        self._indexed(field)
+        self._looked_up(field)
         k = checks.count(k, "k")
         low, high, bracket = checks.between(low, high)
         self._workload.looked(field, k, ranged=True)
@@ -352,6 +362,12 @@ class Collection(Edits, Queries):
         return [str(key) for key in json_keys(keys.take(numbers)).to_pylist()]
 
     @property
+    def ttl_s(self) -> float | None:
+        """How long documents last of which `put` says nothing; None: until they are deleted."""
+        ttl_us: int = self._engine.expiry.ttl_us
+        return ttl_us / SECOND if ttl_us else None
+
+    @property
     def identity(self) -> str:
         """What tells this collection from every other, of the same name too."""
         return f"{self._engine.seed & (1 << 64) - 1:016x}"
@@ -416,11 +432,15 @@ class Collection(Edits, Queries):
         unique: tuple[str, ...] = self._engine.unique
         return unique
 
-    def create_index(self, field: str, kind: str | None = None, *, unique: bool = False) -> Build:
+    def create_index(
+        self, field: str | Sequence[str], kind: str | None = None, *, unique: bool = False
+    ) -> Build:
         """Index a field of what is stored and of what will be, while everything else goes on.
 
-        Without a `kind` it gets the one that fits by the rules of `advise`. A `unique` one is
-        waited for; `Conflict` when documents have the same value, and then there is no index.
+        Several fields, ["road", "speed"] or "road,speed", are one index: for values of the first
+        ones and a range of the next. Without a `kind` it gets the one that fits by the rules of
+        `advise`. A `unique` one is waited for; `Conflict` when documents have the same value, and
+        then there is no index.
 
         Returns at once: `Build.wait()` waits, `Build.progress` tells how far it is.
 
@@ -433,7 +453,7 @@ class Collection(Edits, Queries):
         [8, 5, 2]
         >>> db.close()
         """
-        checks.index(field, kind, self.key)
+        field = checks.index(field, kind, self.key)[0]
         checks.unique({field: {"kind": kind, "unique": unique}})
         if field in self._engine.indexes:
             raise InvalidRequest(
@@ -455,8 +475,9 @@ class Collection(Edits, Queries):
                 raise
         return self._build
 
-    def drop_index(self, field: str) -> None:
-        """Drop the index on a field."""
+    def drop_index(self, field: str | Sequence[str]) -> None:
+        """Drop the index on a field, or on several."""
+        field = checks.index_name(field)
         self._indexed(field)
         self._finder.indexes_change(field)
         try:
@@ -548,6 +569,13 @@ class Collection(Edits, Queries):
     def _delete(self, keys: list[bytes]) -> None:
         self._write(rows.deletions(keys, self._fields(), self.filter), ())
         self._workload.deletes += len(keys)
+
+    def _looked_up(self, field: str) -> None:
+        self._indexed(field)
+        if SEPARATOR in field:
+            raise InvalidRequest(
+                "an index on several fields serves no lookups of one value: use find", field=field
+            )
 
     def _indexed(self, field: str) -> None:
         if not isinstance(field, str) or field not in self._engine.indexes:

@@ -17,12 +17,14 @@ every one that met it when the call began and still does is changed. What comes 
 the call is not looked at. An error or an interrupt leaves the slices before it; so does a kill, and
 of the slice it hits a part only if the new documents have more than 32 MiB.
 
-The version of a document is the seq of the write that made it. Safe from any thread.
+The version of a document is the seq of the write that made it. `update` and `update_many` leave the
+time at which a document expires as it is, unless they are given another. Safe from any thread.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +48,7 @@ if TYPE_CHECKING:
     from tideline.documents.finding import Finder
     from tideline.documents.view import View
 
-__all__ = ["SLICE", "Edits", "stored"]
+__all__ = ["SLICE", "Edits", "Ttl", "stored"]
 
 SLICE = 16_384  # documents that are written at once, and share one frame of the log
 _SLICE_BYTES = 32 << 20
@@ -56,6 +58,8 @@ _encode = msgspec.json.Encoder().encode
 Document = dict[str, Any]
 Given = Document | str | bytes
 Key = int | str
+Ttl = float | timedelta | None
+"""How long a document lasts."""
 
 
 class Edits:
@@ -69,6 +73,16 @@ class Edits:
 
     def _fields(self) -> tuple[str, ...]:
         raise NotImplementedError
+
+    def _until(self, ttl_s: Ttl) -> int:
+        """When a document expires that is written now; 0 for never."""
+        expiry = self._engine.expiry
+        ttl_us: int = expiry.ttl_us if ttl_s is None else checks.ttl(ttl_s)
+        return max(expiry.clock.now() + ttl_us, 1) if ttl_us else 0
+
+    def _lasting(self, given: Rows, ttl_s: Ttl) -> Rows:
+        """Rows with the time at which they expire."""
+        return rows.lasting(given, self._until(ttl_s))
 
     # ---- one document -------------------------------------------------------------------------
 
@@ -88,8 +102,10 @@ class Edits:
         self._workload.gets += 1
         return Versioned(_decode(found.docs[0]), int(found.seqs[0])) if found.docs else None
 
-    def insert(self, document: Given) -> int:
+    def insert(self, document: Given, *, ttl_s: Ttl = None) -> int:
         """Store a new document; returns its version. `Conflict` when there is one with its key.
+
+        `ttl_s` is that of `put`: the seconds after which it is gone by itself.
 
         >>> import tideline
         >>> db = tideline.open(":memory:")
@@ -102,24 +118,26 @@ class Edits:
         >>> db.close()
         """
         made = rows.single(document, self.key, self._fields(), self.filter)
-        key = made.rows.keys[0]
+        key, until = made.rows.keys[0], self._until(ttl_s)
 
         def compute(view: View) -> tuple[Rows, None]:
             if view.get(key) is not None:
                 shown = rows.document_of(document)[self.key]
                 raise Conflict("there is a document with this key", **{self.key: shown})
-            return made.rows, None
+            return rows.lasting(made.rows, until), None
 
         return self._change_one(made, compute)
 
     def update(
-        self, key: Key, change: Document, *, upsert: bool = False, if_version: int | None = None
-    ) -> Document:
+        self, key: Key, change: Document, *, upsert: bool = False,
+        if_version: int | None = None, ttl_s: Ttl = None,
+    ) -> Document:  # fmt: skip
         """Change the document with this key by MongoDB's operators; returns what it is now.
 
         `NotFound` when there is none; with `upsert` one is made, of its key and the change.
         `if_version` is the version it must have (`versioned`), else `Conflict`. A change that
-        changes nothing is not written.
+        changes nothing is not written. With `ttl_s` it lasts so long from now on; without, it
+        expires when it would have.
 
         >>> import tideline
         >>> db = tideline.open(":memory:")
@@ -134,6 +152,7 @@ class Edits:
         data = rows.key_bytes(key)
         upsert = checks.flag(upsert, "upsert")
         expected = checks.version(if_version)
+        until = self._until(ttl_s)
         if upsert and expected is not None:
             raise InvalidRequest("give upsert or if_version: a new document has no version")
 
@@ -141,21 +160,26 @@ class Edits:
             text = self._current(view, data, key, expected, missing=upsert)
             old = {self.key: key} if text is None else _decode(text)
             new = update.apply(old, inserting=text is None)
-            if text is not None and _is_same(old, new):
+            if text is not None and ttl_s is None and _is_same(old, new):
                 return rows.NONE, new
             made = rows.single(new, self.key, self._fields(), self.filter)
             self._finder.before_write(made.arrays)
-            return made.rows, new
+            keeps = text is not None and ttl_s is None
+            then = int(view.untils(made.rows.keys)[0]) if keeps else until
+            return rows.lasting(made.rows, then), new
 
         found: Document = self._engine.change(compute)[1]
         self._workload.puts += 1
         return found
 
-    def replace(self, key: Key, document: Given, *, if_version: int | None = None) -> int:
+    def replace(
+        self, key: Key, document: Given, *, if_version: int | None = None, ttl_s: Ttl = None
+    ) -> int:
         """Store a document in place of the one with this key; returns its version.
 
         `NotFound` when there is none. `if_version` is the version that it must have, else
         `Conflict`: read it again (`versioned`) and decide. The document may leave out its key.
+        It is a new document: it lasts as `put` says.
 
         >>> import tideline
         >>> db = tideline.open(":memory:")
@@ -176,10 +200,11 @@ class Edits:
                 "the document has another key", key=key, **{self.key: given[self.key]}
             )
         made = rows.single({self.key: key, **given}, self.key, self._fields(), self.filter)
+        until = self._until(ttl_s)
 
         def compute(view: View) -> tuple[Rows, None]:
             self._current(view, data, key, expected)
-            return made.rows, None
+            return rows.lasting(made.rows, until), None
 
         return self._change_one(made, compute)
 
@@ -196,7 +221,9 @@ class Edits:
 
     # ---- many documents -----------------------------------------------------------------------
 
-    def insert_many(self, documents: Iterable[Given] | pa.Table | pa.RecordBatch) -> Stored:
+    def insert_many(
+        self, documents: Iterable[Given] | pa.Table | pa.RecordBatch, *, ttl_s: Ttl = None
+    ) -> Stored:
         """Store many new documents, given as to `put_many`.
 
         Rows whose key is there, or came before in the call, come back with the bad ones.
@@ -211,9 +238,11 @@ class Edits:
         """
         count = 0
         rejected: dict[int, str] = {}
+        until = self._until(ttl_s)
         for first, part in checks.slices(documents, SLICE):
             size = part.num_rows if isinstance(part, pa.Table) else len(part)
             made = rows.prepare(part, self.key, self._fields(), self.filter)
+            made = made._replace(rows=rows.lasting(made.rows, until))
             self._finder.before_write(made.arrays)
             count += self._write_good(made, size, partial(_there, made.rows), first, rejected)
             for row, reason in made.rejected.items():
@@ -334,7 +363,9 @@ class Edits:
         for row, reason in made.rejected.items():
             raise InvalidRequest(reason, **{self.key: changed[row][self.key]})
         self._finder.before_write(made.arrays)
-        return made.rows, (len(found.docs), len(changed))
+        untils = view.untils(made.rows.keys)
+        kept = made.rows._replace(untils=untils) if untils.any() else made.rows
+        return kept, (len(found.docs), len(changed))
 
     def _deleted(self, keys: Texts, condition: Condition, view: View) -> tuple[Rows, int]:
         found = list(_still(view, keys, condition).keys)

@@ -14,7 +14,8 @@ record that was replaced cannot appear, whatever has been merged so far.
 Facts, kept in the manifest: `seed`, `indexes` (field -> kind), `building` (fields whose index is
 not complete yet), `unique` (fields: unique.py), `policy`, `filter` (a field or None), `bloom_bits`,
 `next_seq`, `writers` (whose batches have landed: lsm/writers.py), `workload` (what was done so far,
-for `advise`; the owner of the engine counts it), and those of the feed (feed.py).
+for `advise`; the owner of the engine counts it), those of the feed (feed.py) and of what expires
+(expiry.py).
 
 Threads: readers take no lock. They take what was published last (`Recent.now`) and read that, with
 buffers of their own (reader.py), while others write, seal, merge and build. `lock` guards what
@@ -41,8 +42,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tideline.clock import Clock, SystemClock
+from tideline.clock import FOREVER, Clock, SystemClock
 from tideline.documents.building import Building
+from tideline.documents.expiry import FEW, Expiry
 from tideline.documents.feed import Feed
 from tideline.documents.generation import Generation
 from tideline.documents.index import Index
@@ -60,7 +62,7 @@ from tideline.index.kind import Estimate, IndexKind, kind_names, make_kind
 from tideline.index.records import Records
 from tideline.index.sorted import SortedKind, SortedReader
 from tideline.index.texts import Texts
-from tideline.kernels.documents.layout import X_SEQ_HIGH
+from tideline.kernels.documents.layout import TOMB, X_SEQ_HIGH
 from tideline.kernels.layout import SEGMENT
 from tideline.lsm.component import Product
 from tideline.lsm.dataset import Dataset, Seal, Snapshot
@@ -138,6 +140,7 @@ class Engine:
         self.alone: dict[str, Index] = {}
         self.building_jobs = Building(self)
         self.feed = Feed(self, clock or SystemClock())
+        self.expiry = Expiry(self, clock or SystemClock())
         try:
             self.store.attach(self.primary, 0)
             for field, index_kind in self.kinds.items():
@@ -231,6 +234,7 @@ class Engine:
             generations, list(reversed(self.primary.readers)), self.kinds, self.building,
             {field: index.view for field, index in self.alone.items()}, self.filter is not None,
         )  # fmt: skip
+        self.expiry.refresh(sources)
         self._alive = [ref for ref in self._alive if ref() is not None] + [weakref.ref(sources)]
         before: Now | None = self._recent.now
         if before is not None and before[0].active is self.active.records:
@@ -256,6 +260,8 @@ class Engine:
         with self.writing:
             if self.unfinished is not None:
                 self.settle()
+            if self.expiry.due < FOREVER:
+                self._delete_expired()
             if self.unique:
                 refuse_repeated(rows, self.unique, self.facts["key"], self.view())
             first = self.next_seq
@@ -281,6 +287,8 @@ class Engine:
         with self.writing:
             if self.unfinished is not None:
                 self.settle()
+            if self.expiry.due < FOREVER:
+                self._delete_expired()
             view = self.view()
             rows, found = compute(view)
             first = self.next_seq
@@ -303,6 +311,16 @@ class Engine:
             with self.lock:
                 self.writers.note(*once)
             self.sheltered(self.dataset.commit)
+
+    def write_rows(self, rows: Rows) -> None:
+        """Store rows while `writing` is held."""
+        for part in in_parts(rows):
+            self.store.log.sync(self._write_part(part, None))
+
+    def _delete_expired(self) -> None:
+        """Delete a few documents that have expired, if there are any (`writing` is held)."""
+        if self.expiry.due <= self.expiry.clock.now():
+            self.expiry.sweep(FEW)
 
     def _write_part(self, rows: Rows, once: Once) -> Any:
         if not self.feed.wants_old or not self.feed.still_wants_old():
@@ -343,6 +361,8 @@ class Engine:
             return
         rows, seq, _, once = unfinished
         self.active.add(rows, seq)
+        if rows.untils is not None:
+            self.expiry.note(rows)
         if once is not None:
             self.writers.note(*once)
         limit = seq + rows.count
@@ -376,7 +396,8 @@ class Engine:
         now: Now = self._recent.now
         if self.dataset.why_closed:  # after `now` was taken: what is published later is not read
             self.dataset.require_open()
-        return View(now, self._readers, self._recent)
+        time = self.expiry.time() if self.expiry.used else 0
+        return View(now, self._readers, self._recent, time)
 
     def _finish_for_readers(self) -> None:
         """Bring into memory what the log has of a write whose caller was interrupted.
@@ -405,9 +426,15 @@ class Engine:
                 reader = self._readers.idle.pop()  # as `take` does, in half the time
             except IndexError:
                 reader = self._readers.make()
-            text = reader.get(now, key)
+            lasts = True
+            if self.expiry.used:  # after `now` was taken: what it has is known to expire
+                reader.judge_at(self.expiry.time())
+                text = reader.get(now, key)
+                lasts = reader.lasts
+            else:
+                text = reader.get(now, key)
             self._readers.give(reader)
-            if text is not None:
+            if text is not None and lasts:
                 recent.keep(key, text, now)
         return text
 
@@ -427,6 +454,8 @@ class Engine:
             reader = self._readers.idle.pop()
         except IndexError:
             reader = self._readers.make()
+        if self.expiry.used:
+            reader.judge_at(self.expiry.time())
         count = kind.find(reader, now, field, sources.alone.get(field), ask, k)
         found = reader.text(count)
         self._readers.give(reader)
@@ -491,6 +520,8 @@ class Engine:
         facts = {**self.facts, "indexes": dict(self.indexes), "building": list(self.building)}
         kept = self.feed.kept_log(first)
         facts["writers"] = self.writers.to_json()
+        if self.expiry.ttl_us or "ttl_us" in facts:
+            facts["ttl_us"] = self.expiry.ttl_us
         if self.unique or "unique" in facts:
             facts["unique"] = list(self.unique)
         facts |= {"next_seq": self.next_seq, "workload": self.workload(), **self.feed.facts(kept)}
@@ -533,6 +564,7 @@ class Engine:
             self._spare.append(generation.records)
 
     def _after_seal(self) -> None:
+        self.dataset.submit(lambda: self.expiry.sweep_now(wait=False))
         self.building_jobs.retry()
         self.dataset.tidy_soon()
 
@@ -549,7 +581,7 @@ class Engine:
 
     @property
     def time(self) -> int:
-        """Documents do not expire."""
+        """No component of documents expires as a whole."""
         return 0
 
     # ---- recovery and the end --------------------------------------------------------------------
@@ -570,6 +602,7 @@ class Engine:
                 self.dataset.seal(self._take_active(segment))
             rows = self._completed(rows)
             self.active.add(rows, seq)
+            self.expiry.note(rows)
             self.next_seq = max(self.next_seq, seq + rows.count)
         recent, records = self._recent, self.active.records
         recent.publish((recent.now[0], records.rows, self.next_seq, records.table))
@@ -579,6 +612,8 @@ class Engine:
         with self.writing:
             self.settle()
             self.require_open()
+            if self.expiry.due < FOREVER:
+                self.expiry.sweep()
             if not self.active.is_empty:
                 self.sheltered(self.freeze)
         self.drain()
@@ -688,7 +723,7 @@ def _keeper(
             stored = np.zeros(high - low + 1, bool)
             for reader in primary:
                 if reader.component.info.filters["seq"].overlaps(low, high):
-                    mine = (reader.flags == 0) & (reader.seqs >= low) & (reader.seqs <= high)
+                    mine = (reader.flags & TOMB == 0) & (reader.seqs >= low) & (reader.seqs <= high)
                     stored[reader.seqs[mine] - low] = True
         found: NDArray[np.bool_] = stored[seqs - low]
         return found

@@ -33,7 +33,7 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from tideline.clock import Clock
+from tideline.clock import FOREVER, Clock
 from tideline.documents.parts import between
 from tideline.documents.payload import HEAD_BYTES, first_seq
 from tideline.documents.types import DELETE, Rows
@@ -148,6 +148,8 @@ class Feed:
     def limit(self) -> Position:
         """How far followers may read now; `Closed` when there is nothing to read any more."""
         engine = self._engine
+        if engine.expiry.due < FOREVER:
+            engine.expiry.sweep_now()  # who follows is told of it
         with engine.lock:
             limit = self.log.committed  # first: what it has is in memory afterwards
             engine.require_readable()
@@ -180,14 +182,15 @@ class Feed:
         for. Of two rows with one key, the second replaces the first.
         """
         if rows.count == 1:
-            yield rows, [self._engine.get(rows.keys[0])]
+            yield rows, [self._engine.expiry.told_view().get(rows.keys[0])]
             return
         first, step = 0, _LEAST_KEYS
         while first < rows.count:
             old: list[bytes | None] = []
             size, limit = 0, first
             while limit < rows.count and size < PART_BYTES:
-                found = self._engine.get_many(rows.keys.slice(limit, min(limit + step, rows.count)))
+                asked = rows.keys.slice(limit, min(limit + step, rows.count))
+                found = self._engine.expiry.told_view().get_many(asked)
                 before = size
                 for text in found:
                     old.append(text)

@@ -138,7 +138,8 @@ class Finder:
         search = Search(view, self._key, condition, order, limit)
         most = limit if order is None else None
         self._workload.finds += 1
-        chosen = self._plan(view, condition, most, weigh)
+        first = None if order is None else limit
+        chosen = self._plan(view, condition, most, weigh, order=order, first=first)
         self.note(self._workload, chosen, most)
         return search.documents(chosen), chosen, search
 
@@ -173,12 +174,13 @@ class Finder:
         return known
 
     def _plan(
-        self, view: Any, condition: Condition, limit: int | None, weigh: bool = False
-    ) -> Plan:
+        self, view: Any, condition: Condition, limit: int | None, weigh: bool = False,
+        **ordered: Any,
+    ) -> Plan:  # fmt: skip
         return plan(
             condition, key=self._key, indexes=view.kinds, filter=self._filter,
             everything=self._size(view), estimate=view.estimate, arrays=self._has_arrays,
-            limit=limit, weigh=weigh,
+            limit=limit, weigh=weigh, **ordered,
         )  # fmt: skip
 
     def _size(self, view: Any) -> Estimate:

@@ -22,6 +22,7 @@ from tideline.index.kind import Entries
 from tideline.index.records import Records
 from tideline.index.sorted import extremes
 from tideline.index.texts import Texts
+from tideline.kernels.documents.layout import EXPIRES
 from tideline.lsm.filter import MinMax
 
 __all__ = ["Generation"]
@@ -63,8 +64,11 @@ class Generation:
     def add(self, rows: Rows, seq: int) -> None:
         """Take in rows that the log has; called again with the same, it ends what was cut."""
         flags = (rows.ops == DELETE).view(np.uint8)  # TOMB where it holds
+        if rows.untils is not None:
+            flags = flags | np.where(rows.untils > 0, EXPIRES, 0).astype(np.uint8)
         values = [rows.entries.get(name, _NONE) for name in self.records.fields]
-        self.records.add(rows.keys, rows.docs, flags, seq, [(e.row, e.values) for e in values])
+        given = [(e.row, e.values) for e in values]
+        self.records.add(rows.keys, rows.docs, flags, seq, given, rows.untils)
         for name, memory in self.indexes.items():
             entries = rows.entries.get(name, _NONE)
             if len(entries.row):

@@ -107,7 +107,7 @@ class Arriving:
             collection._write(gone, (), None if len(puts) else once)
             collection._workload.deletes += len(deletes)
         if len(puts):
-            collection._write(taken(found, puts), arrays, once)
+            collection._write(collection._lasting(taken(found, puts), None), arrays, once)
             collection._workload.puts += len(puts)
         if once is not None and not len(kept):
             collection._engine.note_landed(once)

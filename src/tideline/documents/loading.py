@@ -21,13 +21,13 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tideline.addresses import address_of
 from tideline.documents import rows
@@ -37,18 +37,21 @@ from tideline.index.extract import extract
 from tideline.index.kind import make_kind
 from tideline.index.records import Values
 from tideline.index.sorted import Gathered, SortedKind, extremes
+from tideline.index.texts import Texts
 from tideline.lsm.component import Component, ComponentInfo, write_component
 from tideline.lsm.files import checksum
 from tideline.lsm.filter import MinMax
 from tideline.lsm.tree import Tree
+from tideline.where.keys import decode
 
 if TYPE_CHECKING:
     from tideline.documents.collection import Collection
     from tideline.documents.engine import Engine
 
-__all__ = ["Piece", "Recipe", "adopt", "build_piece", "recipe_of"]
+__all__ = ["Piece", "Recipe", "adopt", "build_piece", "key_twice", "recipe_of"]
 
 
+_NUMBER_BYTES = 9  # of a key that is a number, up to 53 bits
 _CHANGED = "the indexes of the collection have changed meanwhile: load again"
 
 
@@ -80,6 +83,11 @@ def recipe_of(collection: Collection) -> Recipe:
         raise InvalidRequest(
             "a collection with unique indexes is not loaded in bulk: put its documents",
             collection=collection.name, unique=list(engine.unique),
+        )  # fmt: skip
+    if engine.expiry.ttl_us:
+        raise InvalidRequest(
+            "a collection whose documents expire is not loaded in bulk: put its documents",
+            collection=collection.name, ttl_s=collection.ttl_s,
         )  # fmt: skip
     names = {field: kind.name for field, kind in engine.kinds.items()}
     bits = int(engine.facts.get("bloom_bits", 20))
@@ -144,7 +152,7 @@ def _lists(row: Any, count: int) -> Any:
 def adopt(collection: Collection, recipe: Recipe, pieces: Sequence[Piece]) -> tuple[int, int]:
     """Make pieces part of a collection; the first and the last seq of what was loaded.
 
-    Their keys must not overlap. Writers wait meanwhile, readers do not.
+    No two may have the same key. Writers wait meanwhile, readers do not.
     """
     engine: Engine = collection._engine
     pieces = [piece for piece in pieces if piece.rows]
@@ -182,11 +190,59 @@ def _check(engine: Engine, pieces: Sequence[Piece]) -> None:
         files = ((piece, *file) for piece in pieces for file in _files(engine, piece))
         for done in [pool.submit(check, *file) for file in files]:
             done.result()
-    spans = [ComponentInfo.from_json(piece.primary).filters["key"] for piece in pieces]
-    spans.sort(key=lambda span: span.low)
-    for one, following in pairwise(spans):
-        if following.low <= one.high:
-            raise InvalidRequest("two pieces have keys of one range")
+    for group in _overlapping(pieces):
+        if len(group) > 1:
+            _require_distinct(group)
+
+
+def _overlapping(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
+    """Pieces in groups: only within one, two may have the same key."""
+    spans = [(ComponentInfo.from_json(piece.primary).filters["key"], piece) for piece in pieces]
+    spans.sort(key=lambda each: each[0].low)
+    group: list[Piece] = []
+    high: Any = None
+    for span, piece in spans:
+        if group and span.low > high:
+            yield group
+            group, high = [], None
+        group.append(piece)
+        high = span.high if high is None else max(high, span.high)
+    if group:
+        yield group
+
+
+def _require_distinct(pieces: Sequence[Piece]) -> None:
+    """Refuse pieces of which two have a key."""
+    files = [pa.memory_map(str(Path(each.folder) / each.primary["name"])) for each in pieces]
+    keys = pa.chunked_array([pa.ipc.open_file(file).get_batch(0)["key"] for file in files])
+    if _differ(keys) or pc.count_distinct(keys).as_py() == len(keys):
+        return
+    counts = keys.value_counts()
+    key = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")[0].as_py()
+    raise key_twice(decode(key))
+
+
+def _differ(keys: pa.ChunkedArray) -> bool:
+    """Whether keys of nine bytes, as numbers have, differ in the last eight: quickly known."""
+    sizes = pc.min_max(pc.binary_length(keys)).as_py()
+    if not sizes["min"] == sizes["max"] == _NUMBER_BYTES:
+        return False
+    found = []
+    for chunk in keys.chunks:
+        texts = Texts.from_arrow(chunk)
+        start = int(texts.offsets[0])
+        rows = texts.data[start : start + _NUMBER_BYTES * len(chunk)].reshape(-1, _NUMBER_BYTES)
+        found.append(rows[:, 1:].copy().view(np.uint64).ravel())
+    numbers = np.sort(np.concatenate(found))
+    return not bool((numbers[1:] == numbers[:-1]).any())
+
+
+def key_twice(key: Any) -> InvalidRequest:
+    """What to raise for two rows with one key."""
+    return InvalidRequest(
+        "two rows have one key: drop one, or name the field that says which is newer with version=",
+        key=key,
+    )
 
 
 def _files(engine: Engine, piece: Piece) -> Iterator[tuple[ComponentInfo, Any]]:

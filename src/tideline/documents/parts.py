@@ -77,7 +77,7 @@ def between(rows: Rows, first: int, limit: int) -> Rows:
         entries[name] = Entries(each.row[a:b] - first, each.values.slice(a, b))
     return Rows(
         rows.ops[first:limit], rows.keys.slice(first, limit), rows.docs.slice(first, limit),
-        entries, rows.filter_values,
+        entries, rows.filter_values, None if rows.untils is None else rows.untils[first:limit],
     )  # fmt: skip
 
 
@@ -92,8 +92,9 @@ def taken(rows: Rows, kept: NDArray[np.int64]) -> Rows:
         stay = np.flatnonzero(numbers[each.row] >= 0)
         entries[name] = Entries(numbers[each.row[stay]], each.values.take(stay))
     return Rows(
-        rows.ops[kept], rows.keys.take(kept), rows.docs.take(kept), entries, rows.filter_values
-    )
+        rows.ops[kept], rows.keys.take(kept), rows.docs.take(kept), entries, rows.filter_values,
+        None if rows.untils is None else rows.untils[kept],
+    )  # fmt: skip
 
 
 def _without(gone: NDArray[np.bool_], entries: Entries) -> Entries:

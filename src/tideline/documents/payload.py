@@ -4,10 +4,11 @@
              | ops, a byte a row, zeros up to a multiple of 8
              | sizes of the keys, int32 each | sizes of the docs, int32 each
              | keys | docs
-             | [old versions] | [once]
-    kind    := 1 without old versions | 2 with them; 4 more with once
+             | [old versions] | [once] | [untils]
+    kind    := 1 without old versions | 2 with them; 4 more with once, 8 more with untils
     old versions := zeros up to a multiple of 8 | sizes, int32 each, -1 for none | texts
     once    := a writer, UTF-8 | the number of its batch, int64 | bytes of the writer, int64
+    untils  := when each row expires, int64 each: microseconds since 1970, 0 for never
 
 The old version of a row is the document that it replaces or deletes. Old versions are written
 only while somebody wants them (feed.py); recovery passes over them. Index entries are not in the
@@ -35,8 +36,11 @@ __all__ = ["HEAD_BYTES", "first_seq", "payload_parts", "read_old", "read_once", 
 
 _HEAD = struct.Struct("<5q")
 HEAD_BYTES = _HEAD.size
-_PLAIN, _WITH_OLD, _ONCE = 1, 2, 4
-_KINDS = (_PLAIN, _WITH_OLD, _PLAIN | _ONCE, _WITH_OLD | _ONCE)
+_PLAIN, _WITH_OLD, _ONCE, _UNTILS = 1, 2, 4, 8
+_KINDS = tuple(
+    base | once | untils
+    for base in (_PLAIN, _WITH_OLD) for once in (0, _ONCE) for untils in (0, _UNTILS)
+)  # fmt: skip
 _ONCE_TAIL = struct.Struct("<2q")
 _ONE = struct.Struct("<qii")
 
@@ -59,6 +63,8 @@ def payload_parts(
     count = rows.count
     key_bytes, doc_bytes = rows.keys.size_bytes, rows.docs.size_bytes
     kind = (_PLAIN if old is None else _WITH_OLD) | (0 if once is None else _ONCE)
+    if rows.untils is not None:
+        kind |= _UNTILS
     head = _HEAD.pack(kind, count, seq, key_bytes, doc_bytes)
     if count == 1:  # the short way for single writes
         sizes_of_one = _ONE.pack(int(rows.ops[0]), key_bytes, doc_bytes)
@@ -79,6 +85,8 @@ def payload_parts(
     if once is not None:
         writer = once[0].encode()
         parts.append(writer + _ONCE_TAIL.pack(once[1], len(writer)))
+    if rows.untils is not None:
+        parts.append(rows.untils.astype(np.int64).tobytes())
     return parts
 
 
@@ -92,8 +100,9 @@ def first_seq(head: bytes) -> int:
 
 def read_payload(payload: memoryview) -> tuple[Rows, int]:
     """The rows, without entries, and the seq of the first."""
-    rows, seq, _ = _rows(_split(payload)[0])
-    return rows, seq
+    rest, _, untils = _split(payload)
+    rows, seq, _ = _rows(rest)
+    return (rows if untils is None else rows._replace(untils=untils)), seq
 
 
 def read_once(payload: memoryview) -> tuple[str, int] | None:
@@ -116,7 +125,7 @@ def read_old(payload: memoryview) -> tuple[NDArray[np.bool_], Texts] | None:
     >>> had.tolist(), old.to_list()
     ([True, False], [b'{"n":1}', b''])
     """
-    payload, _ = _split(payload)
+    payload, _, _ = _split(payload)
     rows, _, limit = _rows(payload)
     if limit == len(payload):
         return None
@@ -129,17 +138,30 @@ def read_old(payload: memoryview) -> tuple[NDArray[np.bool_], Texts] | None:
         raise Corruption("log frame is no write of documents", file="log") from None
 
 
-def _split(payload: memoryview) -> tuple[memoryview, tuple[str, int] | None]:
-    """The payload without `once`, and `once`."""
+def _split(
+    payload: memoryview,
+) -> tuple[memoryview, tuple[str, int] | None, NDArray[np.int64] | None]:
+    """The payload without what may stand at its end, `once`, and `untils`."""
     try:
-        (kind,) = struct.unpack_from("<q", payload)
-        if kind not in (_PLAIN | _ONCE, _WITH_OLD | _ONCE):
-            return payload, None
+        kind, count = struct.unpack_from("<2q", payload)
+        if kind not in _KINDS:
+            return payload, None, None
+        untils = None
+        if kind & _UNTILS:
+            end = len(payload) - 8 * count
+            if end < _HEAD.size:
+                raise ValueError
+            untils = np.frombuffer(payload, np.int64, count, end)
+            if untils.min() < 0:
+                raise ValueError
+            payload = payload[:end]
+        if not kind & _ONCE:
+            return payload, None, untils
         end = len(payload) - _ONCE_TAIL.size
         number, size = _ONCE_TAIL.unpack_from(payload, end)
         if not 0 < size <= end - _HEAD.size:
             raise ValueError
-        return payload[: end - size], (str(payload[end - size : end], "utf-8"), number)
+        return payload[: end - size], (str(payload[end - size : end], "utf-8"), number), untils
     except (ValueError, struct.error):
         raise Corruption("log frame is no write of documents", file="log") from None
 

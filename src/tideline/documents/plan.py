@@ -22,9 +22,10 @@ Pure functions of what they are given.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from tideline.index.compound import SEPARATOR, parts_of
 from tideline.index.kind import Ask, Asked, Estimate, IndexKind
 from tideline.index.ranges import encoded
 from tideline.model import Considered
@@ -60,6 +61,8 @@ class Way(NamedTuple):
     filter: tuple[bytes, bytes] | None = None
     estimate: Estimate = _UNKNOWN
     cost: float = 0.0
+    ordered: bool = False
+    """Whether the index has the order that is wanted: its first few are all that is read."""
 
     @property
     def name(self) -> str:
@@ -91,17 +94,23 @@ def plan(
     condition: Condition, *, key: str, indexes: Mapping[str, IndexKind], filter: str | None,
     everything: Estimate, estimate: Callable[[str, Ask], Estimate],
     arrays: Callable[[str], bool], limit: int | None = None, weigh: bool = False,
+    order: Sequence[tuple[str, int]] | None = None, first: int | None = None,
 ) -> Plan:  # fmt: skip
     """The plan of a condition. `limit` is how many are wanted when the newest come first.
+
+    `first` is how many are wanted in an `order`.
 
     `everything` is what a scan would take, `estimate` what an ask of an index would, and `arrays`
     says whether a document may have an array at a field. What is clear is not weighed, unless
     `weigh` says so.
     """
     found = bounds(condition)
-    if limit is not None and not found.exact:
-        limit *= _TRIED
+    if not found.exact:
+        limit = None if limit is None else limit * _TRIED
+        first = None if first is None else first * _TRIED
     planner = _Planner(key, indexes, filter, everything, estimate, arrays, limit, weigh)
+    if order is not None and first is not None and len(found.boxes) == 1:
+        planner.order, planner.first = order, first
     ways = [way for box in found.boxes if (way := planner.best(box)) is not None]
     exact = False
     if len(found.boxes) == 1:
@@ -114,6 +123,9 @@ def plan(
         for name, needs in box.needs.items()
         if name != key
     }
+    for way in ways if planner.compound else ():
+        if way.field is not None and way.field in planner.compound:
+            asked[way.field] = not all(ask.point for ask in way.asks)
     others = tuple(dict.fromkeys(planner.others))  # parts of an `$or` may weigh the same
     return Plan(tuple(ways), exact, asked, tuple(planner.joined), others)
 
@@ -122,7 +134,7 @@ def _decides(box: Box, way: Way) -> bool:
     """Whether what an index finds is all that its box asks."""
     return (
         way.kind == "index"
-        and box.needs.keys() == {way.field}
+        and box.needs.keys() <= set(parts_of(way.field or ""))
         and all(ask.exact for ask in way.asks)
     )
 
@@ -135,6 +147,9 @@ class _Planner:
     ) -> None:  # fmt: skip
         self.key, self.indexes, self.filter, self.all = key, indexes, filter, everything
         self.estimate, self.arrays, self.limit, self.weigh = estimate, arrays, limit, weigh
+        self.order: Sequence[tuple[str, int]] = ()
+        self.first = 0
+        self.compound = [name for name in indexes if SEPARATOR in name]
         self.others: list[tuple[Way, str]] = []
         self.joined: list[str] = []
 
@@ -177,6 +192,8 @@ class _Planner:
                 if not asks:
                     return None
                 asked.append((name, asks))
+        for name in self.compound:
+            asked += [(name, asks) for asks in self._compound_choices(name, box)]
         if len(asked) == 1 and not self.weigh and self._is_clear(*asked[0]):
             return Way(self._kind(*asked[0]), *asked[0], span)
         ways = [self._scan(span)]
@@ -184,6 +201,9 @@ class _Planner:
             self._keys(asks, span) if name == self.key else self._index(name, asks, span)
             for name, asks in asked
         ]
+        if self.order:
+            better = {way.field: way for way in self._in_order(asked, span)}
+            ways = [better.get(way.field, way) for way in ways]
         chosen = min(ways, key=lambda way: way.cost)
         if self.weigh:
             self.others += [
@@ -199,11 +219,21 @@ class _Planner:
             return [] if ranges is None else [ranges]
         kind = self.indexes.get(name)
         if kind is None:
-            if self.weigh and needs:
+            if self.weigh and needs and not any(name in parts_of(one) for one in self.compound):
                 self.others.append((Way("index", name), "there is none"))
             return []
         found = kind.serves(Asked(needs, box.tests.get(name, ()), lambda: self._may_differ(name)))
         return list(found)
+
+    def _compound_choices(self, name: str, box: Box) -> list[tuple[Any, ...]]:
+        """The same for an index on several fields, given what is asked of each."""
+        parts = parts_of(name)
+        if parts[0] not in box.needs:
+            return []
+        needs = tuple(box.needs.get(part, ()) for part in parts)
+        tests = tuple(test for part in parts for test in box.tests.get(part, ()))
+        asked = Asked((), tests, lambda: self._may_differ(name), needs)
+        return list(self.indexes[name].serves(asked))
 
     def _may_differ(self, name: str) -> bool:
         """Whether two needs of a field may be met by two values."""
@@ -250,6 +280,21 @@ class _Planner:
         else:
             cost = _FOLLOWED * followed + estimate.blocks * followed / max(estimate.entries, 1.0)
         return Way("index", name, asks, span, estimate, cost + len(asks))
+
+    def _in_order(
+        self, asked: list[tuple[str, tuple[Any, ...]]], span: tuple[bytes, bytes] | None
+    ) -> list[Way]:
+        """The indexes that have the order that is wanted, and so need not be read whole."""
+        found = []
+        for name, asks in asked:
+            kind = self.indexes.get(name)
+            if kind is None or len(asks) > 1 or not kind.ordered(name, asks[0], self.order):
+                continue
+            if not self._may_differ(name):
+                way = self._index(name, asks, span)
+                read = min(way.estimate.entries, 2.0 * _TRIED * self.first)
+                found.append(way._replace(ordered=True, cost=_FOLLOWED * read + _TRIED))
+        return found
 
     def _span(self, box: Box) -> tuple[bytes, bytes] | None:
         """What the filter's field must lie between in a box."""

@@ -147,6 +147,15 @@ class Reader:
         self._words[at.S_LIMIT] = self._limit = limit
         self._ready.clear()
 
+    def judge_at(self, time: int) -> None:
+        """Let what expires up to a time be gone in what is asked next; 0: nothing is."""
+        self._words[at.S_NOW] = time
+
+    @property
+    def lasts(self) -> bool:
+        """Whether what `get` found has no time at which it expires."""
+        return self._words[at.S_UNTIL] == 0  # type: ignore[no-any-return]
+
     # ---- by key ----------------------------------------------------------------------------
 
     def get(self, now: Now, key: bytes) -> bytes | None:
@@ -179,14 +188,28 @@ class Reader:
         _, made = self._find(now, keys)
         return Found(made.seqs, made.docs.to_list(), made.keys.to_list())
 
+    def untils(self, now: Now, keys: Texts) -> Words:
+        """When records expire; 0 for never, and for what is not there."""
+        places, rows = self._places_of(now, keys)
+        found = np.zeros(keys.count, np.int64)
+        for number in np.unique(places[places >= 0]).tolist():
+            mine = np.flatnonzero(places == number)
+            found[mine] = now[0].all[number].untils_of(rows[mine])
+        return found
+
     def _find(self, now: Now, keys: Texts) -> tuple[Words, Gathered]:
         """Which keys have a record, and the records."""
+        places, rows = self._places_of(now, keys)
+        there = np.flatnonzero(places >= 0)
+        return there, gather(self._table, places[there], rows[there])
+
+    def _places_of(self, now: Now, keys: Texts) -> tuple[Words, Words]:
+        """For each key the source of its record, -1 for none, and the row."""
         if self._limit != now[2] or self._sources() is not now[0]:
             self._set_up(now)
         places, rows = np.empty((2, keys.count), np.int64)
         records.find_many(self._address, *keys.addresses, places, rows)
-        there = np.flatnonzero(places >= 0)
-        return there, gather(self._table, places[there], rows[there])
+        return places, rows
 
     # ---- by index --------------------------------------------------------------------------
 

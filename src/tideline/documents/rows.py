@@ -25,7 +25,8 @@ import pyarrow.compute as pc
 from tideline.documents.convert import json_texts
 from tideline.documents.types import DELETE, PUT, Rows
 from tideline.errors import InvalidRequest
-from tideline.index.extract import ARRAYS, Scanned, encoded, of_document
+from tideline.index.compound import SEPARATOR
+from tideline.index.extract import ARRAYS, Scanned, encoded, has_parallel_arrays, of_document
 from tideline.index.kind import Entries
 from tideline.index.texts import Texts
 from tideline.kernels import jsonpath as at
@@ -35,7 +36,7 @@ from tideline.where.plain import encoded as encoded_json
 from tideline.where.plain import has_nan, is_json, plain_json, refuse
 
 __all__ = ["DOCUMENT_LIMIT_BYTES", "KEY_LIMIT_BYTES", "NONE", "Prepared", "deletions",
-           "document_of", "key_bytes", "keys_of", "prepare", "single"]  # fmt: skip
+           "document_of", "key_bytes", "keys_of", "lasting", "prepare", "single"]  # fmt: skip
 
 DOCUMENT_LIMIT_BYTES = 16 << 20
 KEY_LIMIT_BYTES = 1024
@@ -46,6 +47,7 @@ _NEWLINE = 0x0A
 _decode = msgspec.json.Decoder().decode
 _ONE_PUT = np.array([PUT], np.uint8)
 _ROW_0 = np.zeros(1, np.int64)
+_PARALLEL = "an index on several fields takes documents with an array in at most one of them"
 _NO_ENTRIES = Entries(np.empty(0, np.int64), Texts.of([]))
 
 
@@ -102,6 +104,8 @@ def single(given: Any, key: str, fields: Sequence[str], filter: str | None) -> P
             found[field] = Entries(np.zeros(len(values), np.int64), Texts.of(values))
         if values and values[-1] == ARRAYS:
             arrays.append(field)
+            if SEPARATOR in field and has_parallel_arrays(document, field):
+                raise InvalidRequest(_PARALLEL, index=field)
     rows = Rows(
         _ONE_PUT,
         _one(_key_of(document, key)),
@@ -127,6 +131,11 @@ def deletions(keys: Sequence[bytes], fields: Sequence[str], filter: str | None) 
         np.full(len(keys), DELETE, np.uint8), Texts.of(keys), Texts.of([b""] * len(keys)),
         dict.fromkeys(fields, _NO_ENTRIES), None if filter is None else _NO_ENTRIES.values,
     )  # fmt: skip
+
+
+def lasting(rows: Rows, until: int) -> Rows:
+    """Rows that expire at a time; 0 for never."""
+    return rows._replace(untils=np.full(rows.count, until, np.int64)) if until else rows
 
 
 def _without_mark(values: list[bytes]) -> list[bytes]:
@@ -270,6 +279,10 @@ def _prepared(
     bad = np.zeros(len(sizes), np.bool_)
     if rejected:
         bad[list(rejected)] = True
+    for field in fields:
+        if SEPARATOR in field:
+            for row in scanned.parallel(field, bad):
+                rejected[row], bad[row] = f"{_PARALLEL}. index={field!r}", True
     entries = {
         field: scanned.entries(field, bad) for field in wanted if field != key or field in fields
     }

@@ -27,10 +27,11 @@ Words = NDArray[np.int64]
 
 
 class Scan:
-    """The records of a view; of the sources that are skipped nothing is wanted."""
+    """The records of a view that have not expired; of skipped sources nothing is wanted."""
 
-    def __init__(self, now: Now, skipped: NDArray[np.uint8] | None) -> None:
+    def __init__(self, now: Now, skipped: NDArray[np.uint8] | None, time: int) -> None:
         sources, active, _, table = self._now = now
+        self._time = time
         if skipped is None:
             skipped = np.zeros(len(sources.all), np.uint8)
         # What is older than everything that is wanted cannot replace any of it.
@@ -61,7 +62,7 @@ class Scan:
         addresses = np.array([address_of(facts) for facts in self._facts], np.int64)
         sources, rows = np.empty((2, max(batch, 1)), np.int64)
         while len(cursors):
-            count = int(merge.merge_next(address_of(cursors), len(cursors), False, sources, rows))
+            count = self._next(cursors, sources, rows)
             if count == 0:
                 return
             from_, which = sources[:count], rows[:count]
@@ -71,13 +72,17 @@ class Scan:
             if len(which):
                 yield gather(addresses, from_, which)
 
+    def _next(self, cursors: Words, sources: Words, rows: Words) -> int:
+        at = address_of(cursors)
+        return int(merge.merge_next(at, len(cursors), False, self._time, sources, rows))
+
     def count(self) -> int:
         """How many records there are."""
         cursors = self._cursors(None, None)
         sources, rows = np.empty((2, 1 << 16), np.int64)
         total = 0
         while len(cursors):
-            count = int(merge.merge_next(address_of(cursors), len(cursors), False, sources, rows))
+            count = self._next(cursors, sources, rows)
             if count == 0:
                 break
             total += int(np.count_nonzero(~self._skipped[sources[:count]]))

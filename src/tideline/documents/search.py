@@ -2,6 +2,7 @@
 
     newest first (no sort)    by the number of the write; an index stops when it has enough
     by the primary key        a scan stops when it has enough
+    as an index has it        with a limit: the first part of its range, then as below
     by any other fields       all that meet the condition, ordered by `where.order`
 
 Candidates are JSON texts. Most are held against the condition as texts, many at a time
@@ -97,10 +98,35 @@ class Search:
                 if self._limit is not None and len(found) >= self._limit:
                     return found[: self._limit]
             return found
+        if self._limit is not None and plan.ways[0].ordered:
+            return self._first_in_order(plan, make, self._limit)
         documents = (_decode(text) for hits in self.batches(plan) for _, text in hits)
         if self._limit is None:
             return sorted(documents, key=make)
         return heapq.nsmallest(self._limit, documents, key=make)
+
+    def _first_in_order(self, plan: Plan, make: Any, limit: int) -> list[dict[str, Any]]:
+        """By an index that has the order: a part of it, and more until there are enough."""
+        assert self._sort is not None
+        way, count = plan.ways[0], max(2 * limit, _FIRST_K)
+        [ask] = way.asks
+        kind = self._view.kind_of(way.field)
+        while True:
+            part, whole = self._view.first_part(way.field, ask, self._sort, count)
+            found = self._documents_of(way, part, exact=plan.exact)
+            if whole:
+                return heapq.nsmallest(limit, found, key=make)
+            if len(found) >= limit:  # what is equal to the last one may be outside
+                last = heapq.nsmallest(limit, found, key=make)[-1]
+                part = kind.up_to(way.field, ask, self._sort, last)
+                found = self._documents_of(way, part, exact=plan.exact)
+                return heapq.nsmallest(limit, found, key=make)
+            count *= _GROWTH
+
+    def _documents_of(self, way: Way, ask: Any, *, exact: bool) -> list[dict[str, Any]]:
+        hits = _hits(self._lookup(way, ask, None))
+        self.done.looked_at += len(hits)
+        return [_decode(text) for _, text in (hits if exact else self._holding(hits))]
 
     @staticmethod
     def in_key_order(plan: Plan) -> bool:

@@ -32,6 +32,9 @@ class Rows(NamedTuple):
     filter_values: Texts | None = None
     """Every value of the filter's field in any of the documents, in no order."""
 
+    untils: NDArray[np.int64] | None = None
+    """When each row expires, in microseconds, 0 for never; None: none of them does."""
+
     @property
     def count(self) -> int:  # type: ignore[override]
         """How many rows there are."""

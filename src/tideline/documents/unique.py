@@ -2,7 +2,7 @@
 
 As in MongoDB: a missing field is null, and only one document may have that; an array has each of
 its elements. 1 and 1.0 are one value. Texts of 1,024 bytes and more are refused: an index holds
-only their beginning.
+only their beginning. Of an index on several fields, the values of all of them together are one.
 
 The check runs while `writing` is held (engine.py), on every write, before its first frame. Rows are
 taken in their order: a row may have a value that an earlier row of the same write has let go.
@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from tideline.documents import rows as documents
 from tideline.documents.types import PUT, Rows
 from tideline.errors import Conflict, InvalidRequest
+from tideline.index.compound import SEPARATOR, shown
 from tideline.index.extract import ARRAYS, extract
 from tideline.index.texts import Texts
 from tideline.where.keys import LIMIT, decode, is_cut
@@ -50,7 +51,7 @@ def repeated(rows: Rows, fields: Sequence[str], key: str, view: View) -> dict[in
             if owner is not None and owner != mine:
                 bad[row] = (
                     "another document has this value of a unique index. "
-                    f"field={field!r}, value={decode(value)!r}, {key}={decode(owner)!r}"
+                    f"field={field!r}, value={_shown(field, value)!r}, {key}={decode(owner)!r}"
                 )
                 break
         if row not in bad:
@@ -79,11 +80,15 @@ def require_distinct(view: View, field: str) -> None:
     for value in counts.filter(pc.greater(counts.field("counts"), 1)).field("values").to_pylist():
         raise Conflict(
             "documents have the same value, so the index cannot be unique",
-            field=field, value=decode(value),
+            field=field, value=_shown(field, value),
         )  # fmt: skip
     longest = pc.max(pc.binary_length(counts.field("values"))).as_py() or 0
     if longest >= LIMIT:
         raise InvalidRequest("a text of a unique index must be under 1,024 bytes", field=field)
+
+
+def _shown(field: str, value: bytes) -> object:
+    return shown(value) if SEPARATOR in field else decode(value)
 
 
 def _values(rows: Rows, field: str) -> dict[int, list[bytes]]:

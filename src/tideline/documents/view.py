@@ -114,15 +114,24 @@ class View:
     """A collection at one moment; `Engine.view` takes one.
 
     All answers of one view belong together: they are what the collection held after the write
-    `seq`, whatever is written, sealed, merged or dropped while it is asked.
+    `seq`, whatever is written, sealed, merged or dropped while it is asked, without what had
+    expired when it was taken.
     """
 
-    __slots__ = ("_readers", "_recent", "now")
+    __slots__ = ("_readers", "_recent", "now", "time")
 
-    def __init__(self, now: Now, readers: Readers, recent: Recent) -> None:
+    def __init__(self, now: Now, readers: Readers, recent: Recent, time: int) -> None:
         self.now = now
         self._readers = readers
         self._recent = recent
+        self.time = time
+        """What has expired by then is not in it; 0: nothing has."""
+
+    def _take(self) -> Reader:
+        """A reader for one call."""
+        reader = self._readers.take()
+        reader.judge_at(self.time)
+        return reader
 
     @property
     def seq(self) -> int:
@@ -142,16 +151,17 @@ class View:
         """The newest version of a record as JSON text, or None."""
         text = self._recent.texts.get(key) or self._recent.older.get(key)
         if text is None or self._recent.now is not self.now:  # asked after the text was found
-            reader = self._readers.take()
+            reader = self._take()
             text = reader.get(self.now, key)
+            lasts = reader.lasts
             self._readers.give(reader)
-            if text is not None:
+            if text is not None and lasts:
                 self._recent.keep(key, text, self.now)
         return text
 
     def get_many(self, keys: Texts) -> list[bytes | None]:
         """The newest versions of many records, None for each that is not there."""
-        reader = self._readers.take()
+        reader = self._take()
         found = reader.get_many(self.now, keys)
         self._readers.give(reader)
         return found
@@ -161,8 +171,17 @@ class View:
 
         Those that are not there are left out.
         """
-        reader = self._readers.take()
+        reader = self._take()
         found = reader.fetch(self.now, keys)
+        self._readers.give(reader)
+        return found
+
+    def untils(self, keys: Texts) -> Words:
+        """When records expire, in microseconds; 0 for never, and for what is not there."""
+        if not self.time:
+            return np.zeros(keys.count, np.int64)
+        reader = self._take()
+        found = reader.untils(self.now, keys)
         self._readers.give(reader)
         return found
 
@@ -179,6 +198,14 @@ class View:
         self._readers.give(reader)
         return found
 
+    def first_part(
+        self, field: str, ask: Any, order: Sequence[tuple[str, int]], count: int
+    ) -> tuple[Any, bool]:
+        """`IndexKind.first_part` of an index that stands alone."""
+        sources = self.now[0]
+        kind = sources.kind_of(field)
+        return kind.first_part(sources.alone[field], field, ask, order, count)
+
     def lookup(
         self, field: str, low: bytes, high: bytes, k: int | None = None, *,
         low_open: bool = False, high_open: bool = False,
@@ -194,7 +221,7 @@ class View:
         """Find records: who has them, and how many there are."""
         sources = self.now[0]
         kind = sources.kinds.get(field) or sources.kind_of(field)
-        reader = self._readers.take()
+        reader = self._take()
         if k is not None and k < 1:
             return reader, 0
         view: Any
@@ -219,7 +246,7 @@ class View:
         filter: tuple[bytes, bytes] | None = None, batch: int = 10_000,
     ) -> Iterator[Gathered]:  # fmt: skip
         """The same as columns."""
-        scan = Scan(self.now, self._skipped(filter))
+        scan = Scan(self.now, self._skipped(filter), self.time)
         for made in scan.batches(low, high, batch):
             reader = self._readers.take()
             reader.count_blocks(-(-made.docs.size_bytes // BLOCK_BYTES))
@@ -228,7 +255,7 @@ class View:
 
     def count(self) -> int:
         """How many records there are: reads every key."""
-        return Scan(self.now, None).count()
+        return Scan(self.now, None, self.time).count()
 
     def estimate(self, field: str, ask: Any) -> Estimate:
         """What a search without k would take."""

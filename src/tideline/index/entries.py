@@ -41,7 +41,9 @@ from numpy.typing import NDArray
 
 from tideline.addresses import address_of
 from tideline.errors import Corruption, InvalidRequest
+from tideline.index import ordered as in_order
 from tideline.index import ranges
+from tideline.index.compound import SEPARATOR
 from tideline.index.entrymemory import EntryMemory
 from tideline.index.entryview import View
 from tideline.index.kind import Asked, Chunk, Estimate, IndexKind, register
@@ -179,6 +181,27 @@ class EntryKind(IndexKind):
         ask: ranges.RangeAsk = _new(ranges.RangeAsk, (low, high, low_open, high_open, True))
         return ask
 
+    def ordered(self, field: str, ask: ranges.RangeAsk, order: in_order.Order) -> bool:
+        """Values of several fields are in the order of the fields."""
+        return SEPARATOR in field and bool(in_order.matched(field, ask, order))
+
+    def first_part(
+        self, view: View, field: str, ask: ranges.RangeAsk, order: in_order.Order, count: int
+    ) -> tuple[ranges.RangeAsk, bool]:
+        """By counting the entries of parts of the range."""
+        down = _is_down(field, ask, order)
+        return in_order.first_part(
+            lambda low, high: view.estimate(low, high).entries, ask, count, down=down
+        )
+
+    def up_to(
+        self, field: str, ask: ranges.RangeAsk, order: in_order.Order, document: Any
+    ) -> ranges.RangeAsk:
+        """Up to the values of a document."""
+        names, down = in_order.matched(field, ask, order), _is_down(field, ask, order)
+        part: ranges.RangeAsk = in_order.up_to(field, ask, document, names, down=down)
+        return part
+
     def passing(self, view: View, filters: Mapping[str, tuple[bytes, bytes]]) -> View:
         """A view without components whose filters miss one of the closed ranges."""
         return view.passing(filters)
@@ -282,6 +305,10 @@ class EntryKind(IndexKind):
             columns["bloom"] = _in_first_row(plan.bloom(), rows)
         extra = {"values": rows} | ({"since": since} if self.eager else {})
         return Product(pa.table(columns), count, filters, extra)
+
+
+def _is_down(field: str, ask: ranges.RangeAsk, order: in_order.Order) -> bool:
+    return dict(order)[in_order.matched(field, ask, order)[0]] < 0
 
 
 class _Plan:

@@ -9,14 +9,18 @@ Invariants:
 2. An object, and an array as a whole, has no entry: no search asks an index for them.
 3. The same document gives the same entries, whichever way was taken: recovery extracts again
    what the log does not hold.
+4. A field may be several, "road,speed": an entry is then a value of each (compound.py), of all
+   pairs that a document with arrays has.
 
 Pure functions; safe from any thread.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import product
 from typing import Any
 
 import msgspec
@@ -24,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tideline.addresses import address_of
+from tideline.index.compound import OTHER, SEPARATOR, joined, parts_of
 from tideline.index.kind import Entries
 from tideline.index.texts import Texts
 from tideline.kernels import jsonpath as at
@@ -32,7 +37,7 @@ from tideline.where import order
 from tideline.where.keys import encode
 from tideline.where.paths import Paths
 
-__all__ = ["ARRAYS", "Scanned", "encoded", "extract", "of_document"]
+__all__ = ["ARRAYS", "Scanned", "encoded", "extract", "has_parallel_arrays", "of_document"]
 
 ARRAYS = b"\xff"
 """A value no JSON scalar has and that sorts after all: the entry of a document in which the
@@ -60,6 +65,8 @@ def of_document(document: Any, field: str) -> list[bytes]:
     >>> of_document({"a": [{"b": "x"}, {"b": "x"}]}, "a.b")
     [b'\\x02x', b'\\xff']
     """
+    if SEPARATOR in field:
+        return _compound([of_document(document, part) for part in parts_of(field)])
     if "." not in field:  # the common case, quick
         value = document.get(field)
         if type(value) in _SCALARS:
@@ -70,6 +77,24 @@ def of_document(document: Any, field: str) -> list[bytes]:
     if _meets_array(document, field.split(".")):
         found[ARRAYS] = None
     return list(found)
+
+
+def _compound(values: Sequence[list[bytes]]) -> list[bytes]:
+    """The entries of several fields, from those of each."""
+    some = [[one for one in each if one != ARRAYS] or [OTHER] for each in values]
+    found = {joined(one): None for one in product(*some)}
+    if any(each and each[-1] == ARRAYS for each in values):
+        found[ARRAYS] = None
+    return list(found)
+
+
+def has_parallel_arrays(document: Any, field: str) -> bool:
+    """Whether two of the fields of an index meet an array, which is one too many.
+
+    >>> has_parallel_arrays({"a": [1], "b": [2]}, "a,b")
+    True
+    """
+    return sum(_meets_array(document, part.split(".")) for part in parts_of(field)) > 1
 
 
 def _meets_array(value: Any, path: Sequence[str]) -> bool:
@@ -91,7 +116,7 @@ class Scanned:
 
     def __init__(self, docs: Texts, fields: Sequence[str]) -> None:
         self.docs = docs
-        self._paths = _paths(tuple(fields))
+        self._paths = _paths(tuple(part for field in fields for part in parts_of(field)))
         count = len(docs.offsets) - 1
         shape = (len(self._paths.paths), count)
         self._tags, self._values = np.empty(shape, np.int64), np.empty(shape, np.int64)
@@ -117,6 +142,8 @@ class Scanned:
 
     def entries(self, field: str, skip: NDArray[np.bool_] | None = None) -> Entries:
         """The entries of a field, without those of rows to `skip`."""
+        if SEPARATOR in field:
+            return self._compound(field, skip)
         tags, values = self.at(field)
         kinds = tags & 255
         plain = (kinds != at.UNSURE) & (kinds != at.ESCAPED) & (kinds != at.ARRAY)
@@ -138,6 +165,42 @@ class Scanned:
                 if value == ARRAYS:
                     self.arrays.add(field)
         return _joined(found, Entries(np.array(rows, np.int64), Texts.of(texts)))
+
+    def parallel(self, field: str, skip: NDArray[np.bool_] | None = None) -> list[int]:
+        """The rows in which two of the fields of an index meet an array."""
+        counts: Counter[int] = Counter()
+        for part in parts_of(field):
+            found = self.entries(part, skip)
+            if part in self.arrays:
+                rows, texts = found.row.tolist(), found.values.to_list()
+                counts.update(r for r, text in zip(rows, texts, strict=True) if text == ARRAYS)
+        return [row for row, count in counts.items() if count > 1]
+
+    def _compound(self, field: str, skip: NDArray[np.bool_] | None) -> Entries:
+        """The entries of several fields."""
+        parts = [self.entries(part, skip) for part in parts_of(field)]
+        count = len(self.docs.offsets) - 1
+        wanted = np.arange(count) if skip is None else np.flatnonzero(~skip)
+        if all(np.array_equal(part.row, wanted) for part in parts) and not (
+            self.arrays & set(parts_of(field))
+        ):
+            lists = [part.values.to_list() for part in parts]
+            return Entries(wanted, Texts.of([joined(one) for one in zip(*lists, strict=True)]))
+        values: dict[int, list[list[bytes]]] = {row: [] for row in wanted.tolist()}
+        for number, part in enumerate(parts):
+            for each in values.values():
+                each.append([])
+            for row, value in zip(part.row.tolist(), part.values.to_list(), strict=True):
+                values[row][number].append(value)
+        rows: list[int] = []
+        texts: list[bytes] = []
+        for row, each in values.items():
+            found = _compound(each)
+            rows += [row] * len(found)
+            texts += found
+            if found[-1] == ARRAYS:
+                self.arrays.add(field)
+        return Entries(np.array(rows, np.int64), Texts.of(texts))
 
 
 def encoded(docs: Texts, tags: Words, values: Words, rows: Words) -> Texts:

@@ -79,6 +79,8 @@ class Asked(NamedTuple):
     """What is no range of values: each is met by some candidate at the path of the field."""
     arrays: Callable[[], bool]
     """Whether a document may have an array there: else all needs are about one value."""
+    parts: tuple[tuple[Need, ...], ...] = ()
+    """Of an index on several fields: the needs of each, in their order; `needs` are none then."""
 
 
 class Ask(Protocol):
@@ -192,6 +194,23 @@ class IndexKind:
         raise InvalidRequest(
             "this kind of index does not serve lookups of values: use find", kind=self.name
         )
+
+    def ordered(self, field: str, ask: Any, order: Sequence[tuple[str, int]]) -> bool:
+        """Whether `first_part` can be asked for an order of documents without arrays."""
+        return False
+
+    def first_part(
+        self, view: Any, field: str, ask: Any, order: Sequence[tuple[str, int]], count: int
+    ) -> tuple[Any, bool]:
+        """A part of an ask: what its about `count` first entries in an order are in.
+
+        With it, whether that is all of the ask.
+        """
+        raise NotImplementedError
+
+    def up_to(self, field: str, ask: Any, order: Sequence[tuple[str, int]], document: Any) -> Any:
+        """A part of an ask: what comes up to a document in an order, or is equal to it."""
+        raise NotImplementedError
 
     def passing(self, view: Any, filters: Mapping[str, tuple[bytes, bytes]]) -> Any:
         """A view without components whose filters miss one of the closed ranges, if that helps."""

@@ -11,13 +11,20 @@ Pure functions; values.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import product
 from typing import NamedTuple
 
+from tideline.index.compound import part_of, shown
 from tideline.index.kind import Asked
 from tideline.where.bounds import Need, Range, common
-from tideline.where.keys import decode, encode, high_of, is_cut, low_of
+from tideline.where.keys import LIMIT, decode, encode, high_of, is_cut, low_of
 
-__all__ = ["RangeAsk", "encoded", "serves"]
+__all__ = ["AFTER", "CompoundAsk", "RangeAsk", "encoded", "serves"]
+
+AFTER = b"\xff"
+"""Comes after everything that the value of a next field can begin with."""
+_MOST_ASKS = 64
 
 
 class RangeAsk(NamedTuple):
@@ -46,9 +53,32 @@ class RangeAsk(NamedTuple):
         return f"{left}{_side(self.low)}, {_side(self.high)}{right}"
 
 
+class CompoundAsk(RangeAsk):
+    """A range of values of several fields (compound.py).
+
+    >>> from tideline.index.compound import joined
+    >>> value = joined([encode("A1"), encode(7)])
+    >>> str(CompoundAsk(value, value)), str(CompoundAsk(value, value + AFTER, high_open=True))
+    ("('A1', 7)", "[('A1', 7), ('A1', 7, ...))")
+    """
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        """The range as people write it."""
+        if self.point:
+            return str(shown(self.low))
+        high = str(shown(self.high))
+        if self.high.endswith(AFTER):
+            high = high.rstrip(",)") + ", ...)"
+        return f"[{shown(self.low)}, {high}{')' if self.high_open else ']'}"
+
+
 def serves(asked: Asked) -> list[tuple[RangeAsk, ...]]:
     """The ranges to ask for: one list of them, or a choice of lists."""
     needs = asked.needs
+    if asked.parts:
+        return _of_parts(asked.parts, arrays=asked.arrays(), others=bool(asked.tests))
     if not needs:
         return []
     several = len(needs) > 1
@@ -116,3 +146,77 @@ def _ask(low: bytes, high: bytes, low_open: bool = False, high_open: bool = Fals
 
 def _side(data: bytes) -> str:
     return repr(decode(data)) if len(data) > 1 or data == encode(None) else ""
+
+
+# ---- indexes on several fields ---------------------------------------------------------------
+
+
+def _of_parts(
+    needs: Sequence[tuple[Need, ...]], *, arrays: bool, others: bool
+) -> list[tuple[RangeAsk, ...]]:
+    """What to ask an index on several fields, given the needs of each: one list of asks or none.
+
+    Points of the first fields, and a range of the next one. `arrays`: a document may have an array
+    in one of the fields. `others`: more is asked of these fields than their needs.
+    """
+    exact = not others
+    begins, used = [b""], 0
+    for given in needs:
+        ranges, alone = _ranges_of(given, arrays)
+        if not ranges or len(begins) * len(ranges) > _MOST_ASKS:
+            break
+        used += 1
+        exact = exact and alone
+        if all(map(_is_one_value, ranges)):
+            begins = [start + part_of(one.low) for start, one in product(begins, ranges)]
+            continue
+        exact = exact and all(one.exact for one in ranges) and not any(needs[used:])
+        return [tuple(_between(s, one, exact=exact) for s, one in product(begins, ranges))]
+    if not used:
+        return []
+    exact = exact and not any(needs[used:])
+    if used == len(needs):
+        return [tuple(_one(start, exact=exact) for start in begins)]
+    return [tuple(_cut(start, start + AFTER, True, exact) for start in begins)]
+
+
+def _is_one_value(one: RangeAsk) -> bool:
+    return one.point and not (one.low_open or one.high_open or is_cut(one.low))
+
+
+def _ranges_of(given: tuple[Need, ...], arrays: bool) -> tuple[tuple[RangeAsk, ...], bool]:
+    """The ranges of a field, and whether they are all that is asked of it."""
+    if len(given) > 1 and not arrays:
+        given = (common(given),)
+    for need in given:  # where there are arrays, each alone leads to all of them
+        found = encoded(need)
+        if found:
+            return found, len(given) == 1
+    return (), False
+
+
+def _one(value: bytes, *, exact: bool) -> CompoundAsk:
+    value = value[:LIMIT]
+    return CompoundAsk(value, value, exact=exact and not is_cut(value))
+
+
+def _between(start: bytes, one: RangeAsk, *, exact: bool) -> CompoundAsk:
+    """A range of the field after those that `start` has the values of."""
+    low, high = start + one.low, start + one.high
+    if len(one.low) > 1 or one.low == b"\0":  # else where a bracket begins
+        low = start + _beginning(one.low) + (AFTER if one.low_open else b"")
+    if len(one.high) > 1 or not one.high_open:  # else where a bracket ends
+        high = start + _beginning(one.high) + (b"" if one.high_open else AFTER)
+    return _cut(low, high, True, exact)
+
+
+def _beginning(value: bytes) -> bytes:
+    """What the part of a value begins with; all of it, unless the value is cut."""
+    return part_of(value)[: -2 if is_cut(value) else None]
+
+
+def _cut(low: bytes, high: bytes, high_open: bool, exact: bool) -> CompoundAsk:
+    """A range whose ends are as long as values are; what is cut belongs to it."""
+    if len(low) < LIMIT and len(high) < LIMIT:
+        return CompoundAsk(low, high, False, high_open, exact)
+    return CompoundAsk(low[:LIMIT], high[:LIMIT], False, False, False)

@@ -1,6 +1,7 @@
 """Memory of records: what was written since the last seal, laid out like a component.
 
     key_offsets, keys, seqs, flags, doc_offsets, docs      one entry a write, in order of arrival
+    untils                                                 when it expires, if its flags say so
     lists, offsets, values                                 the same for each embedded field
     lows, highs, chain, row_of, heads                      made by whoever searches (search.py)
     table                                                  hash of a key -> its newest row
@@ -31,6 +32,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tideline.addresses import address_of
+from tideline.index.due import Growing
 from tideline.index.texts import Texts
 from tideline.kernels.documents import layout as at
 from tideline.kernels.documents import merge, records, search
@@ -148,6 +150,8 @@ class Records:
         self._doc_offsets = _Column(np.int64, most + 1)
         self._seqs = _Column(np.int64, most)
         self._flags = _Column(np.uint8, most)
+        self._untils = _Column(np.int64, most)
+        self.due = Growing()
         self._previous = _Column(np.int32, most)
         self._keys = _Column(np.uint8, room)
         self._docs = _Column(np.uint8, room, large=size_bytes >= _LARGE)
@@ -160,6 +164,7 @@ class Records:
         facts[at.X_KEYS] = self._keys.address
         facts[at.X_SEQS] = self._seqs.address
         facts[at.X_FLAGS] = self._flags.address
+        facts[at.X_UNTILS] = self._untils.address
         facts[at.X_DOC_OFFSETS] = self._doc_offsets.address
         facts[at.X_DOCS] = self._docs.address
         facts[at.X_TABLE], facts[at.X_TABLE_CAP] = self.table[1:]
@@ -195,15 +200,17 @@ class Records:
         self.table.words[:] = 0
         self.facts[[at.X_ROWS, at.X_TABLE_USED, at.X_ORDER]] = 0
         self.facts[at.X_SEQ_HIGH] = 1 << 62
+        self.due = Growing()
         for field in self._values.values():
             field.clear()
 
     def add(
         self, keys: Texts, docs: Texts, flags: NDArray[np.uint8], seq: int,
-        values: Sequence[tuple[Words, Texts]],
+        values: Sequence[tuple[Words, Texts]], untils: Words | None = None,
     ) -> None:  # fmt: skip
         """Rows with the seqs from `seq` on; `values` of each field are (row, values).
 
+        `untils` are the times at which they expire, 0 for never; None: none of them does.
         An exception may cut it at any moment: called again with the same rows, it ends what it
         began. Rows count in one step, the last; those that count are not added again.
         """
@@ -222,6 +229,9 @@ class Records:
         else:
             self._seqs.array[first:limit] = np.arange(seq, seq + count)
             self._flags.array[first:limit] = flags
+        if untils is not None:
+            self._untils.array[first:limit] = untils
+            self.due.add(untils, first)
         total = self.size_bytes + size + more + _ROW_BYTES * count
         filled = values_used
         if values:
@@ -270,6 +280,12 @@ class Records:
             (self._key_offsets, self._keys) if what == "keys" else (self._doc_offsets, self._docs)
         )
         return Texts(offsets.array[: count + 1], data.array)
+
+    def untils_of(self, rows: Words) -> Words:
+        """When some rows expire; 0 for never."""
+        expires = self._flags.array[rows] & at.EXPIRES != 0
+        found: Words = np.where(expires, self._untils.array[rows], 0)
+        return found
 
     def numbers(self) -> tuple[Words, NDArray[np.uint8]]:
         """Seqs and flags of all rows, in place."""

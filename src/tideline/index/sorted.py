@@ -2,7 +2,8 @@
 
     key: large_binary     bytes that sort as the keys do (where/keys.py)
     seq: int64            the number of the write that made the record
-    flags: uint8          1 for a delete
+    flags: uint8          1 for a delete, 2 for a record that expires
+    until: int64          only if a record expires: when it does, in microseconds; 0 for never
     doc: large_string     the JSON text, empty for a delete
     values.F: list<large_binary>      a column for each embedded index: the values of field F
     side: binary          all that has another length than the rows, in row 0
@@ -16,6 +17,7 @@ block, `F.bloom_starts` and `F.bloom`, and the same for groups of 64 blocks: `F.
 
 Invariants:
 1. Keys grow strictly from row to row; the fence is that of the keys; seqs lie in the filter `seq`.
+   Records with the flag 2 are those with an `until`, whose least and greatest is the filter.
 2. Every value of a block lies in its zone and is in its bloom; every value of the component
    lies in the filter `zone.F`. Every key is in the bloom of keys.
 
@@ -35,6 +37,7 @@ from numpy.typing import NDArray
 
 from tideline.addresses import address_of
 from tideline.errors import Corruption
+from tideline.index.due import Sorted
 from tideline.index.records import Records, Values, sorted_rows
 from tideline.index.texts import Texts
 from tideline.kernels.documents import blocks, fence, keys, merge, records
@@ -69,6 +72,7 @@ class Gathered:
     flags: NDArray[np.uint8]
     docs: Texts
     values: dict[str, Values] = field(default_factory=dict)
+    untils: Words | None = None
     stream: Streamed | None = None  # in place of the bytes of the documents
 
 
@@ -83,6 +87,11 @@ class SortedReader:
         self.docs = Texts.from_arrow(columns["doc"])
         self.seqs = _numbers(columns["seq"])
         self.flags = _numbers(columns["flags"])
+        until = columns.get("until")
+        self.untils: Words | None = None if until is None else _numbers(until)
+        self.due: Sorted | None = None
+        if self.untils is not None:
+            self.due = Sorted(self.untils, component.info.filters["until"].low)
         self._values = {name[7:]: columns[name] for name in columns if name.startswith("values.")}
         whole = columns["side"].buffers()[2]
         if any(start + size > whole.size for start, size in extra["side"].values()):
@@ -101,6 +110,7 @@ class SortedReader:
         facts[at.X_KEYS] = address_of(self.keys.data)
         facts[at.X_SEQS] = address_of(self.seqs)
         facts[at.X_FLAGS] = address_of(self.flags)
+        facts[at.X_UNTILS] = 0 if self.untils is None else address_of(self.untils)
         facts[at.X_DOC_OFFSETS] = address_of(self.docs.offsets)
         facts[at.X_DOCS] = address_of(self.docs.data)
         facts[at.X_BLOOM], size = self._side["bloom"]
@@ -147,14 +157,26 @@ class SortedReader:
         if column is None:
             found = extract(self.docs, [name])[0]
             counts = np.bincount(found.row, minlength=self.rows)
-            counts[self.flags != 0] = 0
-            keep = self.flags[found.row] == 0
+            counts[self.flags & at.TOMB != 0] = 0
+            keep = self.flags[found.row] & at.TOMB == 0
             texts = found.values if keep.all() else found.values.take(np.flatnonzero(keep))
             lists = np.zeros(self.rows + 1, np.int32)
             np.cumsum(counts, out=lists[1:])
             return Values(lists, texts)
         lists = np.frombuffer(column.buffers()[1], np.int32)[: self.rows + 1]
         return Values(lists, Texts.from_arrow(column.values))
+
+    def row_texts(self, what: str) -> Texts:
+        """The keys or the docs, in place."""
+        return self.keys if what == "keys" else self.docs
+
+    def numbers(self) -> tuple[Words, NDArray[np.uint8]]:
+        """Seqs and flags of all rows, in place."""
+        return self.seqs, self.flags
+
+    def untils_of(self, rows: Words) -> Words:
+        """When some rows expire; 0 for never."""
+        return np.zeros(len(rows), np.int64) if self.untils is None else self.untils[rows]
 
     def _array(self, name: str) -> Words:
         """A side array of words, in place."""
@@ -175,6 +197,9 @@ class SortedReader:
             self._array("fence"), _fence(self.keys)
         ):
             raise Corruption("the fence of keys is wrong", file=info.name)
+        has = self.flags & at.EXPIRES != 0
+        if has.any() if self.untils is None else np.any(has != (self.untils > 0)):
+            raise Corruption("records expire that have no time", file=info.name)
         starts = self._array("starts")
         if starts[0] != 0 or starts[-1] != self.rows or np.any(np.diff(starts) <= 0):
             raise Corruption("blocks are wrong", file=info.name)
@@ -213,6 +238,8 @@ class SortedKind:
             table = np.array([memory.address], np.int64)
             made = gather(table, np.zeros(len(rows), np.int64), rows, streamed=True)
             made.values = values
+        if memory.due.any:
+            made.untils = memory.untils_of(rows)
         span = MinMax(int(memory.facts[at.X_SEQ_LOW]), int(memory.facts[at.X_SEQ_HIGH]))
         return [self.build(made, {"seq": span, **context})]
 
@@ -229,7 +256,7 @@ class SortedKind:
             cursors[number] = [reader.address, 0, reader.rows, 0]
         sources, rows = np.empty(total, np.int64), np.empty(total, np.int64)
         tombs = context.hides
-        count = int(merge.merge_next(address_of(cursors), len(readers), tombs, sources, rows))
+        count = int(merge.merge_next(address_of(cursors), len(readers), tombs, 0, sources, rows))
         sources, rows = sources[:count], rows[:count]
         if count == 0:
             return []
@@ -239,6 +266,10 @@ class SortedKind:
             name: [reader.values(name, self.extract) for reader in newest_first]
             for name in context.owner
         }
+        untils: Words | None = None
+        if any(reader.untils is not None for reader in readers):
+            every = [reader.untils_of(np.arange(reader.rows)) for reader in newest_first]
+            untils = np.concatenate(every)
         filters: dict[str, MinMax] = {}
         for reader in readers:
             for name in ("seq", "wanted"):
@@ -251,6 +282,8 @@ class SortedKind:
             places = starts[sources[first:limit]] + rows[first:limit]
             for name, each in values.items():
                 made.values[name] = _take(each, places)
+            if untils is not None:
+                made.untils = untils[places]
             span = filters["seq"]
             if limit < count:  # the last piece says how far the writes go that are in components
                 span = MinMax(int(made.seqs.min()), int(made.seqs.max()))
@@ -277,6 +310,10 @@ class SortedKind:
             "flags": pa.array(np.ascontiguousarray(made.flags)),
             "doc": _documents(made),
         }
+        if made.untils is not None and made.untils.any():
+            columns["until"] = pa.array(np.ascontiguousarray(made.untils))
+            some = made.untils[made.untils > 0]
+            filters["until"] = MinMax(int(some.min()), int(some.max()))
         for name, values in made.values.items():
             lists = np.ascontiguousarray(values.lists, np.int32)
             per_block = np.diff(lists[starts]).astype(np.int64)

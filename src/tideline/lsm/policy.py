@@ -143,7 +143,8 @@ class Leveled(NoMerge):
     meets one component a level, and a merge rewrites a part of a level, not all of it.
 
     `by` names the filter that components are cut apart by, into pieces of about `piece_bytes`.
-    Without it a level is one component: for kinds whose components cannot be cut.
+    Without it components of a level may overlap, and a level moves whole: mostly it is one
+    component. For kinds whose components cannot be cut.
 
     >>> from tideline.lsm.filter import MinMax
     >>> def component(number: int, low: bytes, high: bytes, level: int = 0) -> ComponentInfo:
@@ -179,7 +180,9 @@ class Leveled(NoMerge):
             return [self._into(1, fresh, levels)]
         for level, members in sorted(levels.items()):
             if sum(each.size_bytes for each in members) > self._limit(level):
-                return [self._into(level + 1, [self._cheapest(members, levels)], levels)]
+                # Those that overlap stay in their order only if all of them go.
+                moved = [self._cheapest(members, levels)] if self.by else members
+                return [self._into(level + 1, moved, levels)]
         return []
 
     def _limit(self, level: int) -> int:

@@ -140,13 +140,18 @@ class Tree(Generic[R]):
     def apply(self, added: Sequence[R], removed: Sequence[R] = (), *, oldest: bool = False) -> bool:
         """Put components in the place of others, in one step.
 
-        `oldest`: what is added is older than all there is. False, and nothing has changed, when
-        one of those to remove is gone by now; what was added is then deleted with the next sweep.
+        `oldest`: what is added is older than all there is, and gets the level of the oldest:
+        at a lower one it would come after it. False, and nothing has changed, when one of those
+        to remove is gone by now; what was added is then deleted with the next sweep.
         """
         if any(reader not in self.readers for reader in removed):
             self._gone.extend(reader.component for reader in added)
             return False
         at = 0 if oldest else len(self.readers)
+        if oldest and self.readers:
+            level = self.readers[0].component.info.level
+            for reader in added:
+                reader.component.info = replace(reader.component.info, level=level)
         if removed:
             at = min(self.readers.index(reader) for reader in removed)
         before = [reader for reader in self.readers[:at] if reader not in removed]

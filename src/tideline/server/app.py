@@ -77,6 +77,9 @@ def create_app(db: Any, settings: Settings | None = None) -> Any:
     routes.append(WebSocketRoute("/v1/live", live_socket(hub)))
     routes.append(WebSocketRoute("/v1/watch", watch_socket(hub)))
     web = hub.settings.web or _WEB
+    client = web if (web / "tideline.js").is_file() else _WEB  # the JavaScript client
+    routes.append(Route("/tideline.js", Page(StaticFiles(directory=client))))
+    routes.append(Mount("/tideline", Page(StaticFiles(directory=client / "tideline"))))
     if (web / "index.html").is_file():
         routes.append(Mount("/assets", Page(StaticFiles(directory=web))))
         routes.append(Route("/", Page(StaticFiles(directory=web, html=True))))

@@ -13,7 +13,8 @@ Only when the log that it needs is gone (documents/feed.py) it is told so.
 was offered. Invariant: who is among `Feeder.followings` has queued >= seq, so the next offer leaves
 no gap; what it has already is left out.
 
-A caller may see part of a collection: `Visible` makes of a change what they may see of it.
+A caller may see part of a collection: `Visible` makes of a change what they may see of it. What
+is sent is made in change_messages.py.
 
 Everything here is on the event loop, except what says otherwise.
 """
@@ -27,86 +28,24 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-import msgspec
-
 from tideline.clock import WAIT_S
 from tideline.documents.follower import Follower
 from tideline.errors import Closed, Conflict, InvalidRequest, NotFound
 from tideline.lsm.bell import Bell
 from tideline.model import Change
 from tideline.server.access import Caller
+from tideline.server.change_messages import Batch, Visible
 from tideline.server.collection_limited import seen
 from tideline.server.hub import Hub
-from tideline.server.outbox import Outbox, Wire
-from tideline.server.shapes import encode
+from tideline.server.outbox import Outbox
 
-__all__ = ["Batch", "Following", "Visible", "begin_after", "follow", "live_wire", "stream_wire"]
-
-Visible = Callable[[Change], Change | None]
-"""A change as somebody may see it, None when they may not; it has the old version, too."""
+__all__ = ["Following", "begin_after", "follow"]
 
 OnEnd = Callable[["Following", str | Exception], None]
 """Told once when there will be no more changes: a reason, or what went wrong."""
 
 _LINGER_S = 60.0
 _PIECE, _PIECE_BYTES = 256, 64 << 10  # of changes in one message
-
-
-class Batch:
-    """Changes one after the other, made into a message once however many follow."""
-
-    __slots__ = ("_wires", "changes", "last", "made")
-
-    def __init__(self, changes: Sequence[Change], last: int) -> None:
-        self.changes = changes
-        self.last = last
-        """The seq that it reaches, also when nobody may see that change."""
-        self.made = time.perf_counter()
-        self._wires: dict[Any, Wire] = {}
-
-    def wire(self, wrap: Callable[[Sequence[Change]], bytes]) -> Wire:
-        """It as a message of a kind of connection."""
-        found = self._wires.get(wrap)
-        if found is None:
-            found = self._wires[wrap] = Wire(wrap(self.changes), self.last, self.made)
-        return found
-
-    def after(self, seq: int) -> Batch:
-        """What comes after a seq."""
-        if not self.changes or self.changes[0].seq > seq:
-            return self
-        return Batch([change for change in self.changes if change.seq > seq], self.last)
-
-    def seen(self, visible: Visible, before: bool) -> Batch:
-        """What somebody may see of it; `before`: with old versions."""
-        found = [change for change in map(visible, self.changes) if change is not None]
-        if not before:
-            found = [Change(change.seq, change.key, change.raw_after) for change in found]
-        return Batch(found, self.last)
-
-
-def _change_text(change: Change) -> bytes:
-    old, key = change.raw_before, encode(change.key)
-    after = b"null" if change.raw_after is None else change.raw_after
-    if isinstance(old, msgspec.UnsetType):
-        return b'{"seq":%d,"key":%b,"after":%b}' % (change.seq, key, after)
-    before = b"null" if old is None else old
-    return b'{"seq":%d,"key":%b,"before":%b,"after":%b}' % (change.seq, key, before, after)
-
-
-def live_wire(changes: Sequence[Change]) -> bytes:
-    """Changes on a WebSocket, without their beginning `{"tag":1,"changes":`."""
-    # A frame may hold several messages, one a line.
-    return b"[%b]}" % b",".join(map(_change_text, changes)).replace(b"\n", b" ")
-
-
-def stream_wire(changes: Sequence[Change]) -> bytes:
-    """Changes in an event stream; the id is the seq, so that browsers resume by themselves."""
-    return b"".join(
-        b"id: %d\nevent: change\ndata: %b\n\n"
-        % (change.seq, _change_text(change).replace(b"\n", b" ").replace(b"\r", b" "))
-        for change in changes
-    )
 
 
 def _read(follower: Follower) -> Batch | None:
@@ -119,8 +58,8 @@ class Following:
     """One reader of the changes of a collection, on one connection."""
 
     __slots__ = (
-        "_feeder", "_on_end", "_outbox", "_over", "_own", "_seen", "_turn", "_waiting", "_wrap",
-        "collection", "prefix", "queued", "token",
+        "_feeder", "_on_end", "_outbox", "_over", "_own", "_seen", "_shown", "_told", "_turn",
+        "_waiting", "_wrap", "collection", "prefix", "queued", "token",
     )  # fmt: skip
 
     def __init__(
@@ -140,6 +79,7 @@ class Following:
         self._wrap = wrap
         self._seen = seen
         self._on_end = on_end
+        self._told = self._shown = own.seq
         self._over = False
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
 
@@ -168,6 +108,16 @@ class Following:
         """Changes were handed to the socket."""
         self.token = token
 
+    def place(self) -> dict[str, Any]:
+        """Where it stands, as its reader is told."""
+        self._told = self.queued
+        return {"seq": self.queued, "identity": self.collection.identity}
+
+    @property
+    def has_moved(self) -> bool:
+        """Whether it passed changes that its reader may not see: they are not to be kept for it."""
+        return self._seen is not None and self.queued > max(self._told, self._shown)
+
     async def caught_up(self) -> None:
         """Wait until what was written so far is on its way, or it has ended."""
         with contextlib.suppress(Closed):  # then it ends, and says why
@@ -193,6 +143,7 @@ class Following:
         if self._seen is not None:
             batch = self._seen(batch)
         if batch.changes:
+            self._shown = batch.last
             wire = batch.wire(self._wrap)
             self._outbox.put(self, wire, len(self.prefix) + len(wire.data))
         self.queued = max(self.queued, batch.last)
@@ -355,6 +306,14 @@ class Feeder:
             return "dropped" if self.collection._engine.feed.dropped else "closed"
         return error
 
+    def _is_quick(self, reader: Follower) -> bool:
+        """Whether what comes next is little, and nobody holds the collection: then it is read
+        here, which takes less than waking a thread."""
+        engine = self.collection._engine
+        begin, end = reader.position, engine.store.log.committed
+        little = begin.segment == end.segment and end.offset - begin.offset < _PIECE_BYTES
+        return little and not engine.lock.locked()
+
     def _forget(self) -> None:
         if self._hub.feeders.get(self._key) is self:
             del self._hub.feeders[self._key]
@@ -370,7 +329,11 @@ class Feeder:
             with feed.hung(self._wake):
                 while self._wanted:
                     self._wake.hush()
-                    batch = await self.work(_read, reader)
+                    if self._is_quick(reader):
+                        batch = _read(reader)
+                        await asyncio.sleep(0)  # others, too
+                    else:
+                        batch = await self.work(_read, reader)
                     if batch is None:
                         await self._wake.rung()
                         continue

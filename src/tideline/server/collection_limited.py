@@ -124,16 +124,16 @@ class Limited(Collection):
 
     # ---- writing ------------------------------------------------------------------------------
 
-    def insert(self, document: Any) -> int:
+    def insert(self, document: Any, *, ttl_s: Any = None) -> int:
         try:
-            return super().insert(document)
+            return super().insert(document, ttl_s=ttl_s)
         except _Hidden:
             shown = written.document_of(document)[self.key]
             raise Conflict(_THERE, **{self.key: shown}) from None
 
-    def insert_many(self, documents: Any) -> Stored:
+    def insert_many(self, documents: Any, *, ttl_s: Any = None) -> Stored:
         self._hidden = _THERE
-        return super().insert_many(documents)
+        return super().insert_many(documents, ttl_s=ttl_s)
 
     def update_many(self, where: Document, change: Document) -> Updated:
         return super().update_many(where if where is None else self.limited(where), change)

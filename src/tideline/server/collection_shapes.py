@@ -9,6 +9,7 @@ Pure; safe from any thread.
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any
 
 import msgspec
@@ -17,7 +18,7 @@ from tideline.documents import Collection
 from tideline.errors import InvalidRequest
 from tideline.model import Stored
 
-__all__ = ["StoredOut", "Take", "described", "stored_out"]
+__all__ = ["StoredOut", "Take", "described", "stored_out", "ttl_of"]
 
 Document = Annotated[msgspec.Raw, msgspec.Meta(extra_json_schema={"type": "object"})]
 AnyDocument = Annotated[
@@ -61,6 +62,15 @@ Flag = Annotated[Any, described("Whether.", type="boolean")]
 Scalar = Annotated[Any, described("A value.", type=["null", "boolean", "number", "string"])]
 Name = Annotated[Any, described("A field.", type="string")]
 Number = Annotated[Any, described("Of the batch.", type="integer", minimum=0)]
+LASTING = {"anyOf": [{"type": ["number", "null"], "exclusiveMinimum": 0}, {"const": "never"}]}
+Ttl = Annotated[Any, described("Seconds after which it is gone by itself; or never.", **LASTING)]
+Index = Annotated[
+    Any,
+    described(
+        "A field, or several.",
+        anyOf=[{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}],
+    ),
+]
 Kind = Annotated[Any, described("Of index; without it the one that fits.", type=["string", "null"])]
 Stages = Annotated[Any, described("Stages.", type="array", items={"type": "object"})]
 Conditions = Annotated[Any, described("Conditions.", type="array", items={"type": "object"})]
@@ -77,6 +87,11 @@ class Take(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     def weight(self) -> float:
         """How many operations it counts as, beside one."""
         return 0.0
+
+
+def ttl_of(value: Any) -> Any:
+    """How long a document lasts: JSON has no infinity, and says never."""
+    return math.inf if value == "never" else value
 
 
 class StoredOut(msgspec.Struct):
@@ -99,18 +114,20 @@ class Put(Take):
     """A document to store."""
 
     document: Document
+    ttl_s: Ttl = None
 
     def call(self, to: Collection) -> None:
-        to.put(bytes(self.document))
+        to.put(bytes(self.document), ttl_s=ttl_of(self.ttl_s))
 
 
 class Insert(Take):
     """A document to store, if there is none with its key."""
 
     document: Document
+    ttl_s: Ttl = None
 
     def call(self, to: Collection) -> int:
-        return to.insert(bytes(self.document))
+        return to.insert(bytes(self.document), ttl_s=ttl_of(self.ttl_s))
 
 
 class _Many(Take):
@@ -128,15 +145,19 @@ class _Many(Take):
 class PutMany(_Many):
     """Documents to store."""
 
+    ttl_s: Ttl = None
+
     def call(self, to: Collection) -> StoredOut:
-        return stored_out(to.put_many(self.texts))
+        return stored_out(to.put_many(self.texts, ttl_s=ttl_of(self.ttl_s)))
 
 
 class InsertMany(_Many):
     """Documents to store, where there is none with the key."""
 
+    ttl_s: Ttl = None
+
     def call(self, to: Collection) -> StoredOut:
-        return stored_out(to.insert_many(self.texts))
+        return stored_out(to.insert_many(self.texts, ttl_s=ttl_of(self.ttl_s)))
 
 
 class CheckMany(_Many):
@@ -153,9 +174,11 @@ class Update(Take):
     change: Change
     upsert: Flag = False
     if_version: Version = None
+    ttl_s: Ttl = None
 
     def call(self, to: Collection) -> dict[str, Any]:
-        return to.update(self.key, self.change, upsert=self.upsert, if_version=self.if_version)
+        return to.update(self.key, self.change, upsert=self.upsert, if_version=self.if_version,
+                         ttl_s=ttl_of(self.ttl_s))  # fmt: skip
 
 
 class UpdateMany(Take):
@@ -174,9 +197,11 @@ class Replace(Take):
     key: Key
     document: Document
     if_version: Version = None
+    ttl_s: Ttl = None
 
     def call(self, to: Collection) -> int:
-        return to.replace(self.key, bytes(self.document), if_version=self.if_version)
+        return to.replace(self.key, bytes(self.document), if_version=self.if_version,
+                          ttl_s=ttl_of(self.ttl_s))  # fmt: skip
 
 
 class Delete(Take):
@@ -365,7 +390,7 @@ class ForgetWorkload(Take):
 class CreateIndex(Take):
     """An index to build; the answer comes when it is there, or after `wait_s`."""
 
-    field: Name
+    field: Index
     kind: Kind = None
     unique: Flag = False
     wait_s: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 600.0
@@ -374,7 +399,7 @@ class CreateIndex(Take):
 class DropIndex(Take):
     """An index to drop."""
 
-    field: Name
+    field: Index
 
     def call(self, to: Collection) -> None:
         to.drop_index(self.field)

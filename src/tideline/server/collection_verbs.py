@@ -21,7 +21,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import pyarrow as pa
@@ -71,7 +71,7 @@ class _Verb:
 
     how: str
     whole: bool
-    arrow: Callable[[Collection, pa.Table], Any] | None
+    arrow: Callable[[Collection, pa.Table, Any], Any] | None
     """What is done with a body that is an Arrow stream."""
 
     async def __call__(self, call: Call) -> Any:
@@ -92,7 +92,7 @@ class _Verb:
         most_bytes = DECODED * call.hub.settings.batch_bytes
         table = await call.hub.in_thread(read_stream, data, most_bytes)
         call.hub.limits.spend(call.caller, table.num_rows / 100)
-        done = await call.hub.long(call.caller, to, self.arrow, to, table)
+        done = await call.hub.long(call.caller, to, self.arrow, to, table, _ttl(call.query))
         return _answer(call, shapes.stored_out(done))
 
 
@@ -197,6 +197,19 @@ class FormatQuery(msgspec.Struct, forbid_unknown_fields=True):
     format: Literal["json", "arrow"] = "json"
 
 
+class TtlQuery(msgspec.Struct, forbid_unknown_fields=True):
+    """How long the documents of an Arrow stream last; JSON says it in the body."""
+
+    ttl_s: Annotated[str, msgspec.Meta(description="Seconds, or never.")] | None = None
+
+
+def _ttl(query: TtlQuery) -> Any:
+    try:
+        return None if query.ttl_s is None else float(query.ttl_s.replace("never", "inf"))
+    except ValueError:
+        raise InvalidRequest("ttl_s must be seconds, or never", ttl_s=query.ttl_s) from None
+
+
 def _wants_arrow(call: Call) -> bool:
     return (
         call.query.format == "arrow"
@@ -298,7 +311,7 @@ _C = "/v1/collections/{collection}"
 def _op(
     name: str, summary: str, takes: type[shapes.Take], gives: Any, how: str, scope: str, *,
     refuses: tuple[int, ...] = (), large: bool = False, whole: bool = False,
-    arrow: Callable[[Collection, pa.Table], Any] | None = None,
+    arrow: Callable[[Collection, pa.Table, Any], Any] | None = None,
     handler: Callable[[Call], Awaitable[Any]] | None = None,
     query: type[msgspec.Struct] | None = None,
 ) -> Op:  # fmt: skip
@@ -317,11 +330,13 @@ OPS = [
     _op("put", "Store a document.", shapes.Put, Nothing, BESIDE, "write", refuses=(409,),
         large=True),
     _op("put_many", "Store many documents; a table of Arrow, too.", shapes.PutMany, Stored, LONG,
-        "write", large=True, arrow=lambda to, table: to.put_many(table)),
+        "write", large=True, query=TtlQuery,
+        arrow=lambda to, table, ttl_s: to.put_many(table, ttl_s=ttl_s)),
     _op("insert", "Store a new document.", shapes.Insert, Number, BESIDE, "write", refuses=(409,),
         large=True),
     _op("insert_many", "Store many new documents; a table of Arrow, too.", shapes.InsertMany,
-        Stored, LONG, "write", large=True, arrow=lambda to, table: to.insert_many(table)),
+        Stored, LONG, "write", large=True, query=TtlQuery,
+        arrow=lambda to, table, ttl_s: to.insert_many(table, ttl_s=ttl_s)),
     _op("check_many", "Which documents would be rejected, and why.", shapes.CheckMany,
         _result("Checked", dict[str, str]), LONG, "write", large=True),
     _op("update", "Change a document; what it is now, to a token that may read.", shapes.Update,

@@ -26,7 +26,7 @@ from tideline.model import CollectionStats
 from tideline.server import collection_verbs, staged
 from tideline.server.channels import where_of
 from tideline.server.collection_limited import Limited, seen_table
-from tideline.server.collection_shapes import described
+from tideline.server.collection_shapes import LASTING, described, ttl_of
 from tideline.server.collection_verbs import collection_of
 from tideline.server.incoming import DECODED, read_stream
 from tideline.server.ops import ANY, ARROW, Call, Op, Reply
@@ -53,6 +53,7 @@ _BITS = Annotated[Any, described("Bits an entry.", type=["integer", "null"], min
 _SECONDS = Annotated[
     Any, described("How long changes are kept.", type=["number", "null"], minimum=0)
 ]
+_LASTING = Annotated[Any, described("How long documents last, in seconds.", **LASTING)]
 _FLAG = Annotated[Any, described("Whether old versions are kept, too.", type=["boolean", "null"])]
 
 
@@ -66,6 +67,7 @@ class CollectionIn(msgspec.Struct, forbid_unknown_fields=True):
     bloom_bits: _BITS = None
     journal_s: _SECONDS = None
     journal_before: _FLAG = None
+    ttl_s: _LASTING = None
 
 
 class CollectionOut(msgspec.Struct):
@@ -82,6 +84,7 @@ class CollectionOut(msgspec.Struct):
     filter: str | None
     bloom_bits: int
     journal_s: float
+    ttl_s: float | None
     identity: str
     position: int
     earliest: int
@@ -134,7 +137,7 @@ def _facts(found: Collection) -> CollectionOut:
     facts = found._engine.facts
     return CollectionOut(
         found.name, found.key, found.indexes, list(found.unique), found.policy, found.filter,
-        facts["bloom_bits"], found._engine.feed.journal_us / 1_000_000, found.identity,
+        facts["bloom_bits"], found._engine.feed.journal_us / 1_000_000, found.ttl_s, found.identity,
         found.position(), found.earliest(),
         None if isinstance(found, Limited) else found.stats(),
     )  # fmt: skip
@@ -166,6 +169,7 @@ async def put_collection(call: Call) -> Reply:
     call.caller.need_whole(call.names["collection"])
     db, name = call.hub.db, call.names["collection"]
     given = msgspec.to_builtins(call.body)
+    given["ttl_s"] = ttl_of(given["ttl_s"])
 
     def make() -> Reply:
         new = name not in db.collections()

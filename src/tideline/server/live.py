@@ -17,7 +17,8 @@ import msgspec
 
 from tideline.errors import InvalidRequest, NotFound
 from tideline.model import Told
-from tideline.server.changes import Following, follow, live_wire
+from tideline.server.change_messages import live_wire
+from tideline.server.changes import Following, follow
 from tideline.server.connection import Receive, Send, Socket
 from tideline.server.hub import Hub
 from tideline.server.logs import log
@@ -64,6 +65,13 @@ class Live(Socket):
         if self._resuming is not None:
             self._resuming.cancel()
         return tokens
+
+    def beat(self, now_us: int) -> None:
+        """Send a heartbeat, and how far changes are that nobody may see here."""
+        super().beat(now_us)
+        for tag, stream in list(self.streams.items()):
+            if isinstance(stream, Following) and stream.has_moved:
+                self._reply(tag, following=stream.place())
 
     async def read(self, receive: Receive) -> None:
         """Answer requests, one after the other, while the outbox has room."""
@@ -257,10 +265,7 @@ class Live(Socket):
             on_end=lambda following, why: self._changes_ended(request.tag, following, why),
         )  # fmt: skip
         self.streams[request.tag] = following
-        self._reply(
-            request.tag,
-            following={"seq": following.queued, "identity": following.collection.identity},
-        )
+        self._reply(request.tag, following=following.place())
         following.start()
 
     def _changes_ended(self, tag: int | str, following: Following, why: str | Exception) -> None:

@@ -28,7 +28,8 @@ from typing import Annotated, Any
 import msgspec
 
 from tideline.model import Event
-from tideline.server.changes import Following, begin_after, follow, stream_wire
+from tideline.server.change_messages import stream_wire
+from tideline.server.changes import Following, begin_after, follow
 from tideline.server.hub import Hub, stream_message
 from tideline.server.logs import log
 from tideline.server.ops import STREAM, Call, Op
@@ -99,9 +100,7 @@ class EventStream:
             begin_after(call.header("last-event-id"), query.after), query.before, None,
             made._outbox, asyncio.Lock(), stream_wire, prefix=b"", on_end=made._ended,
         )  # fmt: skip
-        seq = made._stream.queued
-        told = encode({"seq": seq, "identity": made._stream.collection.identity})
-        made._outbox.reply(b"id: %d\nevent: following\ndata: %b\n\n" % (seq, told))
+        made._tell_place()
         return made
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -139,6 +138,14 @@ class EventStream:
     def beat(self, now_us: int) -> None:
         """Send a heartbeat: a comment, which readers skip."""
         self._outbox.reply(b": beat\n\n")
+        if isinstance(self._stream, Following) and self._stream.has_moved:
+            self._tell_place()
+
+    def _tell_place(self) -> None:
+        place = self._stream.place()
+        self._outbox.reply(
+            b"id: %d\nevent: following\ndata: %b\n\n" % (place["seq"], encode(place))
+        )
 
     def hang_up(self, code: int, reason: str) -> None:
         """Send what is waiting, then close."""

@@ -1,8 +1,12 @@
 """Bulk load: Spark makes the components of a collection, the store adopts them.
 
-    rows -> repartitionByRange(key) -> sortWithinPartitions(key, version)
+    rows [-> repartitionByRange(key) -> sortWithinPartitions(key, version)]
          -> mapInArrow: files of components with their indexes, beside the store
          -> one call of the driver: all of them count, or none (documents/loading.py)
+
+A task sorts the rows it has, and the store merges the components later, as it does with what it
+writes itself. Of hundreds of tasks that would leave as many components over the same keys:
+`clustered` spreads the rows by ranges of keys first, and there is nothing to merge.
 
 The key is a column, compared as Spark does, which is as the store does. Of JSON texts it is taken
 out first, with one more look at every row.
@@ -48,7 +52,7 @@ class Loaded(NamedTuple):
 
 def bulk_load(
     frame: DataFrame, target: Collection | str | os.PathLike[str], collection: str | None = None,
-    *, version: str | None = None, partitions: int | None = None,
+    *, version: str | None = None, clustered: bool = False, partitions: int | None = None,
 ) -> Loaded:  # fmt: skip
     """Load a frame into a collection, as finished components: all of it, or nothing.
 
@@ -57,7 +61,10 @@ def bulk_load(
     is loaded is newer than everything that is there, and replaces documents with its keys.
 
     Two rows with one key are an error, unless `version` names a field: then the one with the
-    greatest stays. `partitions` is how many tasks make components.
+    greatest stays. `clustered`: rows are first spread by ranges of keys, so that no two components
+    have keys of one range. That takes longer and leaves nothing to merge: for frames of hundreds of
+    partitions. With a `version` it is always so. `partitions` is into how many ranges, and means
+    `clustered` too.
 
     >>> from tideline.spark import bulk_load, share
     >>> import tempfile, tideline
@@ -80,21 +87,19 @@ def bulk_load(
         folder = Path(spool) / f"load-{secrets.token_hex(8)}"
         folder.mkdir()
         key, by = recipe["key"], version
+        spread = clustered or partitions is not None or version is not None
         if "document" in frame.columns:
             what = "key binary, version binary, document string"
             frame = frame.mapInArrow(_keyed(key, version), what)
             key, by = "key", version and "version"
-        order = [key] if by is None else [key, by]
-        ranged = (
-            frame.repartitionByRange(key)
-            if partitions is None
-            else frame.repartitionByRange(partitions, key)
-        )
-        made = (
-            ranged.sortWithinPartitions(*order)
-            .mapInArrow(_built(recipe, str(folder), key, by), "piece string")
-            .collect()
-        )
+        if spread:
+            frame = (
+                frame.repartitionByRange(key)
+                if partitions is None
+                else frame.repartitionByRange(partitions, key)
+            ).sortWithinPartitions(*([key] if by is None else [key, by]))
+        make = _built(recipe, str(folder), key, by, is_sorted=spread)
+        made = frame.mapInArrow(make, "piece string").collect()
         pieces = [msgspec.json.decode(row.piece) for row in made]
         first, last = client.adopt(found.channel, recipe, pieces)
         return Loaded(last + 1 - first, first, last)
@@ -153,20 +158,36 @@ def _keyed(key: str, version: str | None) -> Callable[[Any], Iterator[pa.RecordB
 
 
 def _built(
-    recipe: dict[str, Any], folder: str, key: str, by: str | None
+    recipe: dict[str, Any], folder: str, key: str, by: str | None, *, is_sorted: bool
 ) -> Callable[[Any], Iterator[pa.RecordBatch]]:
-    """Sorted rows as components: a row for each piece."""
+    """Rows as components: a row for each piece."""
 
     def built(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from tideline.documents.loading import Recipe, build_piece
 
         how = msgspec.convert(recipe, Recipe)
-        for table in _pieces(batches, key, by):
+        for table in _pieces(batches, key, by) if is_sorted else _sorted(batches, key):
             given = table.select(["document"]) if "document" in table.column_names else table
             piece = build_piece(how, Path(folder), given)
             yield pa.RecordBatch.from_pydict({"piece": [msgspec.json.encode(piece).decode()]})
 
     return built
+
+
+def _sorted(batches: Iterator[pa.RecordBatch], key: str) -> Iterator[pa.Table]:
+    """Rows in any order, so many at a time in the order of their keys."""
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        held.append(batch)
+        if sum(each.nbytes for each in held) >= _PIECE_BYTES:
+            yield _in_order(held, key)
+            held = []
+    if held:
+        yield _in_order(held, key)
+
+
+def _in_order(batches: list[pa.RecordBatch], key: str) -> pa.Table:
+    return _newest(pa.Table.from_batches(batches).sort_by(key).to_batches(), key, None)
 
 
 def _pieces(batches: Iterator[pa.RecordBatch], key: str, by: str | None) -> Iterator[pa.Table]:
@@ -199,10 +220,9 @@ def _newest(batches: list[pa.RecordBatch], key: str, by: str | None) -> pa.Table
     if not pc.any(same).as_py():
         return table
     if by is None:
-        raise InvalidRequest(
-            "two rows have one key: drop one, or name the field that says which is newer with "
-            "version=", key=_readable(keys[pc.index(same, True).as_py()].as_py()),
-        )  # fmt: skip
+        from tideline.documents.loading import key_twice
+
+        raise key_twice(_readable(keys[pc.index(same, True).as_py()].as_py()))
     kept = pa.concat_arrays([*pc.invert(same).chunks, pa.array([True])])
     return table.filter(kept)
 

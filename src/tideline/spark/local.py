@@ -16,6 +16,7 @@ import msgspec
 import pyarrow as pa
 
 from tideline.channel.landing import DocumentLanding, Landing
+from tideline.channel.scan import scan_parts
 from tideline.channel.spool import Spool
 from tideline.clock import to_us
 from tideline.errors import Closed, Conflict, InvalidRequest, NotFound
@@ -50,6 +51,9 @@ class Local(Reading):
 
     def create(self, channel: str, space: dict[str, Any]) -> None:
         self._db.channel(channel, space=space_from_spec(space))
+
+    def _scan(self, channel: Any, kind: str, **narrow: Any) -> Iterator[pa.Table]:
+        return scan_parts(channel.core, kind, **narrow)
 
     def times(self, channel: str, parts: int) -> list[int]:
         found = self._channel(channel).times_between(parts)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -39,14 +39,20 @@ class Reading(ABC):
         until: int | None = None, where: str | None = None,
     ) -> Iterator[pa.RecordBatch]:  # fmt: skip
         found = self._channel(channel)
-        table = found.scan(
+        for table in self._scan(
+            found,
             kind,
             place=None if place is None else place_of(place, found.space),
             since=None if since is None else from_us(since),
             until=None if until is None else from_us(until),
             where=None if where is None else _document(where),
-        )
-        yield from table.to_batches(max_chunksize=SLICE)
+        ):
+            self._go_on()
+            yield from table.to_batches(max_chunksize=SLICE)
+
+    def _scan(self, channel: Any, kind: str, **narrow: Any) -> Iterable[pa.Table]:
+        """What `scan` of the channel finds, in one part or several."""
+        return [channel.scan(kind, **narrow)]
 
     def position(self, channel: str) -> str:
         return str(self._channel(channel).position())

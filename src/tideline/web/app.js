@@ -6,9 +6,9 @@
 //
 // Nothing on the page is made up: a place, a count or a time is the server's, or the reader's own.
 
-import { Api, Refused, seconds } from "./api.js";
+import { Unavailable, connect } from "../tideline.js"; // as it is served, beside the page
 import { Chart, short } from "./charts.js";
-import { byId, element, setText } from "./dom.js";
+import { byId, element, seconds, setText } from "./dom.js";
 import { Feed } from "./feed.js";
 import { Pointer } from "./pointer.js";
 import { Inspector } from "./inspector.js";
@@ -18,6 +18,7 @@ import { coordinates, middle, nearestTown } from "./places.js";
 import { Stage } from "./stage.js";
 
 const BANNER_AFTER_MS = 1500; // a short loss is mended before anybody needs to know
+const PATIENCE_S = 20; // for an answer of the server
 const KNOWN_EVENTS = 5000; // fetched at the start
 const KNOWN_SUBSCRIPTIONS = 20_000; // the list comes in parts, about 250 bytes each
 
@@ -26,12 +27,12 @@ const NEW_YORK = { space: { kind: "quadtree", bounds: [-79.8, 40.4, -71.8, 45.1]
 const load = async (name) => (await fetch(`assets/${name}`)).json();
 
 async function start() {
-  const api = new Api(askToken);
+  const db = connect(undefined, { token, timeout_s: PATIENCE_S });
   theme();
   const [land, roads] = await Promise.all([load("land.json"), load("roads.json")]);
-  const channel = await chooseChannel(api);
-  if (!channel) return;
-  const stage = new Stage(byId("map"), channel.space, land, roads);
+  const { name, space } = await chooseChannel(db);
+  const channel = db.channel(name);
+  const stage = new Stage(byId("map"), space, land, roads);
   document.addEventListener("tideline:theme", () => stage.recolour());
   stage.onFrames = (perSecond, longestMs) => {
     setText(byId("frames"), `${Math.round(perSecond)} frames/s`);
@@ -39,7 +40,7 @@ async function start() {
   };
 
   let mine;
-  const live = new Live(api, channel.name, {
+  const live = new Live(db, channel, {
     changed: () => mine?.update(),
     answer: (...answer) => mine.add(...answer),
     note,
@@ -48,7 +49,7 @@ async function start() {
     cards: byId("mine"), hint: byId("mine-hint"), plug: byId("plug"), list: byId("answers"),
     count: byId("answers-count"), spoken: byId("spoken"),
   });
-  const inspector = new Inspector(api, channel.name, stage, live, user(), note);
+  const inspector = new Inspector(channel, stage, live, user(), note);
   const pointer = new Pointer(stage, byId("map"), {
     act: (lon, lat) => inspector.act(lon, lat),
     circle: (lon, lat, metres) => inspector.subscribe(lon, lat, metres),
@@ -65,7 +66,7 @@ async function start() {
     if (tool) inspector.use(tool);
   });
 
-  const feed = new Feed(api, channel.name, stage, {
+  const feed = new Feed(db, name, stage, {
     state: connection,
     second: figures(),
     sampled: (is) => { byId("sampled").dataset.on = String(is); },
@@ -75,36 +76,29 @@ async function start() {
       byId("said").hidden = text === "";
     },
     refused: note,
-    restarted: () => known(api, channel.name, stage),
+    restarted: () => known(channel, stage),
   });
   byId("banner-retry").addEventListener("click", () => {
     byId("banner").hidden = true;
     feed.socket.retry();
-    live.socket.retry();
+    live.retry();
   });
 }
 
 /** What is valid and open already, so that the map does not start empty. Where there are very many
  *  subscriptions, those show that are made from now on. */
-async function known(api, channel, stage) {
-  const path = `/v1/channels/${encodeURIComponent(channel)}`;
-  const place = JSON.stringify({ box: stage.view.bounds });
+async function known(channel, stage) {
   try {
-    const { stats } = await api.get(path);
-    if (stats.subscriptions <= KNOWN_SUBSCRIPTIONS) {
-      const subscriptions = [];
-      for (let query = { limit: 10_000 }; query; ) {
-        const part = await api.get(`${path}/subscriptions`, query).catch(hideForbidden);
-        subscriptions.push(...part.subscriptions);
-        query = part.next ? { ...query, after: part.next } : null;
-      }
+    const { subscriptions: count } = await channel.stats();
+    if (count <= KNOWN_SUBSCRIPTIONS) {
+      const subscriptions = await channel.subscriptions().catch(hideForbidden);
       subscriptions.sort((a, b) => seconds(a.until) - seconds(b.until) || 0); // a driver's last question last
       for (const subscription of subscriptions) {
         const where = middle(subscription.place, stage.cells);
         if (where) stage.tellSubscription(subscription, where, seconds(subscription.until));
       }
     }
-    const { events } = await api.get(`${path}/events`, { place, limit: KNOWN_EVENTS });
+    const events = await channel.find({ box: stage.view.bounds }, { limit: KNOWN_EVENTS });
     for (const event of events) {
       const where = middle(event.place, stage.cells);
       if (where) stage.tellEvent(event.id, where, seconds(event.until), false);
@@ -117,14 +111,14 @@ async function known(api, channel, stage) {
 /** A token that only reads may watch, and not list. */
 function hideForbidden(error) {
   if (error.status !== 403) throw error;
-  return { subscriptions: [] };
+  return [];
 }
 
 /** The channel of ?channel=, else the first whose space is on a map; without any, an offer to make one. */
-async function chooseChannel(api) {
+async function chooseChannel(db) {
   for (;;) {
     try {
-      const listed = await api.get("/v1/channels");
+      const listed = await db.channels();
       const onMap = listed.filter(({ space }) => space.bounds);
       const wanted = new URLSearchParams(location.search).get("channel");
       const chosen = onMap.find(({ name }) => name === wanted) ?? onMap[0];
@@ -133,14 +127,14 @@ async function chooseChannel(api) {
       select.addEventListener("change", () => { location.search = new URLSearchParams({ channel: select.value }); });
       if (chosen) return chosen;
       await offer("This server has no channel with a map.", "Make the channel roads over New York State", () =>
-        api.call("PUT", "/v1/channels/roads", NEW_YORK));
+        db.request("PUT", "/v1/channels/roads", { body: NEW_YORK }));
     } catch (error) {
       if (error.status === 401) {
-        await offer("This server asks for a token.", "Enter a token", async () => { api.declined = false; });
+        await offer("This server asks for a token.", "Enter a token", async () => { declined = false; });
         continue;
       }
-      if (error instanceof Refused) note(error.message);
-      else connection("waiting", 2);
+      if (error instanceof Unavailable && error.status === 0) connection("waiting", 2);
+      else note(error.message);
       await new Promise((resolve) => { setTimeout(resolve, 2000); });
     }
   }
@@ -222,6 +216,20 @@ function note(text) {
   noteTimer = setTimeout(() => {
     if (byId("banner-retry").hidden) byId("banner").hidden = true;
   }, 6000);
+}
+
+const KEPT = "tideline.token";
+let declined = false; // who says "not now" is not asked again until they want to
+
+/** The token of this tab (sessionStorage), and another one when the server refuses it. */
+async function token(refused) {
+  const used = sessionStorage.getItem(KEPT);
+  if (!refused) return used;
+  if (declined) return null;
+  const given = await askToken(used ? refused.message : "");
+  declined = given === null;
+  if (!declined) sessionStorage.setItem(KEPT, given);
+  return given;
 }
 
 /** Ask for a token; resolves to null when the reader has none. */

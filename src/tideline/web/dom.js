@@ -29,3 +29,8 @@ export function setError(field, text) {
 export function clockTime(text) {
   return text ? new Date(text).toLocaleTimeString("en-GB") : "";
 }
+
+/** Seconds since 1970 of a time as the server writes it; Infinity for none. */
+export function seconds(time) {
+  return time === null || time === undefined ? Infinity : Date.parse(time) / 1000;
+}

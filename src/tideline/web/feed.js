@@ -3,27 +3,26 @@
 //
 // Rates are differences of the server's running counts over the server's time, per whole second.
 
-import { seconds } from "./api.js";
+import { seconds } from "./dom.js";
 import { middle } from "./places.js";
-import { Socket } from "./socket.js";
 
-const GONE = 4400; // the channel was dropped; it may be made again
+const GONE = 400; // the channel was dropped; it may be made again
 const GONE_MS = 2000;
 const SAMPLED_S = 3; // how long the page says so after a message with a sample
 
 export class Feed {
   /** on: {state(name, pause), second(figures), sampled(yes), status(text), restarted(), refused(reason)} */
-  constructor(api, channel, stage, on) {
-    Object.assign(this, { channel, stage, on });
+  constructor(db, channel, stage, on) {
+    Object.assign(this, { stage, on });
     this.sampledAt = -Infinity;
     this.last = null; // {at, counts} of the last whole second
-    this.socket = new Socket(api, "/v1/watch", { channel }, {
+    this.socket = db.socket(`/v1/watch?channel=${encodeURIComponent(channel)}`, {
       opened: () => this.on.restarted(),
       message: (message) => this.#message(message),
       state: (state, pause) => this.on.state(state, pause),
-      refused: (reason, code) => {
-        this.on.refused(reason);
-        if (code === GONE) setTimeout(() => this.socket.open(), GONE_MS);
+      refused: ({ message, status }) => {
+        this.on.refused(message);
+        if (status === GONE) setTimeout(() => this.socket.open(), GONE_MS);
       },
     });
     this.socket.open();

@@ -2,15 +2,15 @@
 // click, a drawn circle or Enter at the cursor acts with what the form says. What the server refuses is
 // shown where it can be mended: a condition at the condition's field.
 
-import { Refused, Unreachable, seconds } from "./api.js";
-import { byId, clockTime, element, setError, setText } from "./dom.js";
+import { InvalidRequest, TidelineError } from "../tideline.js";
+import { byId, clockTime, element, seconds, setError, setText } from "./dom.js";
 import { summary } from "./places.js";
 
 const LOOK_PIXELS = 24;
 
 export class Inspector {
-  constructor(api, channel, stage, live, user, note) {
-    Object.assign(this, { api, channel, stage, live, user, note, tool: "look", labels: 0 });
+  constructor(channel, stage, live, user, note) {
+    Object.assign(this, { channel, stage, live, user, note, tool: "look", labels: 0 });
     for (const radio of document.querySelectorAll('input[name="tool"]')) {
       radio.addEventListener("change", () => this.use(radio.value));
     }
@@ -43,9 +43,8 @@ export class Inspector {
 
   async look(lon, lat) {
     const metres = Math.max(this.stage.view.metres(LOOK_PIXELS), 500);
-    const place = JSON.stringify({ circle: [lon, lat, metres] });
     try {
-      const { events } = await this.api.get(this.#path("events"), { place, limit: 50 });
+      const events = await this.channel.find({ circle: [lon, lat, metres] }, { limit: 50 });
       byId("found").replaceChildren(...events.map((event) => element("li", { "data-event": event.id },
         element("span", { class: "text", title: JSON.stringify(event.body) }, summary(event.body)),
         element("time", { class: "when", datetime: event.at }, clockTime(event.at)))));
@@ -63,9 +62,7 @@ export class Inspector {
     if (extra === undefined) return;
     const body = { kind: byId("kind").value, ...extra };
     try {
-      const told = await this.api.call("POST", this.#path("events"), {
-        place: [round(lon), round(lat)], body, ttl_s: Number(byId("ttl").value) * 60,
-      });
+      const told = await this.channel.publish([round(lon), round(lat)], body, { ttl_s: Number(byId("ttl").value) * 60 });
       const count = told.subscriptions.length;
       setText(byId("published"), `${count === 0 ? "Nobody" : count} told`);
       byId("published").dataset.event = told.event.id;
@@ -79,18 +76,18 @@ export class Inspector {
     const field = byId("where");
     const where = parse(field, null);
     if (where === undefined) return;
-    const fields = {
-      place: { circle: [round(lon), round(lat), Math.round(metres)] },
+    const place = { circle: [round(lon), round(lat), Math.round(metres)] };
+    const options = {
       user: this.user, since_s: -60 * Number(byId("back").value), until_s: 60 * Number(byId("ahead").value),
       ...(where === null ? {} : { where }),
     };
     const label = String(this.labels + 1);
     try {
-      await this.live.subscribe(fields, label).catch((error) => {
+      await this.live.subscribe(place, options, label).catch((error) => {
         // A token of one user speaks for that user alone.
         if (error.kind !== "Forbidden") throw error;
-        const { user, ...without } = fields;
-        return this.live.subscribe(without, label);
+        const { user, ...without } = options;
+        return this.live.subscribe(place, without, label);
       });
       this.labels += 1;
       setError(field, "");
@@ -107,12 +104,10 @@ export class Inspector {
     this.act(lon, lat);
   }
 
-  #path(what) { return `/v1/channels/${encodeURIComponent(this.channel)}/${what}`; }
-
   /** What was refused goes to its field; what has none, to the banner. */
   #failed(error, field) {
-    if (error instanceof Refused && field && error.kind === "InvalidRequest") setError(field, error.message);
-    else if (error instanceof Refused || error instanceof Unreachable) this.note(error.message);
+    if (error instanceof InvalidRequest && field) setError(field, error.message);
+    else if (error instanceof TidelineError) this.note(error.message);
     else throw error;
   }
 }

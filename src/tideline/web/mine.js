@@ -1,7 +1,6 @@
 // The reader's own subscriptions and their answers: cards, the plug, the list, and what is spoken.
 
-import { seconds } from "./api.js";
-import { clockTime, element, setText } from "./dom.js";
+import { clockTime, element, seconds, setText } from "./dom.js";
 import { middle, summary } from "./places.js";
 
 const KEPT = 300; // answers in the list; the counts go on
@@ -11,7 +10,7 @@ export class Mine {
   /** parts: {cards, hint, plug, list, count, spoken}, elements. */
   constructor(live, stage, parts) {
     Object.assign(this, { live, stage, parts });
-    this.cards = new Map(); // subscription -> {card, what, state, bar, prolong, end}
+    this.cards = new Map(); // asked -> {card, what, state, bar, prolong, end}
     this.total = 0;
     this.unspoken = [];
     parts.plug.addEventListener("click", () => (live.plugged ? live.unplug() : live.plug()));
@@ -22,27 +21,27 @@ export class Mine {
   /** Bring the cards up to what `live` holds. */
   update() {
     const { live, parts } = this;
-    const shown = [...live.subscriptions.values()].filter(({ id }) => id !== null);
-    for (const [subscription, { card }] of this.cards) {
-      if (live.subscriptions.has(subscription.tag)) continue;
+    for (const [asked, { card }] of this.cards) {
+      if (live.asked.has(asked)) continue;
       card.remove();
-      this.cards.delete(subscription);
+      this.cards.delete(asked);
     }
-    for (const subscription of shown) this.#updateCard(subscription);
-    parts.hint.hidden = shown.length > 0;
-    parts.plug.disabled = live.plugged && live.open().length === 0;
+    for (const asked of live.asked) this.#updateCard(asked);
+    const open = [...live.asked].filter(({ sub }) => sub.state !== "ended");
+    parts.hint.hidden = live.asked.size > 0;
+    parts.plug.disabled = live.plugged && open.length === 0;
     parts.plug.setAttribute("aria-pressed", String(!live.plugged));
     setText(parts.plug, live.plugged ? "Pull the plug" : "Plug in again");
-    this.#updateStage(shown);
+    this.#updateStage(open);
   }
 
   /** An answer has arrived. how: "past", "live" or "missed". */
-  add(subscription, event, how) {
+  add({ label, sub }, event, how) {
     const { parts, stage } = this;
     const row = element("li", { class: "new", "data-event": event.id, "data-how": how },
       element("span", { class: "tag", "data-how": how }, how),
       element("span", { class: "text", title: JSON.stringify(event.body) }, summary(event.body)),
-      element("time", { class: "when", datetime: event.at, title: `for subscription ${subscription.label}` }, clockTime(event.at)));
+      element("time", { class: "when", datetime: event.at, title: `for subscription ${label}` }, clockTime(event.at)));
     parts.list.querySelector(".none")?.remove();
     parts.list.prepend(row);
     while (parts.list.childElementCount > KEPT) parts.list.lastElementChild.remove();
@@ -53,21 +52,22 @@ export class Mine {
     const place = middle(event.place, stage.cells);
     if (!place) return;
     if (!stage.events.get(event.id)) stage.tellEvent(event.id, place, seconds(event.until), false);
-    if (how !== "live" && subscription.id !== null) stage.tellAnswer(subscription.id, event.id, true);
+    if (how !== "live") stage.tellAnswer(sub.id, event.id, true);
   }
 
-  #updateCard(subscription) {
-    const parts = this.cards.get(subscription) ?? this.#makeCard(subscription);
-    const { state, past, live, missed, twice, catching } = subscription;
+  #updateCard(asked) {
+    const parts = this.cards.get(asked) ?? this.#makeCard(asked);
+    const { past, live, missed, twice, sub } = asked;
+    const { state } = sub;
     parts.card.dataset.state = state;
-    const left = Math.max(seconds(subscription.until) - this.stage.now, 0);
-    const whole = Math.max(seconds(subscription.until) - subscription.asked, 1);
+    const left = Math.max(seconds(sub.until) - this.stage.now, 0);
+    const whole = Math.max(seconds(sub.until) - asked.at, 1);
     parts.bar.style.transform = `scaleX(${state === "ended" ? 0 : Math.min(left / whole, 1)})`;
     const counts = [`${past} past`, `${live} live`];
     if (missed) counts.push(`${missed} missed and caught up`);
     if (twice) counts.push(`${twice} twice`);
-    const ends = state === "ended" ? `ended: ${subscription.why}` : state === "away" ? "not connected"
-      : catching ? "catching up" : `${duration(left)} left`;
+    const ends = { ended: `ended: ${sub.reason}`, away: "not connected", resuming: "catching up" }[state]
+      ?? `${duration(left)} left`;
     setText(parts.state, `${ends} · ${counts.join(" · ")}`);
     parts.state.title = parts.state.textContent;
     const over = state === "ended";
@@ -76,11 +76,12 @@ export class Mine {
     setText(parts.end, over ? "Dismiss" : "Cancel");
   }
 
-  #makeCard(subscription) {
+  #makeCard(asked) {
     const { live } = this;
-    subscription.asked = this.stage.now;
-    const where = subscription.fields.where;
-    const [, , metres] = subscription.fields.place.circle;
+    const { label, sub } = asked;
+    asked.at = this.stage.now;
+    const { where } = sub;
+    const [, , metres] = sub.place.circle;
     const text = `${(metres / 1000).toFixed(metres < 10_000 ? 1 : 0)} km${where ? `, ${JSON.stringify(where)}` : ", everything"}`;
     const fail = (error) => live.on.note(error.message);
     const made = {
@@ -89,30 +90,29 @@ export class Mine {
       bar: element("i"),
       prolong: element("button", {
         type: "button", title: "Move the end of the window to ten minutes from now",
-        click: () => live.prolong(subscription, 600).then(() => { subscription.asked = this.stage.now; }, fail),
+        click: () => live.prolong(asked, 600).then(() => { asked.at = this.stage.now; }, fail),
       }, "+ 10 min"),
       end: element("button", {
         type: "button",
-        click: () => (subscription.state === "ended" ? live.dismiss(subscription) : live.cancel(subscription).catch(fail)),
+        click: () => (sub.state === "ended" ? live.dismiss(asked) : sub.cancel().catch(fail)),
       }, "Cancel"),
     };
-    made.card = element("li", { class: "card", "data-id": subscription.id },
-      element("div", { class: "line" }, element("span", { class: "label" }, subscription.label), made.what, made.prolong, made.end),
+    made.card = element("li", { class: "card", "data-id": sub.id },
+      element("div", { class: "line" }, element("span", { class: "label" }, label), made.what, made.prolong, made.end),
       element("div", { class: "window" }, made.bar),
       made.state);
-    this.cards.set(subscription, made);
+    this.cards.set(asked, made);
     this.parts.cards.prepend(made.card);
     return made;
   }
 
-  #updateStage(shown) {
+  #updateStage(open) {
     const { mine } = this.stage;
     const before = [...mine.entries()].map(([id, { faint }]) => `${id}${faint}`).join();
     mine.clear();
-    for (const { id, fields, label, state } of shown) {
-      if (state === "ended") continue;
-      const [lon, lat, metres] = fields.place.circle;
-      mine.set(id, { lon, lat, metres, label, faint: state === "away" });
+    for (const { label, sub } of open) {
+      const [lon, lat, metres] = sub.place.circle;
+      mine.set(sub.id, { lon, lat, metres, label, faint: sub.state === "away" });
     }
     if (before !== [...mine.entries()].map(([id, { faint }]) => `${id}${faint}`).join()) this.stage.touch();
   }

@@ -39,7 +39,7 @@ X_ROWS = SOURCE.count("records")
 X_KEY_OFFSETS = SOURCE.address("where each key begins")
 X_KEYS = SOURCE.address("bytes of the keys")
 X_SEQS = SOURCE.address("seqs")
-X_FLAGS = SOURCE.address("uint8: TOMB for a delete")
+X_FLAGS = SOURCE.address("uint8: TOMB for a delete, EXPIRES for one that has a time in X_UNTILS")
 X_DOC_OFFSETS = SOURCE.address("where each document begins")
 X_DOCS = SOURCE.address("bytes of the documents")
 X_TABLE = SOURCE.address("of a memory: hash table, 0 or row + 1 + (upper half of the hash) << 32")
@@ -59,8 +59,9 @@ X_FIELD_COUNT = SOURCE.count("embedded indexes")
 X_FENCE = SOURCE.address("of a component: fence.py")
 X_COMMON = SOURCE.count("bytes that all its keys begin with")
 X_PREVIOUS = SOURCE.address("int32, a record of a memory: the one before with its key, plus 1")
+X_UNTILS = SOURCE.address("the time at which each record expires, or 0: none of them does")
 X_WORDS = SOURCE.end()
-TOMB = 1
+TOMB, EXPIRES = 1, 2
 
 # ---- field ----------------------------------------------------------------------
 FIELD = Layout("field", "F_", "what a source knows of an embedded index", globals())
@@ -120,6 +121,8 @@ S_AT_SOURCE = STATE.word("source to go on at")
 S_AT_BLOCK = STATE.word("block to go on at")
 S_ENDS = STATE.address("where each document that is delivered ends in the reply")
 S_LIMIT = STATE.word("the first seq that is not in the view")
+S_NOW = STATE.word("the time of the view: what expires until then is not there; 0: nothing does")
+S_UNTIL = STATE.word("when the one record that was found expires, or 0")
 S_WORDS = STATE.end(spare=1)
 LOW_OPEN, HIGH_OPEN = 1, 2
 DONE, NEED_OUTPUT = 0, 1

@@ -14,13 +14,11 @@ from tideline.kernels.documents.layout import (
     M_PREFIX,
     M_SOURCE,
     M_WORDS,
-    TOMB,
-    X_FLAGS,
     X_ORDER,
 )  # fmt: skip
 from tideline.kernels.documents.octets import order_bytes, prefix_of
-from tideline.kernels.documents.records import row_key
-from tideline.kernels.lanes import get8, get64, hot
+from tideline.kernels.documents.records import is_gone, row_key
+from tideline.kernels.lanes import get64, hot
 from tideline.kernels.views import words
 
 __all__ = ["is_sorted", "merge_next", "seek"]
@@ -84,10 +82,10 @@ def _compare(a, b):
 
 
 @jit
-def merge_next(cursors, count, tombs, out_sources, out_rows):
+def merge_next(cursors, count, tombs, now, out_sources, out_rows):
     """Fill `out_sources` and `out_rows` with the next records; returns how many (0: the end).
 
-    `tombs`: whether deletes are among them.
+    `tombs`: whether deletes are among them, and what has expired by `now`.
     """
     for number in range(count):
         _load(words(cursors + 8 * M_WORDS * number, M_WORDS))
@@ -119,7 +117,7 @@ def merge_next(cursors, count, tombs, out_sources, out_rows):
                         other[M_POS] += 1
                         _load(other)
             row = _row_at(source, best[M_POS])
-            if tombs or not get8(get64(source + 8 * X_FLAGS) + row) & TOMB:
+            if tombs or not is_gone(source, row, now):
                 out_sources[made] = best_number
                 out_rows[made] = row
                 made += 1
@@ -128,7 +126,7 @@ def merge_next(cursors, count, tombs, out_sources, out_rows):
             continue
         while best[M_PREFIX] < second and best[M_POS] < best[M_LIMIT] and made < len(out_rows):
             row = _row_at(source, best[M_POS])
-            if tombs or not get8(get64(source + 8 * X_FLAGS) + row) & TOMB:
+            if tombs or not is_gone(source, row, now):
                 out_sources[made] = best_number
                 out_rows[made] = row
                 made += 1

@@ -10,8 +10,8 @@ a row that the view does not have nothing but that word is read. The writer stor
 before it stores the row into the table (barrier.py).
 
 A candidate of an index is a key and a seq. It counts exactly when the newest version of the key
-has that seq and is no tomb (`newest`). Sources hold disjoint ranges of seqs, so those that are
-older than the candidate need not be asked.
+has that seq, is no tomb and has not expired (`newest`, `is_gone`). Sources hold disjoint ranges of
+seqs, so those that are older than the candidate need not be asked.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from tideline.kernels import jit
 from tideline.kernels.documents.barrier import loads_done, stores_done
 from tideline.kernels.documents.fence import load_fence, load_row, narrow, row_key, row_of, word_of
 from tideline.kernels.documents.layout import (
+    EXPIRES,
     S_BLOOM_CHECKS,
     S_BLOOM_FALSE,
     S_ENDS,
@@ -30,6 +31,7 @@ from tideline.kernels.documents.layout import (
     S_K,
     S_KEY,
     S_KEY_SIZE,
+    S_NOW,
     S_OUT_CAP,
     S_OUT_COUNT,
     S_OUT_ROWS,
@@ -41,6 +43,7 @@ from tideline.kernels.documents.layout import (
     S_SEED,
     S_SOURCE_COUNT,
     S_SOURCES,
+    S_UNTIL,
     S_WORDS,
     TOMB,
     X_BLOOM,
@@ -58,6 +61,7 @@ from tideline.kernels.documents.layout import (
     X_TABLE,
     X_TABLE_CAP,
     X_TABLE_USED,
+    X_UNTILS,
     X_WORDS,
 )  # fmt: skip
 from tideline.kernels.documents.octets import (
@@ -71,8 +75,8 @@ from tideline.kernels.views import halves, octets, prefetch, words
 
 __all__ = [
     "bloom_bits", "bloom_line", "copy_docs", "copy_keys", "deliver", "find_many", "find_one",
-    "find_row", "in_bloom", "insert", "is_home", "load_ahead", "measure_rows", "newest",
-    "newest_rows", "replaced", "row_key", "take",
+    "find_row", "in_bloom", "insert", "is_gone", "is_home", "load_ahead", "measure_rows", "newest",
+    "newest_rows", "replaced", "row_key", "take", "until_of",
 ]  # fmt: skip
 
 _LOW32 = 0xFFFFFFFF
@@ -120,6 +124,27 @@ def _in_view(source, row):
         loads_done()
         row = get32(get64(source + 8 * X_PREVIOUS) + 4 * row) - 1
     return row
+
+
+@hot
+def until_of(source, row):
+    """The time at which a record expires; 0 when it does not."""
+    untils = get64(source + 8 * X_UNTILS)
+    if untils and get8(get64(source + 8 * X_FLAGS) + row) & EXPIRES:
+        return get64(untils + 8 * row)
+    return 0
+
+
+@hot
+def is_gone(source, row, now):
+    """Whether a record is a delete, or has expired by a time; at time 0 none has."""
+    flags = get8(get64(source + 8 * X_FLAGS) + row)
+    if flags == 0:
+        return False
+    if flags & TOMB:
+        return True
+    until = until_of(source, row)
+    return until != 0 and until <= now
 
 
 @jit
@@ -228,8 +253,9 @@ def find_one(state):
         source = get64(sources + 8 * number)
         row = find_row(state, source, key, size, h, prefix)
         if row >= 0:
-            if get8(get64(source + 8 * X_FLAGS) + row) & TOMB:
+            if is_gone(source, row, facts[S_NOW]):
                 return -1
+            facts[S_UNTIL] = until_of(source, row)
             at = get64(source + 8 * X_DOC_OFFSETS) + 8 * row
             start = get64(at)
             length = get64(at + 8) - start
@@ -257,7 +283,7 @@ def find_many(state, offsets_at, base, count, out_sources, out_rows):
             source = get64(sources + 8 * number)
             row = find_row(state, source, key, size, h, prefix)
             if row >= 0:
-                if not get8(get64(source + 8 * X_FLAGS) + row) & TOMB:
+                if not is_gone(source, row, facts[S_NOW]):
                     out_sources[i] = number
                     out_rows[i] = row
                 break
@@ -294,8 +320,8 @@ def take(state, key, size, seq):
         else:
             row = find_row(state, source, key, size, h, prefix)
         if row >= 0:
-            flags = get8(get64(source + 8 * X_FLAGS) + row)
-            if get64(get64(source + 8 * X_SEQS) + 8 * row) == seq and not flags & TOMB:
+            same = get64(get64(source + 8 * X_SEQS) + 8 * row) == seq
+            if same and not is_gone(source, row, facts[S_NOW]):
                 words(facts[S_OUT_SOURCES], cap)[found] = number
                 words(facts[S_OUT_ROWS], cap)[found] = row
                 words(facts[S_OUT_SEQS], cap)[found] = seq

@@ -53,6 +53,7 @@ from tideline.kernels.documents.layout import (
     S_K,
     S_LOW,
     S_LOW_SIZE,
+    S_NOW,
     S_OPEN,
     S_OUT_CAP,
     S_OUT_COUNT,
@@ -65,10 +66,8 @@ from tideline.kernels.documents.layout import (
     S_SOURCE_COUNT,
     S_SOURCES,
     S_WORDS,
-    TOMB,
     X_BLOCKS,
     X_FIELDS,
-    X_FLAGS,
     X_ROWS,
     X_SEQ_HIGH,
     X_SEQS,
@@ -76,7 +75,7 @@ from tideline.kernels.documents.layout import (
     X_TABLE_CAP,
 )  # fmt: skip
 from tideline.kernels.documents.octets import hash_bytes, order_bytes, prefix_of
-from tideline.kernels.documents.records import find_row, in_bloom, replaced, row_key
+from tideline.kernels.documents.records import find_row, in_bloom, is_gone, replaced, row_key
 from tideline.kernels.lanes import get8, get32, get64, hot
 from tideline.kernels.views import halves, words
 
@@ -211,7 +210,7 @@ def _search_chain(state, number, source, field, h):
         row = get32(get64(field + 8 * F_ROW_OF) + 4 * (entry - 1))
         if row < rows and row != last and _value_meets(facts, field, entry - 1):
             last = row
-            if not get8(get64(source + 8 * X_FLAGS) + row) & TOMB:
+            if not is_gone(source, row, facts[S_NOW]):
                 _take(state, number, source, row)
         entry = get32(get64(field + 8 * F_CHAIN) + 4 * (entry - 1))
     facts[S_AT_BLOCK] = 0
@@ -222,7 +221,6 @@ def _search_chain(state, number, source, field, h):
 def _search_memory(state, number, source, field, low, high):
     """A range in a memory, newest first. S_AT_BLOCK is how many blocks are done."""
     facts = words(state, S_WORDS)
-    flags = get64(source + 8 * X_FLAGS)
     rows = get64(source + 8 * X_ROWS)
     blocks = (rows + MEMORY_BLOCK - 1) // MEMORY_BLOCK
     for done in range(facts[S_AT_BLOCK], blocks):
@@ -238,7 +236,7 @@ def _search_memory(state, number, source, field, low, high):
             return NEED_OUTPUT
         first = block * MEMORY_BLOCK
         for row in range(min(first + MEMORY_BLOCK, rows) - 1, first - 1, -1):
-            if not get8(flags + row) & TOMB and _row_meets(state, field, row):
+            if not is_gone(source, row, facts[S_NOW]) and _row_meets(state, field, row):
                 _take(state, number, source, row)
     facts[S_AT_BLOCK] = 0
     return DONE
@@ -248,7 +246,6 @@ def _search_memory(state, number, source, field, low, high):
 def _search_component(state, number, source, field, low, high, equal, h, step):
     """A range in a component, in key order. S_AT_BLOCK is the block to go on with."""
     facts = words(state, S_WORDS)
-    flags = get64(source + 8 * X_FLAGS)
     blocks = get64(source + 8 * X_BLOCKS)
     block = facts[S_AT_BLOCK]
     while block < blocks:
@@ -267,7 +264,7 @@ def _search_component(state, number, source, field, low, high, equal, h, step):
         facts[S_PRIMARY_BLOCKS] += 1
         met = False
         for row in range(first, limit):
-            if not get8(flags + row) & TOMB and _row_meets(state, field, row):
+            if not is_gone(source, row, facts[S_NOW]) and _row_meets(state, field, row):
                 met = True
                 _take(state, number, source, row)
         if equal and not met:

@@ -46,7 +46,7 @@ def first() -> list[tuple[Any, tuple[Any, ...]]]:
         (records.copy_docs, (_W, _W, _W, _W, _I, _I, _B)),
         (merge.seek, (_I, _I, _I, _I)),
         (merge.is_sorted, (_I, _I, _I)),
-        (merge.merge_next, (_I, _I, _Q, _W, _W)),
+        (merge.merge_next, (_I, _I, _Q, _I, _W, _W)),
     ]
 
 

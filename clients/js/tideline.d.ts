@@ -1,0 +1,384 @@
+// Types of the JavaScript client. docs/guide/javascript.md explains every verb.
+//
+// A method is the verb of the wire in camelCase; options and the fields of what comes back keep the names
+// that they have there. Seconds count from the server's now.
+
+/** ISO 8601 text when it comes from the server; a Date may be given too. */
+export type Time = string | Date;
+
+export type JsonValue = string | number | boolean | null | JsonValue[] | { [name: string]: JsonValue };
+
+/** A document of a collection: a JSON object. */
+export type Document = { [field: string]: any };
+export type Key = string | number;
+/** A condition in MongoDB's words: `{ severity: { $gte: 3 } }`. */
+export type Where = { [field: string]: any };
+
+/** Where an event is or what a subscription watches: a key, a point, a circle, a box, or GeoJSON. */
+export type Place =
+  | string
+  | [lon: number, lat: number]
+  | { lon: number; lat: number }
+  | { circle: [lon: number, lat: number, radius_m: number] }
+  | { box: [west: number, south: number, east: number, north: number] }
+  | { type: string; coordinates: any; [more: string]: any };
+
+export interface ConnectOptions {
+  /** Text, or a function: called for the first token, and with the error when one was refused. */
+  token?: string | ((refused?: Unauthorized) => string | null | undefined | Promise<string | null | undefined>);
+  /** How long a call waits for its answer, new connections included. 30 if not given. */
+  timeout_s?: number;
+  /** A class as browsers have it; for Node before 22. */
+  WebSocket?: any;
+}
+
+/** A server. Without an address: the one that this module came from, or else the page's. */
+export function connect(url?: string | URL, options?: ConnectOptions): Database;
+
+export type State = "idle" | "connecting" | "open" | "waiting";
+
+export interface RequestOptions {
+  query?: { [name: string]: any };
+  body?: any;
+  /** Whether it may be made twice. Not for POST, if not said. */
+  again?: boolean;
+  /** Do not try again when the server cannot be reached. */
+  once?: boolean;
+  /** Time beside `timeout_s`. */
+  longer_s?: number;
+}
+
+export class Database {
+  private constructor();
+  readonly url: string;
+  /** What the live connection does; "idle" until something is followed. */
+  readonly state: State;
+  onstate: ((state: State, pause_s: number) => void) | null;
+  /** A channel; with settings it is made before its first use, if it is not there. */
+  channel<Body = any>(name: string, settings?: ChannelSettings): Channel<Body>;
+  /** A collection; with settings it is made before its first use, if it is not there. */
+  collection<T extends Document = Document>(name: string, settings?: CollectionSettings): Collection<T>;
+  channels(): Promise<ChannelInfo[]>;
+  collections(): Promise<CollectionInfo[]>;
+  dropChannel(name: string): Promise<void>;
+  dropCollection(name: string): Promise<void>;
+  /** Any other route of the server. */
+  request(method: string, route: string, options?: RequestOptions): Promise<any>;
+  /** Another WebSocket of the server that comes back by itself. */
+  socket(route: string, on: SocketListeners): Socket;
+  /** Let go of the live connection; what is subscribed to stays so on the server. */
+  disconnect(): void;
+  /** Connect again, now. */
+  reconnect(): void;
+  /** End everything that is followed here. What is stored stays stored. */
+  close(): void;
+}
+
+export interface SocketListeners {
+  opened?(): void;
+  message?(document: any): void;
+  state?(state: State, pause_s: number): void;
+  refused?(error: TidelineError): void;
+}
+
+export interface Socket {
+  readonly state: State;
+  open(): void;
+  shut(): void;
+  retry(): void;
+  again(): void;
+  send(...documents: any[]): boolean;
+}
+
+// ---- channels ---------------------------------------------------------------------------------
+
+export type Space =
+  | { kind: "flat" }
+  | { kind: "topics" }
+  | { kind: "grid"; bounds: [number, number, number, number]; rows: number; cols: number }
+  | { kind: "quadtree"; bounds: [number, number, number, number]; depth: number };
+
+export interface ChannelSettings {
+  space?: Space;
+  layout?: "dual" | "two" | "poll";
+  poll_s?: number;
+  journal_s?: number;
+  max_ahead_s?: number | null;
+}
+
+export interface ChannelInfo {
+  name: string;
+  space: Space;
+  layout: string;
+  journal_s: number;
+  max_ahead_s: number | null;
+  identity: string;
+  position: string | null;
+  earliest: string | null;
+  stats: { [name: string]: number };
+  [more: string]: any;
+}
+
+export interface Event<Body = any> {
+  id: string;
+  place: Place;
+  at: string;
+  /** null: it does not expire. */
+  until: string | null;
+  body: Body;
+  /** Its place among the answers of a subscription: `resume` goes on after it. */
+  token: string;
+  /** It was told before, and is no more. */
+  retracted?: boolean;
+}
+
+/** A span of time; seconds from now, or times. */
+export interface Window {
+  since_s?: number;
+  since?: Time;
+  until_s?: number;
+  until?: Time;
+}
+
+export interface PublishOptions {
+  id?: string;
+  at?: Time;
+  ttl_s?: number;
+  until?: Time;
+  related?: boolean;
+  /** End the event that has this id, in the same step. */
+  replace?: boolean;
+}
+
+export interface Told<Body = any> {
+  event: Event<Body>;
+  subscriptions: { id: string; user: string }[];
+  related: Event<Body>[];
+  /** It was stored before, and named whom it answered then. */
+  duplicate: boolean;
+}
+
+export interface SubscribeOptions extends Window {
+  /** May be left out with a token that is bound to a user. */
+  user?: string;
+  id?: string;
+  where?: Where;
+  /** Leave out what an earlier subscription of this user was answered with. */
+  unseen?: boolean;
+  /** Be told of events that were told and are retracted, or replaced by one that is not. */
+  retractions?: boolean;
+}
+
+export interface SubscriptionInfo {
+  id: string;
+  user: string;
+  place: Place;
+  since: string | null;
+  until: string | null;
+  where: Where | null;
+  unseen: boolean;
+}
+
+export class Channel<Body = any> {
+  private constructor();
+  readonly name: string;
+  publish(place: Place, body: Body, options?: PublishOptions): Promise<Told<Body>>;
+  /** Many events; a result for each. */
+  publishMany(events: ({ place: Place; body: Body } & PublishOptions)[]):
+    Promise<(Told<Body> | { error: { kind: string; message: string } })[]>;
+  /** The valid events of a window, newest first. */
+  find(place: Place, options?: Window & { where?: Where; limit?: number }): Promise<Event<Body>[]>;
+  /** The event with this id, if it is still valid. */
+  get(id: string): Promise<Event<Body> | null>;
+  subscribe(place: Place, options?: SubscribeOptions): Promise<Subscription<Body>>;
+  /** A stored subscription, with what it was answered after a token. */
+  resume(id: string, after?: string, options?: { retractions?: boolean }): Promise<Subscription<Body>>;
+  /** End an event before its time. */
+  retract(id: string): Promise<void>;
+  cancel(id: string): Promise<void>;
+  move(id: string, place: Place): Promise<SubscriptionInfo>;
+  prolong(id: string, window: { until_s?: number; until?: Time }): Promise<SubscriptionInfo>;
+  subscription(id: string): Promise<SubscriptionInfo>;
+  subscriptions(options?: { user?: string; limit?: number; after?: string }): Promise<SubscriptionInfo[]>;
+  info(): Promise<ChannelInfo>;
+  stats(): Promise<{ [name: string]: number }>;
+}
+
+export type StreamState = "opening" | "open" | "away" | "resuming" | "ended";
+
+/** What is followed. Iteration ends when it ends, and throws when the server refuses to go on. */
+interface Stream<T> extends AsyncIterableIterator<T> {
+  readonly state: StreamState;
+  /** Why it ended; null before. */
+  readonly reason: string | null;
+  onended: ((reason: string, error: TidelineError | null) => void) | null;
+  [Symbol.asyncIterator](): this;
+  next(): Promise<IteratorResult<T, undefined>>;
+}
+
+export interface Subscription<Body = any> extends Stream<Event<Body>> {}
+export class Subscription<Body = any> implements SubscriptionInfo {
+  private constructor();
+  readonly id: string;
+  readonly user: string;
+  readonly place: Place;
+  readonly since: string | null;
+  readonly until: string | null;
+  readonly where: Where | null;
+  readonly unseen: boolean;
+  /** It was there already, under this id. */
+  readonly duplicate: boolean;
+  /** What had happened when it was made. */
+  readonly past: Event<Body>[];
+  /** That of the last event that arrived. */
+  readonly token: string | null;
+  /** Called with each event instead of iteration: "live", or "missed" while there was no connection. */
+  onevent: ((event: Event<Body>, how: "live" | "missed" | "retracted") => void) | null;
+  /** What arrived since the last take; asks the server first. */
+  take(options?: { timeout_s?: number }): Promise<Event<Body>[]>;
+  prolong(window: { until_s?: number; until?: Time }): Promise<void>;
+  /** Watch another place from now on. */
+  move(place: Place): Promise<void>;
+  /** End it on the server. */
+  cancel(): Promise<void>;
+  /** Stop following; it stays stored. */
+  release(): Promise<void>;
+}
+
+// ---- collections ------------------------------------------------------------------------------
+
+export type IndexKind = "eager" | "lazy" | "composite" | "embedded";
+
+export interface CollectionSettings {
+  /** The field that every document is known by. */
+  key: string;
+  indexes?: { [field: string]: IndexKind | { kind?: IndexKind | null; unique?: boolean } } | string[];
+  policy?: { [name: string]: any };
+  filter?: string;
+  bloom_bits?: number;
+  journal_s?: number;
+}
+
+export interface CollectionInfo {
+  name: string;
+  key: string;
+  indexes: { [field: string]: string };
+  unique: string[];
+  identity: string;
+  position: number;
+  earliest: number;
+  stats: { [name: string]: any };
+  [more: string]: any;
+}
+
+/** Fields with 1 (up) or -1 (down). */
+export type Sort = { [field: string]: 1 | -1 } | [field: string, direction: 1 | -1][];
+/** These fields and the key; or `{ text: 0 }` for all but these. */
+export type Fields = string[] | { [field: string]: 0 | 1 | boolean };
+
+export interface FindOptions {
+  sort?: Sort;
+  limit?: number;
+  skip?: number;
+  fields?: Fields;
+}
+
+export interface PutOptions {
+  /** Gone by itself after so many seconds. */
+  ttl_s?: number;
+}
+
+export interface Stored {
+  stored: number;
+  /** Why a row was not, by its number. */
+  rejected: { [row: string]: string };
+}
+
+/** A write: the document before it (if asked for) and after it (null: deleted). */
+export interface Change<T extends Document = Document> {
+  seq: number;
+  key: Key;
+  before?: T | null;
+  after: T | null;
+}
+
+export class Collection<T extends Document = Document> {
+  private constructor();
+  readonly name: string;
+  put(document: T, options?: PutOptions): Promise<null>;
+  putMany(documents: T[], options?: PutOptions): Promise<Stored>;
+  /** Its version; `Conflict` when there is a document with its key. */
+  insert(document: T, options?: PutOptions): Promise<number>;
+  insertMany(documents: T[], options?: PutOptions): Promise<Stored>;
+  checkMany(documents: T[]): Promise<{ [row: string]: string }>;
+  get(key: Key): Promise<T | null>;
+  getMany(keys: Key[]): Promise<(T | null)[]>;
+  versioned(key: Key): Promise<{ document: T; version: number } | null>;
+  /** What the document is now. */
+  update(key: Key, change: Document, options?: { upsert?: boolean; if_version?: number }): Promise<T>;
+  updateMany(where: Where, change: Document): Promise<{ matched: number; changed: number }>;
+  replace(key: Key, document: Document, options?: { if_version?: number }): Promise<number>;
+  delete(key: Key, options?: { if_version?: number }): Promise<null>;
+  deleteMany(keys: Key[]): Promise<null>;
+  deleteWhere(where: Where): Promise<number>;
+  find(where?: Where | null, options?: FindOptions): Promise<T[]>;
+  /** The same one at a time, fetched in pages. */
+  findIter(where?: Where | null, options?: FindOptions & { page?: number }): AsyncGenerator<T, void, undefined>;
+  findOne(where?: Where | null, options?: Omit<FindOptions, "limit">): Promise<T | null>;
+  count(where?: Where | null): Promise<number>;
+  distinct(field: string, where?: Where | null): Promise<any[]>;
+  aggregate<R extends Document = Document>(pipeline: Document[]): Promise<R[]>;
+  lookup(field: string, value: string | number | boolean | null, options?: { k?: number }): Promise<T[]>;
+  rangeLookup(field: string, low?: string | number | boolean | null, high?: string | number | boolean | null,
+    options?: { k?: number }): Promise<T[]>;
+  explain(where?: Where | null, options?: { sort?: Sort; limit?: number }): Promise<any>;
+  advise(options?: { scarce?: boolean; where?: Where[]; limit?: number }): Promise<any[]>;
+  createIndex(field: string | string[], options?: { kind?: IndexKind; unique?: boolean; wait_s?: number }):
+    Promise<{ field: string; kind: string; done: boolean; progress: number }>;
+  dropIndex(field: string | string[]): Promise<null>;
+  /** Every write from now on, or after a seq; `before`: with the old documents. */
+  changes(options?: { after?: number; before?: boolean }): Changes<T>;
+  info(): Promise<CollectionInfo>;
+  stats(): Promise<{ [name: string]: any }>;
+}
+
+export interface Changes<T extends Document = Document> extends Stream<Change<T>> {}
+export class Changes<T extends Document = Document> {
+  private constructor();
+  /** Of the last change that arrived, or of where it began. */
+  readonly seq: number | undefined;
+  /** Resolves when it follows: what is written from then on comes. */
+  readonly ready: Promise<number>;
+  onchange: ((change: Change<T>) => void) | null;
+  /** End it; leaving a `for await` does so too. */
+  cancel(): Promise<void>;
+  return(): Promise<IteratorResult<Change<T>, undefined>>;
+}
+
+// ---- errors -----------------------------------------------------------------------------------
+
+/** Base of every error. */
+export class TidelineError extends Error {
+  /** The server's word, such as "Forbidden"; else the name of the class. */
+  readonly kind: string;
+  /** That of HTTP; 0 when there was none. */
+  readonly status: number;
+  /** When to try again, if the server says so. */
+  readonly retry_after_s?: number;
+  /** What a program may need to go on: `earliest` of changes that are not kept any more. */
+  readonly values?: { [name: string]: any };
+}
+/** The call is wrong: fix it. Nothing was stored. */
+export class InvalidRequest extends TidelineError {}
+/** There is no good token, or it may not do this. */
+export class Unauthorized extends TidelineError {}
+/** No such channel, subscription, collection or document. */
+export class NotFound extends TidelineError {}
+/** It exists with other content. */
+export class Conflict extends TidelineError {}
+/** Not now: retry later. */
+export class Unavailable extends TidelineError {}
+/** The connection was closed. */
+export class Closed extends TidelineError {}
+/** Bytes on the server's disk are damaged. */
+export class Corruption extends TidelineError {}

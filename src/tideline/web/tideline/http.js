@@ -1,0 +1,146 @@
+// Requests to the server, and the token that they show.
+//
+// A call waits `timeout_s` at most, all tries together. What is made again when the connection fails: a call
+// that changes nothing when it had landed. Another one is `Unavailable` and says that it may have landed. A
+// server that is asked too much (429) has done nothing and says when to come back: every call waits for that.
+
+import { Closed, InvalidRequest, Unavailable, errorOf } from "./errors.js";
+
+export const now = () => performance.now() / 1000;
+export const sleep = (seconds) => new Promise((resolve) => { setTimeout(resolve, seconds * 1000); });
+
+/** How long to wait between tries, in seconds: not at all, then longer, never all at one time. */
+export function* pauses(first = 0.05, most = 8) {
+  yield 0;
+  for (let span = first; ; span = Math.min(span * 2, most)) yield span * (0.5 + Math.random() / 2);
+}
+
+/** JSON text; what has none would be changed silently by JSON.stringify. */
+export function encode(value) {
+  return JSON.stringify(value, (key, one) => {
+    if (typeof one === "bigint" || (typeof one === "number" && !Number.isFinite(one))) {
+      throw new InvalidRequest(`a number that JSON does not have. ${key}=${one}`);
+    }
+    return one;
+  });
+}
+
+export function path(...names) {
+  for (const name of names) {
+    if (typeof name !== "string" || name === "" || name === "." || name === "..") {
+      throw new InvalidRequest(`a name must be text that a path can hold. name=${JSON.stringify(name)}`);
+    }
+  }
+  return `/v1/${names.map(encodeURIComponent).join("/")}`;
+}
+
+const textOf = (value) => (value instanceof Date ? value.toISOString() : typeof value === "string" ? value : encode(value));
+
+export class Http {
+  closed = false;
+  #given;
+  #token;
+  #asking = null;
+
+  constructor(url, token, timeout_s, WebSocket) {
+    try {
+      this.url = new URL(url).href.replace(/\/$/, "");
+    } catch { /* said below */ }
+    if (!/^https?:/.test(this.url ?? "")) throw new InvalidRequest(`the address must be http://HOST:PORT. url=${url}`);
+    if (!(timeout_s > 0)) throw new InvalidRequest(`timeout_s must be positive. timeout_s=${timeout_s}`);
+    Object.assign(this, { timeout_s, WebSocket });
+    this.#given = token;
+    this.#token = typeof token === "function" ? undefined : token ?? "";
+  }
+
+  /**
+   * The document that the server answers with. `again`: it may be made twice, so it is when the connection
+   * fails before the answer. `once`: a server that cannot be reached is not tried again. `longer_s`: beside
+   * `timeout_s`.
+   */
+  async request(method, route, { query, body, again = method !== "POST", once = false, longer_s = 0 } = {}) {
+    const url = new URL(this.url + route);
+    for (const [name, value] of Object.entries(query ?? {})) {
+      if (value !== undefined && value !== null) url.searchParams.set(name, textOf(value));
+    }
+    const text = body === undefined ? undefined : encode(body);
+    const limit = now() + this.timeout_s + longer_s;
+    let heard = false;
+    for (const pause of pauses()) {
+      this.checkOpen();
+      const token = await this.token();
+      let answer;
+      try {
+        answer = await this.#send(method, url, text, token, limit);
+      } catch (cause) {
+        const sent = cause.cause?.code !== "ECONNREFUSED"; // a browser does not tell
+        heard ||= sent;
+        if (sent && !again) {
+          throw new Unavailable(`the connection broke before the answer: the call may have landed or not. url=${this.url}`, { cause });
+        }
+        if (once || now() + pause >= limit) throw new Unavailable(`the server cannot be reached. url=${this.url}`, { cause });
+        await sleep(pause);
+        continue;
+      }
+      if (answer.status < 300) {
+        if (answer.document !== undefined) return answer.document;
+        throw new Unavailable(`this is not the answer of a Tideline server. url=${this.url}`);
+      }
+      if (heard && method === "DELETE" && answer.status === 404) return null; // the try before has done it
+      const said = answer.document?.error;
+      const error = errorOf(said?.kind ? said : { message: `the server answered ${answer.status}` }, answer.status);
+      if (answer.status === 401 && (await this.newToken(token, error))) continue;
+      if (answer.status !== 429 || !error.retry_after_s || now() + error.retry_after_s >= limit) throw error;
+      await sleep(error.retry_after_s); // nothing was done
+    }
+  }
+
+  async #send(method, url, body, token, limit) {
+    const headers = {};
+    if (body !== undefined) headers["Content-Type"] = "application/json";
+    if (token) headers.Authorization = `Bearer ${token}`;
+    const stop = new AbortController();
+    let timer = setTimeout(() => stop.abort(), Math.max(limit - now(), 0.001) * 1000);
+    try {
+      const response = await fetch(url, { method, headers, body, cache: "no-store", signal: stop.signal });
+      clearTimeout(timer); // it has begun: the rest may take as long again
+      timer = setTimeout(() => stop.abort(), this.timeout_s * 1000);
+      const text = await response.text();
+      return { status: response.status, document: parsed(text) };
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  /** The token to show; the function is asked for the first one. */
+  async token() {
+    if (this.#token === undefined) {
+      this.#asking ??= Promise.resolve(this.#given()).finally(() => { this.#asking = null; });
+      this.#token = (await this.#asking) ?? "";
+    }
+    return this.#token;
+  }
+
+  /** Whether there is another token than the one refused. Calls refused at once share one question. */
+  async newToken(used, error) {
+    if (used !== this.#token) return true;
+    if (typeof this.#given !== "function") return false;
+    this.#asking ??= Promise.resolve(this.#given(error)).finally(() => { this.#asking = null; });
+    const token = await this.#asking;
+    if (token && token !== used) this.#token = token;
+    return used !== this.#token;
+  }
+
+  checkOpen() {
+    if (this.closed) throw new Closed(`the connection to the server was closed. url=${this.url}`);
+  }
+}
+
+/** A document; null for none, undefined for what is not JSON. */
+function parsed(text) {
+  try {
+    return text === "" ? null : JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}

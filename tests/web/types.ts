@@ -1,0 +1,45 @@
+// What TypeScript must accept of the client, and what it must find wrong.
+
+import { Conflict, Unauthorized, connect } from "tideline";
+import type { Change, Event, Subscription } from "tideline";
+
+interface Car { id: number; road: string; speed?: number }
+
+const db = connect("http://127.0.0.1:8080", {
+  token: async (refused?: Unauthorized) => (refused ? null : "tl_x"),
+  timeout_s: 5,
+});
+const cars = db.collection<Car>("cars", { key: "id", indexes: { road: "lazy" } });
+const roads = db.channel<{ kind: string }>("roads");
+
+export async function right(): Promise<number | undefined> {
+  const car: Car | null = await cars.get(7);
+  const sub: Subscription<{ kind: string }> = await roads.subscribe([-75, 43], { user: "ann", until: new Date() });
+  sub.onevent = (event: Event<{ kind: string }>, how) => console.log(event.body.kind, how === "missed");
+  for await (const event of sub) console.log(event.body.kind.length);
+  for await (const change of cars.changes({ after: 7 })) {
+    const told: Change<Car> = change;
+    console.log(told.after?.road);
+  }
+  for await (const one of cars.findIter({ speed: { $gt: 3 } }, { sort: { speed: -1 } })) console.log(one.road);
+  const [{ n }] = await cars.aggregate<{ n: number }>([{ $count: "n" }]);
+  try {
+    await cars.replace(7, { road: "A1" }, { if_version: 3 });
+  } catch (error) {
+    if (error instanceof Conflict) return error.status + n;
+  }
+  return car?.speed;
+}
+
+export async function wrong(): Promise<void> {
+  // @ts-expect-error: no such field
+  await cars.put({ id: 1, road: "A1", sped: 3 });
+  // @ts-expect-error: an option that is misspelled
+  await roads.publish("a", { kind: "jam" }, { tl_s: 3 });
+  // @ts-expect-error: a body of another type
+  await roads.publish("a", { what: "jam" });
+  // @ts-expect-error: a verb of the wire's spelling
+  await cars.find_one({});
+  // @ts-expect-error: no such kind of index
+  await cars.createIndex("road", { kind: "lasy" });
+}
