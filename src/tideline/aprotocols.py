@@ -233,10 +233,13 @@ class AsyncCollection(Protocol):
     async def unique(self) -> tuple[str, ...]:
         """The fields of which no two documents have one value."""
 
-    async def put(self, document: Given) -> None:
+    async def put(self, document: Given, *, ttl_s: Seconds | None = None) -> None:
         """Store a document, in place of the one with its key if there is one."""
 
-    async def put_many(self, documents: Iterable[Given] | pa.Table | pa.RecordBatch) -> Stored:
+    async def put_many(
+        self, documents: Iterable[Given] | pa.Table | pa.RecordBatch, *,
+        ttl_s: Seconds | None = None,
+    ) -> Stored:  # fmt: skip
         """Store many: dicts, JSON texts, or a table. Bad rows come back with the reason."""
 
     async def check_many(
@@ -244,21 +247,28 @@ class AsyncCollection(Protocol):
     ) -> dict[int, str]:
         """Which documents `put_many` would reject, and why, by their row."""
 
-    async def insert(self, document: Given) -> int:
+    async def insert(self, document: Given, *, ttl_s: Seconds | None = None) -> int:
         """Store a new document; its version. `Conflict` when there is one with its key."""
 
-    async def insert_many(self, documents: Iterable[Given] | pa.Table | pa.RecordBatch) -> Stored:
+    async def insert_many(
+        self, documents: Iterable[Given] | pa.Table | pa.RecordBatch, *,
+        ttl_s: Seconds | None = None,
+    ) -> Stored:  # fmt: skip
         """Store many new documents."""
 
     async def update(
-        self, key: Key, change: Document, *, upsert: bool = False, if_version: int | None = None
-    ) -> Document:
+        self, key: Key, change: Document, *, upsert: bool = False,
+        if_version: int | None = None, ttl_s: Seconds | None = None,
+    ) -> Document:  # fmt: skip
         """Change a document by MongoDB's operators; what it is now."""
 
     async def update_many(self, where: Where, change: Document) -> Updated:
         """Change all documents that meet a condition; how many met it, and changed."""
 
-    async def replace(self, key: Key, document: Given, *, if_version: int | None = None) -> int:
+    async def replace(
+        self, key: Key, document: Given, *, if_version: int | None = None,
+        ttl_s: Seconds | None = None,
+    ) -> int:  # fmt: skip
         """Store a document in place of the one with this key; its version."""
 
     async def delete(self, key: Key, *, if_version: int | None = None) -> None:
@@ -384,7 +394,7 @@ class AsyncDatabase(Protocol):
         self, name: str, *, key: str | None = None, indexes: Indexes | None = None,
         policy: str | Mapping[str, Any] | None = None, filter: str | None = None,
         bloom_bits: int | None = None, journal_s: float | None = None,
-        journal_before: bool | None = None,
+        journal_before: bool | None = None, ttl_s: Seconds | None = None,
     ) -> AsyncCollection:  # fmt: skip
         """Open a collection of documents, or create it; a new one needs `key`."""
 

@@ -289,33 +289,44 @@ class Collection(Protocol):
     def unique(self) -> tuple[str, ...]:
         """The fields of which no two documents have one value."""
 
-    def put(self, document: Given) -> None:
+    def put(self, document: Given, *, ttl_s: Seconds | None = None) -> None:
         """Store a document, in place of the one with its key if there is one."""
 
-    def put_many(self, documents: Iterable[Given] | pa.Table | pa.RecordBatch) -> Stored:
+    def put_many(
+        self, documents: Iterable[Given] | pa.Table | pa.RecordBatch, *,
+        ttl_s: Seconds | None = None,
+    ) -> Stored:  # fmt: skip
         """Store many: dicts, JSON texts, or a table. Bad rows come back with the reason."""
 
     def check_many(self, documents: Iterable[Given] | pa.Table | pa.RecordBatch) -> dict[int, str]:
         """Which documents `put_many` would reject, and why, by their row."""
 
-    def insert(self, document: Given) -> int:
+    def insert(self, document: Given, *, ttl_s: Seconds | None = None) -> int:
         """Store a new document; its version. `Conflict` when there is one with its key."""
 
-    def insert_many(self, documents: Iterable[Given] | pa.Table | pa.RecordBatch) -> Stored:
+    def insert_many(
+        self, documents: Iterable[Given] | pa.Table | pa.RecordBatch, *,
+        ttl_s: Seconds | None = None,
+    ) -> Stored:  # fmt: skip
         """Store many new documents."""
 
     def update(
-        self, key: Key, change: Document, *, upsert: bool = False, if_version: int | None = None
-    ) -> Document:
+        self, key: Key, change: Document, *, upsert: bool = False,
+        if_version: int | None = None, ttl_s: Seconds | None = None,
+    ) -> Document:  # fmt: skip
         """Change a document by MongoDB's operators; what it is now.
 
         upsert: make one if there is none. if_version: the version it must have, else `Conflict`.
+        ttl_s: how long it stays, as in every verb that stores.
         """
 
     def update_many(self, where: Where, change: Document) -> Updated:
         """Change all documents that meet a condition; how many met it, and changed."""
 
-    def replace(self, key: Key, document: Given, *, if_version: int | None = None) -> int:
+    def replace(
+        self, key: Key, document: Given, *, if_version: int | None = None,
+        ttl_s: Seconds | None = None,
+    ) -> int:  # fmt: skip
         """Store a document in place of the one with this key; its version."""
 
     def delete(self, key: Key, *, if_version: int | None = None) -> None:
@@ -444,13 +455,14 @@ class Database(Protocol):
         self, name: str, *, key: str | None = None, indexes: Indexes | None = None,
         policy: str | Mapping[str, Any] | None = None, filter: str | None = None,
         bloom_bits: int | None = None, journal_s: float | None = None,
-        journal_before: bool | None = None,
+        journal_before: bool | None = None, ttl_s: Seconds | None = None,
     ) -> Collection:  # fmt: skip
         """Open a collection of documents, or create it; a new one needs `key`.
 
         indexes: fields with the kind of their index. policy: which components merge. filter: a
         field whose range every component keeps. bloom_bits: of embedded indexes. journal_s,
-        journal_before: how long `changes` reaches back, and whether with old versions.
+        journal_before: how long `changes` reaches back, and whether with old versions. ttl_s: how
+        long documents stay, unless a verb says otherwise.
         """
 
     def collections(self) -> list[str]:

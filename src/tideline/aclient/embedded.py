@@ -78,12 +78,12 @@ class AsyncDatabase:
         self, name: str, *, key: str | None = None, indexes: Indexes | None = None,
         policy: str | Mapping[str, Any] | None = None, filter: str | None = None,
         bloom_bits: int | None = None, journal_s: float | None = None,
-        journal_before: bool | None = None,
+        journal_before: bool | None = None, ttl_s: Seconds | None = None,
     ) -> AsyncCollection:  # fmt: skip
         """Open a collection of documents, or create it: `Database.collection`."""
         found = await self._run(
             self._sync.collection, name, key=key, indexes=indexes, policy=policy, filter=filter,
-            bloom_bits=bloom_bits, journal_s=journal_s, journal_before=journal_before,
+            bloom_bits=bloom_bits, journal_s=journal_s, journal_before=journal_before, ttl_s=ttl_s,
         )  # fmt: skip
         from tideline.aclient.documents import AsyncCollection
 

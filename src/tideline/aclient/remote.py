@@ -19,6 +19,7 @@ from tideline.aclient.http import AsyncHttp
 from tideline.aclient.live import AsyncLive
 from tideline.client.http import trusting
 from tideline.client.remote import DatabaseVerbs, check_timeout
+from tideline.clock import Seconds
 
 __all__ = ["AsyncRemote"]
 
@@ -39,12 +40,12 @@ class AsyncRemote(DatabaseVerbs[AsyncRemoteChannel]):
         indexes: Mapping[str, str | Mapping[str, Any] | None] | Sequence[str] | None = None,
         policy: str | Mapping[str, Any] | None = None, filter: str | None = None,
         bloom_bits: int | None = None, journal_s: float | None = None,
-        journal_before: bool | None = None,
+        journal_before: bool | None = None, ttl_s: Seconds | None = None,
     ) -> AsyncRemoteCollection:  # fmt: skip
         """Open a collection of documents, or create it: `Database.collection`."""
         facts = await self.open_collection(
             name, key=key, indexes=indexes, policy=policy, filter=filter, bloom_bits=bloom_bits,
-            journal_s=journal_s, journal_before=journal_before,
+            journal_s=journal_s, journal_before=journal_before, ttl_s=ttl_s,
         )  # fmt: skip
         return AsyncRemoteCollection(self._http, facts)
 
