@@ -143,8 +143,8 @@ def window(
         back_us = span_us(since_s, "since_s")
         if back_us > 0:
             raise InvalidRequest(
-                f"since_s is positive: it lies in the future (did you mean {-back_us / SECOND:g}?). "
-                "A window that begins later is given by since, a datetime",
+                "since_s is positive: it lies in the future (did you mean "
+                f"{-back_us / SECOND:g}?). A window that begins later is given by since, a datetime",
                 since_s=since_s,
             )
         since_us = now + back_us
