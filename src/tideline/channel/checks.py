@@ -144,7 +144,7 @@ def window(
         if back_us > 0:
             raise InvalidRequest(
                 "since_s is positive: it lies in the future (did you mean "
-                f"{-back_us / SECOND:g}?). A window that begins later is given by since, a datetime",
+                f"{-back_us / SECOND:g}?). A window that begins later is given by since",
                 since_s=since_s,
             )
         since_us = now + back_us
