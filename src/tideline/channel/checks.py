@@ -6,7 +6,7 @@ the argument and what is allowed. Pure functions; safe from any thread.
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -144,7 +144,7 @@ def window(
         if back_us > 0:
             raise InvalidRequest(
                 "since_s is positive: it lies in the future (did you mean "
-                f"{_back(since_s)}?). A window that begins later is given by since, a datetime",
+                f"{-back_us / SECOND:g}?). A window that begins later is given by since",
                 since_s=since_s,
             )
         since_us = now + back_us
@@ -161,13 +161,6 @@ def window(
             "the window must end after it starts", since=shown(since_us), until=shown(until_us)
         )
     return since_us, until_us
-
-
-def _back(since_s: Seconds) -> str:
-    """The same span, into the past."""
-    if isinstance(since_s, timedelta):
-        return f"-timedelta(seconds={since_s.total_seconds():g})"
-    return f"-{since_s:g}"
 
 
 def shown(time_us: int) -> str | None:
