@@ -59,6 +59,7 @@ class Publish(_Line, tag="publish", kw_only=True):
     ttl_s: float | None = None
     until: _Time = None
     related: bool = False
+    replace: bool = False
 
     def over(self, base: Publish) -> Publish:
         """This line, with what it leaves out taken from the command's options."""
@@ -71,6 +72,7 @@ class Publish(_Line, tag="publish", kw_only=True):
             ttl_s=self.ttl_s if ends else base.ttl_s,
             until=self.until if ends else base.until,
             related=self.related or base.related,
+            replace=self.replace or base.replace,
         )
 
 
@@ -224,6 +226,7 @@ def do_publish(channel: Any, request: Publish) -> Any:
         ttl_s=request.ttl_s,
         until=parse_time(request.until, "until"),
         related=request.related,
+        replace=request.replace,
     )
 
 

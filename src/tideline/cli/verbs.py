@@ -3,9 +3,12 @@
     tideline publish         Channel.publish
     tideline subscribe       Channel.subscribe, then iteration
     tideline find            Channel.find
+    tideline event           Channel.get
+    tideline retract         Channel.retract
     tideline subscriptions   Channel.subscriptions
     tideline cancel          Channel.cancel
     tideline prolong         Channel.prolong
+    tideline move            Channel.move
     tideline resume          Channel.resume, then iteration
     tideline apply           Channel.apply
 
@@ -36,7 +39,7 @@ from tideline.cli.output import (
 from tideline.cli.parse import parse_json, parse_place, parse_time
 from tideline.cli.session import Publish, do_publish, failed, input_lines, read_line
 from tideline.cli.store import open_channel
-from tideline.errors import InvalidRequest, TidelineError
+from tideline.errors import InvalidRequest, NotFound, TidelineError
 
 __all__ = ["register"]
 
@@ -49,6 +52,10 @@ UntilS = Annotated[float | None, typer.Option(help="Window limit, seconds from n
 Until = Annotated[str | None, typer.Option(help="Window limit, ISO 8601 or seconds since 1970.")]
 Where = Annotated[str | None, typer.Option(metavar="JSON", help="Condition on the body.")]
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Past answers only, then stop.")]
+Retractions = Annotated[
+    bool, typer.Option("--retractions", help="Also tell when an event that was told is retracted.")
+]
+EventId = Annotated[str, typer.Argument(metavar="ID", help="The id of the event.")]
 Stdin = Annotated[
     bool, typer.Option("--stdin", help="Publish the JSON lines on stdin while waiting.")
 ]
@@ -56,7 +63,10 @@ Stdin = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Hang the commands of this file on the command line."""
-    for command in (publish, subscribe, find, subscriptions, cancel, prolong, resume, apply):
+    for command in (
+        publish, subscribe, find, event, retract, subscriptions, cancel, prolong, move, resume,
+        apply,
+    ):  # fmt: skip
         add(app, command)
 
 
@@ -74,16 +84,21 @@ def publish(
     related: Annotated[
         bool, typer.Option("--related", help="Also the valid earlier events at this place.")
     ] = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="In the place of the event that has this id.")
+    ] = False,
 ) -> None:
     """Store an event and print who must be told.
 
     Twin of Channel.publish.
 
     Without BODY, each line on stdin is an event: {"place": ..., "body": ..., "id": ..., "at": ...,
-    "ttl_s": ..., "until": ..., "related": ...}; the options fill in what a line leaves out.
+    "ttl_s": ..., "until": ..., "related": ..., "replace": ...}; the options fill in what a line
+    leaves out.
     A bad line is reported on stderr and the others land.
     """
-    base = Publish(place=place, id=id, at=at, ttl_s=ttl_s, until=until, related=related)
+    base = Publish(place=place, id=id, at=at, ttl_s=ttl_s, until=until, related=related,
+                   replace=replace)  # fmt: skip
     with open_channel(database, channel) as opened:
         if body is not None:
             base.body = parse_json(body, "body")
@@ -117,6 +132,7 @@ def subscribe(
     unseen: Annotated[
         bool, typer.Option("--unseen", help="Leave out what this user already got.")
     ] = False,
+    retractions: Retractions = False,
     no_wait: NoWait = False,
     stdin: Stdin = False,
 ) -> None:
@@ -139,6 +155,7 @@ def subscribe(
             until=parse_time(until, "until"),
             where=None if where is None else parse_json(where, "where"),
             unseen=unseen,
+            retractions=retractions,
         )
         _follow(opened, subscription, no_wait=no_wait, stdin=stdin)
 
@@ -148,6 +165,7 @@ def resume(
     channel: Name,
     id: Id,
     after: Annotated[str | None, typer.Option(help="The token of the last event received.")] = None,
+    retractions: Retractions = False,
     no_wait: NoWait = False,
     stdin: Stdin = False,
 ) -> None:
@@ -156,7 +174,8 @@ def resume(
     Twin of Channel.resume.
     """
     with open_channel(database, channel) as opened:
-        _follow(opened, opened.resume(id, after=after), no_wait=no_wait, stdin=stdin)
+        subscription = opened.resume(id, after=after, retractions=retractions)
+        _follow(opened, subscription, no_wait=no_wait, stdin=stdin)
 
 
 def find(
@@ -185,6 +204,28 @@ def find(
             limit=limit,
         )
         print_all(map(event_fields, events), title=channel)
+
+
+def event(database: Database, channel: Name, id: EventId) -> None:
+    """One event by its id, while it is valid.
+
+    Twin of Channel.get.
+    """
+    with open_channel(database, channel) as opened:
+        found = opened.get(id)
+        if found is None:
+            raise NotFound("no valid event with this id", id=id)
+        line(event_fields(found))
+
+
+def retract(database: Database, channel: Name, id: EventId) -> None:
+    """End an event before its time.
+
+    Twin of Channel.retract.
+    """
+    with open_channel(database, channel) as opened:
+        opened.retract(id)
+        line({"kind": "retracted", "event": id})
 
 
 def subscriptions(
@@ -222,6 +263,16 @@ def prolong(
     with open_channel(database, channel) as opened:
         info = opened.prolong(id, until_s=until_s, until=parse_time(until, "until"))
         line({"kind": "prolonged", "subscription": subscription_fields(info)})
+
+
+def move(database: Database, channel: Name, id: Id, place: Place) -> None:
+    """Have a subscription watch another place from now on.
+
+    Twin of Channel.move.
+    """
+    with open_channel(database, channel) as opened:
+        info = opened.move(id, parse_place(place, opened.space))
+        line({"kind": "moved", "subscription": subscription_fields(info)})
 
 
 def apply(
@@ -276,9 +327,13 @@ def _follow(channel: Any, subscription: Any, *, no_wait: bool, stdin: bool) -> N
                 warn(type(error).__name__, f"line {number}: {error}")
                 first_error = first_error or error
             for event in subscription.take():
-                line(answer_line("live", subscription, event))
+                line(answer_line(_kind(event), subscription, event))
         if first_error is not None:
             raise failed(first_error)
     elif not no_wait:
         for event in subscription:
-            line(answer_line("live", subscription, event))
+            line(answer_line(_kind(event), subscription, event))
+
+
+def _kind(event: Any) -> str:
+    return "retracted" if event.retracted else "live"
