@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from tideline.clock import Clock
+from tideline.clock import Clock, Seconds
 from tideline.errors import Unavailable
 from tideline.protocols import Durability
 
@@ -26,7 +26,7 @@ __all__ = ["aconnect", "aopen"]
 
 
 async def aconnect(
-    url: str, *, token: str | None = None, timeout_s: float = 30.0, ca: str | None = None
+    url: str, *, token: str | None = None, timeout_s: Seconds = 30.0, ca: str | None = None
 ) -> AsyncRemote:
     """A server of `tideline serve`, used from asyncio; every verb is awaited.
 

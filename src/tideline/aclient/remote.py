@@ -27,11 +27,9 @@ __all__ = ["AsyncRemote"]
 class AsyncRemote(DatabaseVerbs[AsyncRemoteChannel]):
     """A server; close it, or use it as a context manager. Made by `aconnect`."""
 
-    def __init__(self, url: str, token: str | None, timeout_s: float, ca: str | None) -> None:
-        check_timeout(timeout_s)
-        self._http: AsyncHttp = AsyncHttp(
-            url, token, timeout_s, None if ca is None else trusting(ca)
-        )
+    def __init__(self, url: str, token: str | None, timeout_s: Seconds, ca: str | None) -> None:
+        wait_s = check_timeout(timeout_s)
+        self._http: AsyncHttp = AsyncHttp(url, token, wait_s, None if ca is None else trusting(ca))
         self._live = AsyncLive(self._http)
         super().__init__(self._http, partial(AsyncRemoteChannel, self._http, self._live))
 

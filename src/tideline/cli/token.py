@@ -33,7 +33,16 @@ def register(app: typer.Typer) -> None:
 def _tokens(folder: Path) -> Any:
     from tideline.server.tokens import Tokens
 
+    _require_folder(folder)
     return Tokens(folder)
+
+
+def _require_folder(folder: Path) -> None:
+    if str(folder).lower().startswith(("http:/", "https:/")):
+        raise InvalidRequest(
+            "tokens are made where the folder of the server is: give the folder",
+            database=str(folder),
+        )
 
 
 def create(
@@ -68,6 +77,7 @@ def create(
 
     conditions = _rows(rows)
     check_grant(scope, user, conditions)  # before a folder is made
+    _require_folder(folder)
     make_folder(folder, "path is not a folder that can be used")
     check_no_strangers(folder)
     text, token = _tokens(folder).create(scope, user=user, name=name, rows=conditions)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tideline.clock import Seconds
 from tideline.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ __all__ = ["connect"]
 
 
 def connect(
-    url: str, *, token: str | None = None, timeout_s: float = 30.0, ca: str | None = None
+    url: str, *, token: str | None = None, timeout_s: Seconds = 30.0, ca: str | None = None
 ) -> Remote:
     """A server of `tideline serve`, used like the database that `open` gives.
 

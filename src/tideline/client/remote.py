@@ -114,8 +114,8 @@ class DatabaseVerbs(Generic[C]):
         check_collection(name)
         given = {
             "key": key, "indexes": indexes, "policy": policy, "filter": filter,
-            "bloom_bits": bloom_bits, "journal_s": journal_s, "journal_before": journal_before,
-            "ttl_s": lasting(ttl_s),
+            "bloom_bits": bloom_bits, "journal_before": journal_before, "ttl_s": lasting(ttl_s),
+            "journal_s": None if journal_s is None else span_s(journal_s, "journal_s"),
         }  # fmt: skip
         given = {setting: value for setting, value in given.items() if value is not None}
         try:
@@ -185,9 +185,9 @@ class DatabaseVerbs(Generic[C]):
 class Remote:
     """A server; close it, or use it as a context manager. Made by `connect`."""
 
-    def __init__(self, url: str, token: str | None, timeout_s: float, ca: str | None) -> None:
-        check_timeout(timeout_s)
-        self._http = Http(url, token, timeout_s, None if ca is None else trusting(ca))
+    def __init__(self, url: str, token: str | None, timeout_s: Seconds, ca: str | None) -> None:
+        wait_s = check_timeout(timeout_s)
+        self._http = Http(url, token, wait_s, None if ca is None else trusting(ca))
         self._live = Live(self._http)
         self._verbs = DatabaseVerbs(self._http, partial(RemoteChannel, self._http, self._live))
 
@@ -251,7 +251,8 @@ def check_collection(name: Any) -> None:
         raise InvalidRequest("a collection's name must be printable, without '/'", name=name)
 
 
-def check_timeout(timeout_s: float) -> None:
-    """`InvalidRequest` for what is no time to wait for an answer."""
+def check_timeout(timeout_s: Seconds) -> float:
+    """How long to wait for an answer, in seconds; `InvalidRequest` for what is no time."""
     if span_us(timeout_s, "timeout_s") <= 0:
         raise InvalidRequest("timeout_s must be positive", timeout_s=timeout_s)
+    return span_s(timeout_s, "timeout_s")

@@ -439,8 +439,8 @@ class Collection(Edits, Queries):
 
         Several fields, ["road", "speed"] or "road,speed", are one index: for values of the first
         ones and a range of the next. Without a `kind` it gets the one that fits by the rules of
-        `advise`. A `unique` one is waited for; `Conflict` when documents have the same value, and
-        then there is no index.
+        `advise`. One that is there already stays as it is. A `unique` one is waited for; `Conflict`
+        when documents have the same value, and then there is no index.
 
         Returns at once: `Build.wait()` waits, `Build.progress` tells how far it is.
 
@@ -455,10 +455,13 @@ class Collection(Edits, Queries):
         """
         field = checks.index(field, kind, self.key)[0]
         checks.unique({field: {"kind": kind, "unique": unique}})
-        if field in self._engine.indexes:
+        there = self._engine.indexes.get(field)
+        if there is not None and kind in (None, there) and unique == (field in self.unique):
+            return Build(self._engine, field, there, begin=False)
+        if there is not None:
             raise InvalidRequest(
                 "the field has an index; drop it first to have another kind",
-                field=field, kind=self._engine.indexes[field],
+                field=field, kind=there,
             )  # fmt: skip
         checks.at_most(len(self._engine.indexes) + 1)
         if self._build is not None and not self._build.done:

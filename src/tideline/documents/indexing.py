@@ -25,12 +25,14 @@ def _is_number(value: object) -> bool:
 class Build:
     """An index that is being built; `Collection.create_index` makes one."""
 
-    def __init__(self, engine: Any, field: str, kind: str) -> None:
+    def __init__(self, engine: Any, field: str, kind: str, *, begin: bool = True) -> None:
+        """`begin`: False for an index that is there, or being built."""
         self.field = field
         self.kind = kind
         self._engine = engine
         self._share = 0.0
-        engine.add_index(field, kind, self._say)
+        if begin:
+            engine.add_index(field, kind, self._say)
 
     @property
     def progress(self) -> float:

@@ -90,6 +90,13 @@ class Caller:
         if asked:
             self.need("read", channel)
 
+    def need_all_events(self, asked: bool = True) -> None:
+        """Refuse to end events to a token of a user: an event belongs to nobody."""
+        if asked and self.user is not None:
+            raise Refused(
+                403, "Forbidden", "a token that is bound to a user neither retracts nor replaces"
+            )
+
     def acting_for(self, user: str | None) -> str:
         """The user a new subscription is for."""
         own = self.user

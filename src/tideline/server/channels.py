@@ -234,6 +234,7 @@ async def publish(call: Call) -> Any:
             call.caller, call.channel, _publish_many, call.channel, call.body, call.caller
         )
     call.caller.need_related(call.body.related, call.channel.name)
+    call.caller.need_all_events(call.body.replace)
     told = await call.hub.write(call.caller, call.channel, call.body.call, call.channel)
     event = call.hub.wires(call.channel, "live").text_of(told.event)
     return Reply(data=told_json(told, event, call.caller.user) + b"\n")
@@ -245,6 +246,7 @@ def _publish_many(channel: Any, body: EventsIn, caller: Caller) -> dict[str, Any
         try:
             event = _event(raw)
             caller.need_related(event.related, channel.name)
+            caller.need_all_events(event.replace)
             results.append(told_out(event.call(channel), caller.user))
         except (TidelineError, Refused) as error:
             told = refusal(error)
@@ -285,6 +287,7 @@ async def get_event(call: Call) -> Any:
 
 
 async def retract(call: Call) -> Reply:
+    call.caller.need_all_events()
     id, channel = call.names["id"], call.channel
     await call.hub.write(call.caller, channel, channel.retract, id)
     return Reply({"retracted": id})

@@ -64,6 +64,8 @@ def _with_user(value: Any, user: str | None) -> Any:
         if user is None:
             raise InvalidRequest("rows with $user need a token of a user")
         return user
+    if isinstance(value, str) and value.startswith("$"):
+        raise InvalidRequest(f"a text with a $ in front: did you mean {_USER}?", value=value)
     if isinstance(value, dict):
         return {name: _with_user(part, user) for name, part in value.items()}
     if isinstance(value, list):

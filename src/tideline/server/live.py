@@ -225,6 +225,7 @@ class Live(Socket):
         """The channel of a publish that is allowed."""
         self.caller.need("publish", request.channel)
         self.caller.need_related(request.related, request.channel)
+        self.caller.need_all_events(request.replace)
         return self._hub.channel(request.channel)
 
     def _tell(self, request: Publish, channel: Any, told: Told) -> None:

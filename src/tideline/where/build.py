@@ -84,6 +84,8 @@ class Builder:
                 self.add(nodes, LOGIC[name](self, asked, here))
             elif name.startswith("$"):
                 raise InvalidRequest(_not_here(name, here))
+            elif self.careful and f"${name}" in LOGIC and _are_conditions(asked):
+                raise InvalidRequest(f"{place_text(here)} is a field: did you mean ${name}?")
             else:
                 nodes += self.field(path_of(name, here), asked, here)
         return together(nodes)
@@ -92,6 +94,12 @@ class Builder:
         """What is asked of one field: a value or operators."""
         if isinstance(asked, dict) and any(name.startswith("$") for name in asked):
             return self.operators(path, asked, place)
+        if self.careful and isinstance(asked, dict) and set(asked) & set(_SIGNS):
+            sign = next(name for name in asked if name in _SIGNS)
+            raise InvalidRequest(
+                f"{place_text((place, sign))} is not an operator: did you mean {_SIGNS[sign]}? "
+                "To compare with this very object, say {'$eq': {...}}"
+            )
         if self.careful and isinstance(asked, dict) and _lacks_dollars(asked):
             name = next(iter(asked))
             raise InvalidRequest(
@@ -143,6 +151,7 @@ def together(nodes: list[Node]) -> Node:
     return nodes[0] if len(nodes) == 1 else All(tuple(nodes))
 
 
+_SIGNS = {">": "$gt", ">=": "$gte", "<": "$lt", "<=": "$lte", "==": "$eq", "!=": "$ne"}
 _SLIPS: dict[str, Callable[[object], bool]] = {
     **dict.fromkeys(("eq", "ne", "gt", "gte", "lt", "lte"), lambda operand: True),
     **dict.fromkeys(("in", "nin", "all"), lambda operand: isinstance(operand, list)),
@@ -154,6 +163,11 @@ _SLIPS: dict[str, Callable[[object], bool]] = {
     "nearSphere": lambda operand: isinstance(operand, (dict, list)),
 }
 """Operators without their $, where nobody means a field: not `size`, `type`, `words` or `near`."""
+
+
+def _are_conditions(asked: object) -> bool:
+    """Whether this is what $and, $or and $nor take."""
+    return isinstance(asked, list) and bool(asked) and all(isinstance(one, dict) for one in asked)
 
 
 def _lacks_dollars(asked: Document) -> bool:
