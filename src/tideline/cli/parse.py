@@ -98,13 +98,14 @@ def parse_space(
     for option, value in given.items():
         if value is not None and option not in takes[kind]:
             raise InvalidRequest(f"a {kind} space takes no {option}", given=value)
-        if value is None and option in takes[kind] - {"--depth"}:
+        if value is None and kind == "grid" and option in takes[kind]:
             raise InvalidRequest(f"a {kind} space needs {option}")
     if kind == "flat":
         return Flat()
     if kind == "topics":
         return Topics()
-    assert bounds is not None
+    if bounds is None:
+        return QuadTree() if depth is None else QuadTree(depth=depth)
     west, south, east, north = parse_numbers(bounds, 4, "WEST,SOUTH,EAST,NORTH")
     if kind == "grid":
         assert rows is not None

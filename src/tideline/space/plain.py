@@ -15,6 +15,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import msgspec
+
 from tideline.errors import InvalidRequest
 from tideline.space.flat import Flat
 from tideline.space.geojson import from_mapping
@@ -80,6 +82,11 @@ def from_text(text: str, space: Any) -> Any:
     if _POINT.match(text):
         lon, lat = parse_numbers(text, 2, "LON,LAT")
         return (lon, lat)
+    if text.startswith("{"):  # no cell is called so: GeoJSON, or {"lon": ..., "lat": ...}
+        try:
+            return from_plain(msgspec.json.decode(text))
+        except msgspec.DecodeError as error:
+            raise InvalidRequest(f"the place is not JSON: {error}", place=text) from None
     return text
 
 
