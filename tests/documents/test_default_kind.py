@@ -48,3 +48,15 @@ def test_an_index_gets_the_kind_that_fits() -> None:
             assert build.kind == kind
         assert cars.indexes == wanted
         assert len(cars.lookup("lane", 1)) == 67
+
+
+def test_an_index_that_is_there_may_be_asked_for_again() -> None:
+    with tideline.open(":memory:") as db:
+        cars = db.collection("cars", key="id", indexes={"road": "lazy"})
+        cars.create_index("road").wait()
+        cars.create_index("road", "lazy").wait()
+        with pytest.raises(InvalidRequest, match="drop it first"):
+            cars.create_index("road", "composite")
+        with pytest.raises(InvalidRequest, match="drop it first"):
+            cars.create_index("road", unique=True)
+        assert cars.indexes == {"road": "lazy"}

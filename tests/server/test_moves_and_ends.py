@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from talk import Api, Talk
 
-from tideline import QuadTree
+from tideline import QuadTree, Unauthorized, connect
+from tideline.server.tokens import Tokens
 
 
 def test_moves_and_retractions_on_a_websocket(serve: Callable[..., Any]) -> None:
@@ -39,6 +41,20 @@ def test_moves_and_retractions_on_a_websocket(serve: Callable[..., Any]) -> None
             assert talk.hear()["error"]["kind"] == "InvalidRequest"
         talk.say(do="move", tag=9, place="c")
         assert talk.hear()["error"]["kind"] == "InvalidRequest"
+
+
+def test_a_token_of_a_user_ends_no_events(serve: Callable[..., Any]) -> None:
+    database, url = serve()
+    database.channel("c").publish("a", {}, id="e", ttl_s=600)
+    token, _ = Tokens(database.path).create(["publish:c", "read:c"], user="ann")
+    with connect(url, token=token) as remote:
+        channel = remote.channel("c")
+        with pytest.raises(Unauthorized, match="neither retracts nor replaces"):
+            channel.retract("e")
+        with pytest.raises(Unauthorized, match="neither retracts nor replaces"):
+            channel.publish("b", {}, id="e", replace=True)
+        assert channel.publish("b", {}, id="f").event.id == "f"
+    assert database.channel("c").get("e") is not None
 
 
 def test_one_event_and_changes_by_http(serve: Callable[..., Any]) -> None:

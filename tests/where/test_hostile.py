@@ -48,6 +48,8 @@ BAD = {
         {"speed": {"$above": 1}},
         "where.speed.$above is not an operator; supported are $eq, $ne, $gt, $gte, $lt, $lte, $in",
     ),
+    "a sign": ({"n": {">": 1}}, "where.n.> is not an operator: did you mean $gt?"),
+    "or without its $": ({"or": [{"n": 1}]}, "where.or is a field: did you mean $or?"),
     "nearly known": ({"n": {"$gtee": 1}}, "where.n.$gtee is not an operator: did you mean $gte?"),
     "known in another case": (
         {"n": {"$NE": 1}},
