@@ -52,7 +52,8 @@ LOCAL = {
     "Channel": {"clock", "core", "maintain", "newest", "seal"},
     "Collection": {"cuts", "filter", "policy", "facts"},
     "Subscription": {
-        "feed", "first_seq", "follow", "has_decoded_past", "inbox", "seq", "since_us", "unfollow",
+        "feed", "first_seq", "follow", "has_decoded_past", "inbox", "look", "seq", "since_us",
+        "unfollow",
         "until_us", "fail",
     },
     "Changes": {"shut"},

@@ -6,6 +6,7 @@ Loaded when a collection is first asked for, as the library loads what documents
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator
 from types import TracebackType
 
@@ -108,31 +109,68 @@ class AsyncChanges:
     def __init__(self, changes: Changes, run: Run) -> None:
         self._sync = changes
         self._run = run
+        self._seq = changes.seq
+        self._left: deque[Change] = deque()  # taken by a call that was cancelled
+        self._taking: asyncio.Task[list[Change]] | None = None
 
     @property
     def seq(self) -> int:
         """The seq of the change that was handed out last: go on after it with `after=`."""
-        return self._sync.seq
+        return max(self._seq, self._sync.seq) if not (self._left or self._taking) else self._seq
 
     async def take(self, limit: int | None = None, *, timeout_s: float = 0) -> list[Change]:
         """What is there now, at most `limit` of it; waits up to `timeout_s` for the first."""
-        found: list[Change] = await self._run(self._sync.take, limit)
-        if found or timeout_s == 0 or limit == 0:
-            return found
+        await self._fetch(limit)
+        if not self._left and timeout_s != 0 and limit != 0:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    self._left.append(await self._sync.__anext__())
+            except (TimeoutError, StopAsyncIteration):
+                return []
+            if limit != 1:
+                self._left += self._sync.take(None if limit is None else limit - 1)
+        count = len(self._left) if limit is None else min(limit, len(self._left))
+        return [self._one() for _ in range(count)]
+
+    async def _fetch(self, limit: int | None) -> None:
+        """Have what is there in `_left`. A thread that was not waited for is waited for first."""
+        if self._left:
+            return
+        if self._taking is None:
+            self._taking = asyncio.ensure_future(self._run(self._sync.take, limit))
         try:
-            async with asyncio.timeout(timeout_s):
-                first = await self._sync.__anext__()
-        except (TimeoutError, StopAsyncIteration):
-            return []
-        more = [] if limit == 1 else self._sync.take(None if limit is None else limit - 1)
-        return [first, *more]
+            found = await asyncio.shield(self._taking)
+        except asyncio.CancelledError:
+            if self._taking.cancelled():
+                self._taking = None
+            raise
+        except BaseException:
+            self._taking = None
+            raise
+        self._taking = None
+        self._left += found
+
+    def _one(self) -> Change:
+        change = self._left.popleft()
+        self._seq = change.seq
+        return change
 
     def close(self) -> None:
         """Stop following; nothing is kept for it any more. Twice is allowed."""
         self._sync.close()
 
-    def __aiter__(self) -> AsyncIterator[Change]:
-        return self._sync.__aiter__()
+    async def __aiter__(self) -> AsyncIterator[Change]:
+        while True:
+            if self._taking is not None:
+                await self._fetch(None)
+            while self._left:
+                yield self._one()
+            try:
+                change = await self._sync.__anext__()
+            except StopAsyncIteration:
+                return
+            self._seq = change.seq
+            yield change
 
     async def __aenter__(self) -> AsyncChanges:
         return self

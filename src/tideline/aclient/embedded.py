@@ -227,7 +227,9 @@ class AsyncSubscription:
     async def take(self, timeout_s: Seconds | None = None) -> list[Event]:
         """What arrived since the last take; waits so long for the first: `Subscription.take`."""
         wait_s = wait_us(timeout_s) / SECOND
-        found: list[Event] = await self._run(self._sync.take)
+        await self._run(self._sync.look)
+        # Here, not in the thread: a task that is cancelled leaves them for the next.
+        found = self._sync.inbox.take()
         if found or not wait_s:
             return found
         events = self._sync.__aiter__()

@@ -129,8 +129,7 @@ class Subscription:
         ([{'lanes': 2}], [])
         """
         wait = wait_us(timeout_s)
-        self._source.check_open()
-        self._source.look(self)
+        self.look()
         events = self.inbox.take()
         if events or not wait:
             return events
@@ -143,6 +142,11 @@ class Subscription:
                 if events or self._over() or self._source.clock_us() >= limit_us:
                     return events
                 self._source.wait(self, bell, limit_us)
+
+    def look(self) -> None:
+        """Fetch what does not come by itself; `take` hands it out."""
+        self._source.check_open()
+        self._source.look(self)
 
     def move(self, place: Place) -> None:
         """Watch another place from now on; the window, the condition and the queue stay.

@@ -27,8 +27,8 @@ from tideline.where.order import sort_keys
 from tideline.where.values import compare
 
 __all__ = ["at_most", "between", "condition", "count", "flag", "index", "index_name", "indexes",
-           "listed", "name_of_field", "policy", "scalar", "skip", "slices", "sort", "ttl",
-           "unique", "version"]  # fmt: skip
+           "listed", "name_of_field", "name_without_comma", "policy", "scalar", "skip", "slices",
+           "sort", "ttl", "unique", "version"]  # fmt: skip
 
 _FIELDS_LIMIT = 32
 _PARTS_LIMIT = 8
@@ -249,6 +249,13 @@ def name_of_field(field: Any, name: str = "field") -> str:
     except InvalidRequest as error:
         raise InvalidRequest(str(error), **{name: field}) from None
     return field
+
+
+def name_without_comma(field: Any, name: str) -> str:
+    """The same, of a field that is called by one name: a comma stands between several."""
+    if SEPARATOR in name_of_field(field, name):
+        raise InvalidRequest(f"{name} must be one field, without a comma", **{name: field})
+    return str(field)
 
 
 def policy(given: Any) -> dict[str, Any]:

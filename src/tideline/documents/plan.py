@@ -217,7 +217,8 @@ class _Planner:
         if name == self.key:
             ranges = encoded(common(needs)) if needs else None  # a key is never an array
             return [] if ranges is None else [ranges]
-        kind = self.indexes.get(name)
+        # An index on several fields has their names with commas: so may a field be called, too.
+        kind = None if SEPARATOR in name else self.indexes.get(name)
         if kind is None:
             if self.weigh and needs and not any(name in parts_of(one) for one in self.compound):
                 self.others.append((Way("index", name), "there is none"))

@@ -126,7 +126,7 @@ class Queries:
         (['A1', 'B2'], ['B2'])
         >>> db.close()
         """
-        checks.name_of_field(field)
+        checks.name_without_comma(field, "field")
         parts = self._finder.hits(parse(where)).parts
         return distinct_values((Texts.of([text for _, text in part]) for part in parts), field)
 

@@ -41,7 +41,7 @@ def given(key: Any, indexes: Any, policy: Any, filter: Any, bloom_bits: Any) -> 
             raise InvalidRequest(
                 "key must be the name of a field, without '.' or a '$' in front", key=key
             )
-        checks.name_of_field(key, "key")
+        checks.name_without_comma(key, "key")
         found["key"] = key
     if indexes is not None:
         found["indexes"] = checks.indexes(indexes, key or "")
@@ -50,7 +50,7 @@ def given(key: Any, indexes: Any, policy: Any, filter: Any, bloom_bits: Any) -> 
     if policy is not None:
         found["policy"] = checks.policy(policy)
     if filter is not None:
-        found["filter"] = checks.name_of_field(filter, "filter")
+        found["filter"] = checks.name_without_comma(filter, "filter")
     if bloom_bits is not None:
         if (
             isinstance(bloom_bits, bool)

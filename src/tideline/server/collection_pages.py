@@ -74,6 +74,8 @@ class _Rest(NamedTuple):
 
     view: Any
     keys: Texts
+    question: str
+    """Whose rest it is: a question of a caller."""
 
     @property
     def size_bytes(self) -> int:
@@ -97,12 +99,15 @@ class Pages:
                 size -= self._kept.pop(next(iter(self._kept)))[0].size_bytes
         return name
 
-    def take(self, name: str) -> _Rest | None:
-        """What was kept under a name, if it still is; it is not any more."""
+    def take(self, name: str, question: str) -> _Rest | None:
+        """What was kept of a question under a name, if it still is; it is not any more."""
         self.purge()
         with self._lock:
-            found = self._kept.pop(name, None)
-        return None if found is None else found[0]
+            found = self._kept.get(name)
+            if found is None or found[0].question != question:
+                return None
+            del self._kept[name]
+        return found[0]
 
     def purge(self) -> None:
         """Let go of what nobody asked for."""
@@ -146,7 +151,7 @@ class Question:
             found, rest = self._few(condition, order, skip, most), None
             more = len(found.docs) > most
         else:
-            rest = pages.take(place.kept) if place.kept else None
+            rest = pages.take(place.kept, self._name) if place.kept else None
             if rest is not None:
                 collection._engine.require_open()
             else:
@@ -163,7 +168,7 @@ class Question:
             at = plain_of_key(sort_keys(order, collection.key)(_decode(found.docs[count - 1])))
         kept = ""
         if rest is not None:
-            kept = pages.keep(_Rest(rest.view, rest.keys.slice(count, rest.keys.count)))
+            kept = pages.keep(_Rest(rest.view, rest.keys.slice(count, rest.keys.count), self._name))
         return Page(documents, self._text(_Place(left, at, kept)))
 
     def _few(self, condition: Condition, order: Order, skip: int, most: int) -> Found:
@@ -185,7 +190,7 @@ class Question:
         except TypeError:  # of sort values that no document has
             raise InvalidRequest(_NO_CURSOR) from None
         limit = keys.count if place.left is None else min(keys.count, skip + place.left)
-        return _Rest(hits.view, keys.slice(min(skip, limit), limit))
+        return _Rest(hits.view, keys.slice(min(skip, limit), limit), self._name)
 
     # ---- cursors ------------------------------------------------------------------------------
 

@@ -100,6 +100,9 @@ class Path:
         except OSError:
             status = 499  # the client went away
         except Exception as error:
+            if isinstance(error, RuntimeError) and "handler is closed" in str(error):
+                status = 499  # so uvloop says that the client went away
+                return
             told = refusal(error)
             if told is None:
                 log("bug", level=logging.ERROR, error=error, method=method, path=self._path)

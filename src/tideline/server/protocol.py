@@ -70,6 +70,7 @@ class QuietHttp(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         self._begun = False  # something has arrived since the last request
         self._in_head = False
         self._head_bytes = 0
+        self._body_bytes = 0  # of the last body, in what arrived last
         self._refusal: Refused | None = None  # waits for the answers to earlier requests
 
     def connection_made(self, transport: Any) -> None:
@@ -88,6 +89,7 @@ class QuietHttp(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
             return  # what follows something that is no request is none either
         before = self.cycle
         begun, self._begun = self._begun, True
+        in_head, self._body_bytes = self._in_head, 0
         super().data_received(data)
         if self.cycle is not before and not self.cycle.response_complete:
             self._arrivals.done(self)  # a head is there
@@ -95,20 +97,29 @@ class QuietHttp(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         elif not begun and before is not None and before.response_complete:
             self._arrivals.expect(self)  # the next one has begun, on a connection that was used
         if self._in_head:
-            self._head_bytes += len(data)
+            if in_head and self._head_bytes:
+                self._head_bytes += len(data)
+            else:  # it began in this piece, perhaps behind another request and its body
+                behind = len(data) - (data.rfind(b"\r\n\r\n") + 4 if b"\r\n\r\n" in data else 0)
+                self._head_bytes = max(1, behind - self._body_bytes)
             if self._head_bytes > HEAD_BYTES and not self.transport.is_closing():
                 self._refuse(Refused(431, "TooLarge", f"the headers are over {HEAD_BYTES} bytes"))
 
-    # These two only with httptools; h11 has a bound of its own.
+    # These only with httptools; h11 has a bound of its own.
 
     def on_message_begin(self) -> None:
         """A head begins."""
         self._in_head, self._head_bytes = True, 0
         super().on_message_begin()
 
+    def on_body(self, body: bytes) -> None:
+        """A part of a body."""
+        self._body_bytes += len(body)
+        super().on_body(body)
+
     def on_headers_complete(self) -> None:
         """It is whole."""
-        self._in_head = False
+        self._in_head, self._body_bytes = False, 0
         self.scope["extensions"] = {}
         super().on_headers_complete()
         if self.cycle is not None and self.cycle.scope is self.scope:
