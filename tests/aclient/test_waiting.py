@@ -381,3 +381,40 @@ def test_errors_are_those_of_the_library(served: tuple[tideline.Database, str]) 
     token, _ = Tokens(db.path).create(["read"])
     with running(db) as url:
         run(story(url, token))
+
+
+@pytest.mark.parametrize("where", ["folder", "server"])
+def test_a_take_that_is_cancelled_leaves_what_there_is_for_the_next(
+    served: tuple[tideline.Database, str], where: str
+) -> None:
+    async def main() -> None:
+        folder = where == "folder"
+        async with await (
+            tideline.aopen(":memory:") if folder else tideline.aconnect(served[1])
+        ) as db:
+            roads = await db.channel("cancelled")
+            cars = await db.collection("taken", key="id")
+            sub = await roads.subscribe("a", user="u", until_s=900)
+            changes = cars.changes()
+            await changes.take()
+            events: list[Any] = []
+            written: list[Any] = []
+            for n in range(60):
+                await roads.publish("a", {"n": n}, ttl_s=900)
+                await cars.put({"id": n})
+                for take, into in ((sub.take, events), (changes.take, written)):
+                    task = asyncio.ensure_future(take())
+                    await asyncio.sleep(0)
+                    if n % 2:
+                        task.cancel()
+                    with contextlib.suppress(asyncio.CancelledError):
+                        into += await task
+            while len(events) < 60:
+                events += await sub.take(timeout_s=60)
+            while len(written) < 60:
+                written += await changes.take(timeout_s=60)
+            assert [event.body["n"] for event in events] == list(range(60))
+            assert [change.key for change in written] == list(range(60))
+            assert changes.seq == written[-1].seq
+
+    asyncio.run(main())

@@ -315,3 +315,19 @@ def test_an_index_on_several_fields_is_not_looked_up_by_one_value() -> None:
         for call in (lambda: docs.lookup("a,b", 1), lambda: docs.range_lookup("a,b", 1, 2)):
             with pytest.raises(InvalidRequest, match="use find"):
                 call()
+
+
+@pytest.mark.parametrize("kind", ["lazy", "composite", "eager", "embedded"])
+def test_a_field_may_be_called_like_an_index_on_several(kind: str) -> None:
+    with tideline.open(":memory:") as database:
+        docs = database.collection("docs", key="id", indexes={"n,g": kind})
+        docs.put_many([{"id": 1, "n,g": 5}, {"id": 2, "n": 5, "g": 5}])
+        assert [one["id"] for one in docs.find({"n,g": 5})] == [1]
+        assert [one["id"] for one in docs.find({"n": 5, "g": 5})] == [2]
+        assert docs.update_many({"n,g": 5}, {"$set": {"x": 1}}).changed == 1
+        assert docs.delete_where({"n,g": 5}) == 1
+        with pytest.raises(InvalidRequest, match="without a comma"):
+            docs.distinct("n,g")
+        for setting in ({"key": "a,b"}, {"key": "id", "filter": "a,b"}):
+            with pytest.raises(InvalidRequest, match="without a comma"):
+                database.collection("other", **setting)  # type: ignore[arg-type]

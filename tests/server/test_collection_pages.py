@@ -7,6 +7,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from talk import Api
 
 import tideline
 from tideline.server import running
+from tideline.server.tokens import Tokens
 from tideline.where import parse
 from tideline.where.order import sort_keys
 
@@ -135,3 +137,25 @@ def test_a_forged_cursor_does_no_harm(served: Any, place: Any, left: Any, sort: 
         assert (
             api.post("/v1/collections/c/find", {**asked, **other, "cursor": cursor}).status == 400
         )
+
+
+def test_what_is_left_of_an_answer_is_for_whoever_asked(tmp_path: Path) -> None:
+    def place(cursor: str) -> list[Any]:
+        found: list[Any] = json.loads(base64.urlsafe_b64decode(cursor))
+        return found
+
+    with tideline.open(tmp_path) as db:
+        orders = db.collection("orders", key="id")
+        orders.put_many({"id": n, "owner": "ann" if n < 5 else "bob"} for n in range(3_000))
+        tokens = Tokens(tmp_path)
+        all_rows, _ = tokens.create(["read"])
+        own, _ = tokens.create(["read"], user="ann", rows={"orders": {"owner": "$user"}})
+        with running(db) as url:
+            path = "/v1/collections/orders/find"
+            theirs = place(Api(url, all_rows).post(path, {}).json["next"])
+            api = Api(url, own)
+            mine = place(api.post(path, {"page": 2}).json["next"])
+            mine[3] = theirs[3]
+            forged = base64.urlsafe_b64encode(json.dumps(mine).encode()).decode()
+            found = api.post(path, {"page": 2, "cursor": forged}).json["result"]
+            assert [one["id"] for one in found] == [2, 1]
