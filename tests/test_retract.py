@@ -140,7 +140,7 @@ def test_a_handle_that_is_resumed_asks_again_for_retractions(open_channel: Opene
     channel.publish("a", {}, id="e1", ttl_s=600)
     channel.publish("a", {}, id="e2", ttl_s=600)
     assert heard(sub) == [("e1", False), ("e2", False)]
-    channel._live._socket.close()  # a cut: the client resumes by itself
+    channel._verbs._live._live._socket.close()  # a cut: the client resumes by itself
     assert sub.take() == []
     channel.retract("e1")
     assert heard(sub) == [("e1", True)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -82,7 +83,7 @@ def theirs(peer, batch):
 
 @pytest.mark.parametrize("late", [0.0, 0.2])
 def test_answers_are_ours(embedded, redis, late):
-    channel = embedded.channel("c")
+    channel = embedded.channel("c", max_ahead_s=math.inf)
     seen = 0
     for n, size in enumerate([1, 700, 300, 1, 1, 600]):
         batch = operations(size, seed=n, first=n * 1000, start_s=n * 20.0, late=late)
@@ -93,7 +94,7 @@ def test_answers_are_ours(embedded, redis, late):
 
 
 def test_batches_prepared_ahead_are_answered_in_the_order_they_are_applied(embedded, redis):
-    channel = embedded.channel("c")
+    channel = embedded.channel("c", max_ahead_s=math.inf)
     batches = [operations(100, seed=n, first=n * 100, start_s=s) for n, s in enumerate([9, 3, 6])]
     prepared = [redis.prepare(batch) for batch in batches]
     for batch, one in zip(batches, prepared, strict=True):
@@ -121,7 +122,7 @@ def test_circles(embedded, redis, tmp_path):
 
 
 def test_unseen(embedded, redis):
-    channel = embedded.channel("c")
+    channel = embedded.channel("c", max_ahead_s=math.inf)
     kept, all_of_them = 0, 0
     for n in range(3):
         batch = operations(500, seed=n, first=n * 1000, start_s=n * 20, late=0.1, unseen=True)
@@ -157,7 +158,7 @@ def test_sweeping_goes_on_by_itself(redis):
 
 
 def test_killed_and_started_again(embedded, tmp_path):
-    channel = embedded.channel("c")
+    channel = embedded.channel("c", max_ahead_s=math.inf)
     peer = RedisPeer(Given(tmp_path))
     try:
         for n in range(4):
@@ -171,7 +172,7 @@ def test_killed_and_started_again(embedded, tmp_path):
 
 
 def test_loaded_subscriptions_are_answered(embedded, redis):
-    channel = embedded.channel("c")
+    channel = embedded.channel("c", max_ahead_s=math.inf)
     batch = operations(600, seed=5)
     subscriptions = batch.filter(pa.compute.equal(batch["op"], "subscribe"))
     redis.load(subscriptions)

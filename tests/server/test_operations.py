@@ -240,7 +240,7 @@ def test_backup_of_a_running_server_and_restore(
     assert (refused.returncode, "token" in refused.stderr) == (2, True)
     owned = command("backup", str(tmp_path / "data"), str(tmp_path / "other"))
     assert owned.returncode == 5
-    assert f"`tideline backup {url} TARGET`" in owned.stderr
+    assert f"give its address, {url}" in owned.stderr
     assert not (tmp_path / "other").exists()
     nothing = command("backup", "http://127.0.0.1:9", str(tmp_path / "other"))
     assert (nothing.returncode, "the server cannot be reached" in nothing.stderr) == (5, True)
@@ -378,14 +378,14 @@ def test_the_token_commands(tmp_path: Path, command: Command) -> None:
     assert document["token"].split("_", 2)[2] not in listed.stdout
     assert command("token", "revoke", folder, row["id"]).returncode == 0
     assert command("token", "revoke", folder, row["id"]).returncode == 3
-    assert command("token", "create", folder, "--scope", "write").returncode == 2
+    assert command("token", "create", folder, "--scope", "rite").returncode == 2
     assert command("token", "create", folder).returncode == 2
 
 
 def test_a_wrong_token_command_says_what_to_do(tmp_path: Path, command: Command) -> None:
     folder = tmp_path / "data"
     for options, said in [
-        (["--scope", "reed"], "one of read, publish, subscribe, admin"),
+        (["--scope", "reed"], "one of read, publish, subscribe, write, admin"),
         (["--scope", "read,publish"], "give several one by one"),
         (["--scope", "read:*"], "takes no patterns: for all channels write read"),
         (["--scope", "read:a/b"], "without '/'"),
@@ -400,7 +400,7 @@ def test_a_wrong_token_command_says_what_to_do(tmp_path: Path, command: Command)
     with tideline.open(folder) as database:
         database.channel("roads")
         done = command("token", "create", str(folder), "--scope", "read:raods")
-        assert (done.returncode, "no channel 'raods' yet" in done.stderr) == (0, True)
+        assert (done.returncode, "'raods' yet" in done.stderr) == (0, True), done.stderr
         done = command("token", "create", str(folder), "--scope", "read:roads")
         assert (done.returncode, done.stderr) == (0, "")
     done = command("token", "revoke", str(folder), "x")
@@ -484,10 +484,10 @@ def test_a_folder_that_is_served_says_where(tmp_path: Path) -> None:
         with running(database) as url:
             done = in_process("publish", str(folder), "c", "a", "1")
             assert (done.returncode, "tideline serve" in done.stderr) == (5, True)
-            assert f"`tideline backup {url} TARGET`" in done.stderr
+            assert f"give its address, {url}" in done.stderr
         # It is no server any more, but still somebody's.
         done = in_process("publish", str(folder), "c", "a", "1")
         assert (done.returncode, "tideline session" in done.stderr) == (5, True)
-        assert "tideline serve" not in done.stderr
+        assert url not in done.stderr
     done = in_process("publish", str(folder), "c", "a", "1")
     assert done.returncode == 0, done.stderr

@@ -230,7 +230,7 @@ def tideline_command(
 
 
 def test_check_explains_without_starting_spark(tmp_path: Path) -> None:
-    code = "import sys; from tideline.cli.main import _run; code = _run(sys.argv[1:]); "
+    code = "import sys; from tideline.cli.main import run; code = run(sys.argv[1:]); "
     code += "from pyspark import SparkContext; print(SparkContext._active_spark_context, code)"
     done = subprocess.run(
         [sys.executable, "-c", code, "pipeline", "check", str(ROOT / "examples" / "pipeline.toml")],

@@ -109,7 +109,7 @@ def test_what_has_no_end_is_refused() -> None:
 def test_a_channel_keeps_to_it_as_a_collection_does(open_database: Callable[..., Any]) -> None:
     db = open_database()
     roads, cars = db.channel("roads"), db.collection("cars", key="id")
-    for odd in ({"at": datetime(2026, 1, 2, tzinfo=UTC)}, {1: 2}, {"tags": {"a", "b"}}):
+    for odd in ({"at": b"x"}, {1: 2}, {"tags": {"a", "b"}}):
         with pytest.raises(InvalidRequest, match="body is not JSON"):
             roads.publish("A1", odd, ttl_s=60)
         with pytest.raises(InvalidRequest, match="document is not JSON"):
