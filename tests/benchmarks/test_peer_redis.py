@@ -103,7 +103,7 @@ def test_batches_prepared_ahead_are_answered_in_the_order_they_are_applied(embed
 
 
 def test_circles(embedded, redis, tmp_path):
-    channel = embedded.channel("c", space=QuadTree(BOUNDS, depth=9))
+    channel = embedded.channel("c", space=QuadTree(BOUNDS, depth=9), max_ahead_s=math.inf)
     peer = RedisPeer(Given(tmp_path / "map", shapes=True))
     seen = 0
     try:
@@ -129,7 +129,9 @@ def test_unseen(embedded, redis):
         expected = ours(channel, batch)
         assert theirs(redis, batch) == expected
         kept += len(expected)
-        all_of_them += len(ours(embedded.channel("d"), batch.drop_columns(["unseen"])))
+        all_of_them += len(
+            ours(embedded.channel("d", max_ahead_s=math.inf), batch.drop_columns(["unseen"]))
+        )
     assert 100 < kept < all_of_them - 100  # many had been seen
     later = operations(200, seed=3, first=9000, start_s=60)  # the column is left out
     assert theirs(redis, later) == ours(channel, later)
