@@ -8,6 +8,7 @@ It belongs to the event loop it was made in.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from functools import partial
 from types import TracebackType
@@ -60,6 +61,8 @@ class AsyncRemote(DatabaseVerbs[AsyncRemoteChannel]):
         """End every subscription's handle and the connections; what is stored stays stored."""
         await self._http.close()
         await self._live.close()
+        await asyncio.sleep(0)  # the loop lets go of the sockets
+        await asyncio.sleep(0)
 
     async def __aenter__(self) -> AsyncRemote:
         return self
