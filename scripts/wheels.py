@@ -31,6 +31,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 def pure_wheel(out: Path) -> Path:
     """Build the wheel of the sources."""
+    shutil.rmtree(ROOT / "build", ignore_errors=True)  # what is left there would get into the wheel
     with tempfile.TemporaryDirectory() as build:
         subprocess.run(
             [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check",
