@@ -1,7 +1,8 @@
 """The server as an ASGI application: every route it has, made from the declarations.
 
     Guard       whose pages may call, and by what name the server is called
-      Router    paths -> front.Path (HTTP), sockets.py (WebSocket), the page (static files)
+      Paths     paths -> front.Path (HTTP)
+      Router    all others: sockets.py (WebSocket), the page (static files)
 
 `create_app(db, settings)` borrows an open database; closing it stays its owner's task.
 """
@@ -22,6 +23,7 @@ from tideline.server.guard import Guard, Page, nowhere
 from tideline.server.hub import Hub
 from tideline.server.openapi import describe
 from tideline.server.ops import Call, Op
+from tideline.server.paths import Paths
 from tideline.server.settings import Settings
 from tideline.server.sockets import live_socket, watch_socket
 
@@ -73,8 +75,8 @@ def create_app(db: Any, settings: Settings | None = None) -> Any:
     paths: dict[str, list[Op]] = {}
     for op in all_ops():
         paths.setdefault(op.path, []).append(op)
-    routes: list[Any] = [Route(path, PathApp(hub, path, ops)) for path, ops in paths.items()]
-    routes.append(WebSocketRoute("/v1/live", live_socket(hub)))
+    applications = {path: PathApp(hub, path, ops) for path, ops in paths.items()}
+    routes: list[Any] = [WebSocketRoute("/v1/live", live_socket(hub))]
     routes.append(WebSocketRoute("/v1/watch", watch_socket(hub)))
     web = hub.settings.web or _WEB
     client = web if (web / "tideline.js").is_file() else _WEB  # the JavaScript client
@@ -84,4 +86,4 @@ def create_app(db: Any, settings: Settings | None = None) -> Any:
         routes.append(Mount("/assets", Page(StaticFiles(directory=web))))
         routes.append(Route("/", Page(StaticFiles(directory=web, html=True))))
     router = Router(routes, redirect_slashes=False, default=nowhere, lifespan=lifespan)
-    return Guard(router, hub)
+    return Guard(Paths(applications, router), hub)
