@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -47,7 +48,7 @@ def test_a_token_of_a_user_ends_no_events(serve: Callable[..., Any]) -> None:
     database, url = serve()
     database.channel("c").publish("a", {}, id="e", ttl_s=600)
     token, _ = Tokens(database.path).create(["publish:c", "read:c"], user="ann")
-    with connect(url, token=token) as remote:
+    with connect(url, token=token, timeout_s=timedelta(seconds=30)) as remote:
         channel = remote.channel("c")
         with pytest.raises(Unauthorized, match="neither retracts nor replaces"):
             channel.retract("e")

@@ -382,6 +382,12 @@ def test_the_token_commands(tmp_path: Path, command: Command) -> None:
     assert command("token", "create", folder).returncode == 2
 
 
+def test_a_token_is_made_in_a_folder_only(tmp_path: Path, command: Command) -> None:
+    done = command("token", "create", "http://127.0.0.1:8080", "--scope", "read")
+    assert (done.returncode, "give the folder" in done.stderr, done.stdout) == (2, True, "")
+    assert not Path("http:").exists()
+
+
 def test_a_wrong_token_command_says_what_to_do(tmp_path: Path, command: Command) -> None:
     folder = tmp_path / "data"
     for options, said in [
