@@ -6,7 +6,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help install java mingo typescript npm chromium kafka peers demo test test-bounds test-long check wheels bench \
+.PHONY: help install java mingo typescript npm chromium kafka packages peers demo test test-bounds test-long check wheels bench \
 	bench-full clean
 
 VENV ?= .venv
@@ -14,20 +14,28 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 EXTRAS ?= dev,bench,spark,plot,server,client
 export PYTHON
+# Where this is set, each of the many processes that tests start would compile every module anew.
+unexport PYTHONDONTWRITEBYTECODE
 
-# Three processes share the tests, file by file: what a module sets up is set up once. Many tests wait for
-# something, so three keep two cores busy.
-PARALLEL := -n 3 --dist loadfile
+# Four processes share the tests, file by file: what a module sets up is set up once, and a session of Spark
+# serves many files. Many tests wait for something, so four keep two cores busy. The heaviest files come first
+# (tests/conftest.py).
+PARALLEL := -n 4 --dist loadfile --no-loadscope-reorder
 
 # The checked job: numba's bounds checks, and every address is looked up (docs/decisions/0045). A read outside of an
 # array, or of all memory that kernels were given, is an error instead of a wrong answer.
 BOUNDS_TESTS := tests/kernels/test_checks.py tests/kernels/test_jsonnumber.py tests/test_channel_contract.py \
-	tests/test_apply.py tests/test_told_runs.py tests/where/test_batch.py \
+	tests/test_apply.py tests/test_told_runs.py tests/where/test_batch.py tests/where/test_standing.py \
+	tests/where/test_standing_grams.py tests/documents/test_grid.py \
 	tests/documents/test_entries.py tests/documents/test_engine_machine.py tests/documents/test_find.py
+# Checked by `make test-long` only: in one run of several an address of test_inverted.py was in no range, cause unknown.
+BOUNDS_LONG := tests/documents/test_inverted.py tests/documents/test_fuzzy_index.py tests/stream/test_sliding.py \
+	tests/stream/test_window.py
 BOUNDS_MACHINE := $(wildcard tests/test_state_machine.py tests/test_machine.py)
 
 # What is also run on a real cluster of Spark, with executors that lack the package.
-CLUSTER_TESTS := tests/spark/test_match_spark.py tests/spark/test_source_http.py
+CLUSTER_TESTS := tests/spark/test_match_spark.py tests/spark/test_source_http.py tests/spark/test_watch_spark.py \
+	tests/spark/test_source_probes.py tests/spark/test_bulk_load.py
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | \
@@ -60,6 +68,9 @@ chromium:  ## see to Chromium for the tests of the page, by apt-get when there i
 kafka: java  ## see to the jars of a Kafka broker and Spark's connector, for the long tests
 	@bash scripts/kafka.sh
 
+packages: kafka  ## see to Spark's packages for S3 and Avro, and to an S3 on loopback, for the long tests
+	@bash scripts/packages.sh
+
 peers:  ## see to the servers of the side-by-side benchmark, by apt-get where one is missing
 	@bash scripts/peers.sh
 
@@ -67,7 +78,7 @@ demo: $(STAMP) java  ## server, Spark pipeline and live map in one; DEMO_S=30 st
 	@$(BIN)/tideline demo
 
 test: $(STAMP) java mingo typescript chromium  ## install, compile the kernels, run the tests and one job with bounds checks
-	@$(BIN)/tideline warm
+	@$(BIN)/python tests/quick_java.py & $(BIN)/tideline warm; wait
 	$(BIN)/python -m pytest -q -m "not long" $(PARALLEL)
 	@$(MAKE) --no-print-directory test-bounds
 
@@ -75,9 +86,10 @@ test-bounds: $(STAMP)  ## the core tests again with every index and address chec
 	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-bounds} NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest -q $(PARALLEL) \
 	  -m "not long and not spark" $(BOUNDS_TESTS) $(BOUNDS_MACHINE)
 
-test-long: $(STAMP) java mingo typescript chromium kafka  ## all tests with long random runs; takes long
-	@$(BIN)/tideline warm
+test-long: $(STAMP) java mingo typescript chromium kafka packages  ## all tests with long random runs; takes long
+	@$(BIN)/python tests/quick_java.py & $(BIN)/tideline warm; wait
 	HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest -q --timeout 3600
+	HYPOTHESIS_PROFILE=bounds NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest -q $(PARALLEL) $(BOUNDS_LONG)
 	TIDELINE_TEST_SPARK=cluster $(BIN)/python -m pytest -q --timeout 3600 -m "spark and not long" $(CLUSTER_TESTS)
 
 check: $(STAMP)  ## lint, format, types, layers, docs
@@ -97,8 +109,11 @@ bench: $(STAMP) peers  ## measure in small; writes benchmarks/results/
 	$(BIN)/python benchmarks/experiments.py
 	$(BIN)/python benchmarks/side_by_side.py
 	$(BIN)/python benchmarks/spark.py
+	$(BIN)/python benchmarks/spark_live.py
 	$(BIN)/python benchmarks/server.py
 	$(BIN)/python benchmarks/many_calls.py
+	$(BIN)/python benchmarks/live.py
+	$(BIN)/python benchmarks/spatial.py
 	$(BIN)/python benchmarks/page.py
 
 bench-full: $(STAMP) peers  ## measure in full, to 10 million subscriptions; takes hours
@@ -109,7 +124,10 @@ bench-full: $(STAMP) peers  ## measure in full, to 10 million subscriptions; tak
 	$(BIN)/python benchmarks/experiments.py --size full
 	$(BIN)/python benchmarks/side_by_side.py --size full
 	$(BIN)/python benchmarks/spark.py --size full
+	$(BIN)/python benchmarks/spark_live.py --size full
 	$(BIN)/python benchmarks/server.py
+	$(BIN)/python benchmarks/live.py --size full
+	$(BIN)/python benchmarks/spatial.py --size full
 	$(BIN)/python benchmarks/page.py
 
 clean:  ## remove what the commands made (keeps .venv)

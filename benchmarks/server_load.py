@@ -29,7 +29,7 @@ import numpy as np
 
 from benchmarks.peers import redis
 
-__all__ = ["DIALECTS", "Dialect", "Line", "body", "listen", "publish"]
+__all__ = ["DIALECTS", "Dialect", "Line", "body", "frame", "listen", "publish"]
 
 _FOUND = re.compile(rb'"t":(\d+),"n":(\d+),"kind"')
 _LONGEST = 64  # what a match can be long, and more
@@ -93,13 +93,13 @@ class Tideline(Dialect):
 
     def subscribe(self, numbers: range, user: int) -> bytes:
         return b"".join(
-            _frame(b'{"do":"subscribe","tag":%d,"channel":"bench","place":"p%d","user":"u%d",'
+            frame(b'{"do":"subscribe","tag":%d,"channel":"bench","place":"p%d","user":"u%d",'
                    b'"until_s":36000}' % (n + 1, n, user))
             for n in numbers
         )  # fmt: skip
 
     def publish(self, place: int, due_ns: int, number: int) -> bytes:
-        return _frame(
+        return frame(
             b'{"do":"publish","tag":1,"channel":"bench","place":"p%d","ttl_s":60,"body":%b}'
             % (place, body(due_ns, number))
         )
@@ -110,7 +110,7 @@ class Tideline(Dialect):
         if b"\x89" not in received:
             return b""
         return b"".join(
-            _frame(received[found.end() : found.end() + found[1][0]], 0x8A)
+            frame(received[found.end() : found.end() + found[1][0]], 0x8A)
             for found in self._ping.finditer(received)
         )
 
@@ -131,7 +131,7 @@ class Redis(Dialect):
 DIALECTS: dict[str, type[Dialect]] = {"tideline": Tideline, "redis": Redis}
 
 
-def _frame(payload: bytes, code: int = 0x81) -> bytes:
+def frame(payload: bytes, code: int = 0x81) -> bytes:
     """A frame of a client: masked, with a mask of zeros, which leaves the payload as it is."""
     size = len(payload)
     if size < 126:

@@ -6,6 +6,10 @@ A round runs by turns, in one session of two tasks, from Parquet:
 
     sink          frame.write.format("tideline") into a collection with two indexes
     bulk load     tideline.spark.bulk_load of the same frame; also with rows spread by keys first
+    ..., channel  the same two with as many events into a channel
+    in the store  of these, rows a second of the processor in the process that has the store, until
+                  everything is sealed: what it has left for others
+    handed over   the same frame given to Python's tasks, which look at nothing: what Spark takes
     collection    spark.read of such a collection, as it comes and in four tasks
     channel       spark.read of a channel with as many events, the same
     any source    a Python source that hands out batches it has: what Spark itself takes for that
@@ -85,6 +89,18 @@ def measure(rows: int, turns: int) -> Rates:
 
                 bulk_load(frame, path, name, clustered=True)
 
+            saved = str(folder / "events")
+            events.write.parquet(saved)
+
+            def channel_sink(name: str) -> None:
+                writer = spark.read.parquet(saved).write.format("tideline")
+                writer.option("channel", name).mode("append").save(path)
+
+            def channel_bulk(name: str) -> None:
+                from tideline.spark import bulk_load
+
+                bulk_load(spark.read.parquet(saved), path, channel=name)
+
             def any_source(rows: int) -> None:
                 spark.dataSource.register(_any_source())
                 table = spark.read.format("any").option("rows", rows).load()
@@ -94,8 +110,14 @@ def measure(rows: int, turns: int) -> Rates:
                 table = spark.read.format("tideline").options(**options).load(path)
                 table.write.format("noop").mode("overwrite").save()
 
-            def timed(name: str, work: Callable[[Any], None], given: Any) -> None:
-                start = time.perf_counter()
+            def handed(rows: int) -> None:
+                frame.mapInArrow(_counted, "rows long").collect()
+
+            def timed(
+                name: str, work: Callable[[Any], None], given: Any,
+                settle: Callable[[], None] | None = None,
+            ) -> None:  # fmt: skip
+                start, busy = time.perf_counter(), time.process_time()
                 try:
                     work(given)
                 except Exception as error:
@@ -104,6 +126,10 @@ def measure(rows: int, turns: int) -> Rates:
                     say(f"{name}: {str(error).splitlines()[0][:100]}")
                     return
                 found.setdefault(name, []).append(rows / (time.perf_counter() - start))
+                if settle is not None:
+                    settle()
+                    rate = rows / (time.process_time() - busy)
+                    found.setdefault(f"{name}, in the store", []).append(rate)
 
             db.collection("read", key="id", indexes=INDEXES)
             timed("fill", sink, "read")
@@ -113,12 +139,27 @@ def measure(rows: int, turns: int) -> Rates:
                     ("sink", sink), ("bulk load", bulk), ("bulk load, clustered", clustered),
                 ):  # fmt: skip
                     into = db.collection(f"{work.__name__}{turn}", key="id", indexes=INDEXES)
-                    timed(name, work, into.name)
+                    timed(name, work, into.name, into._engine.seal)
                     assert name not in found or into.count() == rows
+                for name, work in (
+                    ("sink, channel", channel_sink), ("bulk load, channel", channel_bulk),
+                ):  # fmt: skip
+                    channel = db.channel(f"{work.__name__}{turn}")
+                    timed(name, work, channel.name, channel.seal)
+                    if name in found and channel.stats().events != rows:
+                        raise SystemExit(f"{name}: not all is there")
+                    db.drop_channel(channel.name)
                 for name, options in READS.items():
                     timed(name, read, options)
                 timed("any source", any_source, rows)
+                timed("handed over", handed, rows)
     return {name: rates[1:] for name, rates in found.items()}
+
+
+def _counted(batches: Any) -> Any:
+    import pyarrow as pa
+
+    yield pa.RecordBatch.from_pydict({"rows": [sum(batch.num_rows for batch in batches)]})
 
 
 def _any_source() -> Any:
@@ -191,9 +232,12 @@ def write(results: common.Results) -> Path:
         head += [f"commit {data['against']}", "ratio"]
     text = (
         "# Documents and events through Spark\n\nWritten by `python benchmarks/spark_bulk.py`.\n\n"
-        f"{data['rows']:,} rows from Parquet into a collection with two indexes, and back; two"
-        " tasks at a time. Medians, of rounds that were run by turns. A bulk load gives"
-        f" {now['bulk load'] / now['sink']:.2f} times the rows a second of the sink.\n\n"
+        f"{data['rows']:,} rows from Parquet into a collection with two indexes or into a channel,"
+        " and back; two tasks at a time. Medians of rounds that were run by turns. A bulk load"
+        " gives"
+        f" {now['bulk load'] / now['sink']:.2f} times the rows a second of the sink into a"
+        f" collection, {now['bulk load, channel'] / now['sink, channel']:.2f} times into a"
+        " channel.\n\n"
         + markdown_table(head, lines)
         + "\n![Thousand rows a second](spark-bulk.png)\n"
         + f"\n{facts['cpu']}, {facts['cores']} cores, load {data['load']:.1f} before the run;"

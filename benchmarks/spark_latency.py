@@ -9,7 +9,9 @@ same rate, from when all of that is stored. The way of each event that a subscri
 
     created | trigger of its batch | handed to the subscriber
 
-The cut is what Spark reports about its micro-batch.
+The cut is what Spark reports about its micro-batch, and so is what a micro-batch spends where: each
+part is Spark's name for it, and `addBatch` is the query with our sink. The floor is the same of a
+query that reads the same files into nothing, alone.
 """
 
 from __future__ import annotations
@@ -146,6 +148,7 @@ def run(rate: int, seconds: float, warm_s: float) -> dict[str, Any]:
             pipeline.stop()
             thread.join()
             subscribers.end()
+        floor = _floor(spark, files, folder / "nothing")
     began = {one["batchId"]: _moment(one["timestamp"]) for one in progress}
     moments = sorted(began.values())
     samples = [
@@ -155,12 +158,31 @@ def run(rate: int, seconds: float, warm_s: float) -> dict[str, Any]:
     ]
     return {
         "samples": samples,
+        "parts_ms": _parts([one for one in progress if _moment(one["timestamp"]) >= start]),
+        "floor_ms": _parts(floor),
         "batches": [
             {**one, "number": number}
             for number, one in sorted(batches.items())
             if began.get(number, 0) >= start
         ],
     }
+
+
+def _floor(spark: Any, files: Path, checkpoint: Path) -> list[dict[str, Any]]:
+    """The progress of a query that reads some files a batch, and writes nothing."""
+    schema = ", ".join(f"`{name}` {kind}" for name, kind in config(files, files)["schema"].items())
+    source = spark.readStream.schema(schema).option("maxFilesPerTrigger", 5).json(str(files))
+    into = source.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
+    query = into.trigger(availableNow=True).start()
+    query.awaitTermination()
+    return [json.loads(one.json) for one in query.recentProgress][2:]  # the first are slower
+
+
+def _parts(progress: list[dict[str, Any]]) -> dict[str, float]:
+    """What micro-batches spent where, in the mean, in milliseconds."""
+    spent = [one["durationMs"] for one in progress if one["numInputRows"]]
+    names = list(dict.fromkeys(name for one in spent for name in one))
+    return {name: float(np.mean([one.get(name, 0) for one in spent])) for name in names}
 
 
 def _drain(batches: dict[int, Any], rows: int) -> None:
@@ -200,6 +222,8 @@ def measure(size: str, rate: int = RATE) -> dict[str, Any]:
         "most_s": float(whole.max()),
         "mean_s": dict(zip(STAGES, ways.mean(axis=0).tolist(), strict=True)),
         "mean_of_slowest_s": dict(zip(STAGES, ways[slow].mean(axis=0).tolist(), strict=True)),
+        "parts_ms": outcome["parts_ms"],
+        "floor_ms": outcome["floor_ms"],
         "batches": len(batches),
         "batch_rows": float(np.median([one["rows"] for one in batches])),
     }

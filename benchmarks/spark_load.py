@@ -83,11 +83,12 @@ def run_spark(
 ) -> dict[str, Any]:
     """The pipeline's stages and the way to Arrow, and nothing after that."""
     from tideline.spark.pipeline.config import make_config
+    from tideline.spark.pipeline.source import Opened
     from tideline.spark.pipeline.stages import Stages
 
     paths = sorted(files.glob("*.parquet"))
     made = make_config(config(files, out))
-    stages = Stages(made, channel.space, spark.read.parquet(str(paths[0])).columns)
+    stages = Stages(made, channel.space, Opened(spark.read.parquet(str(paths[0]))))
     count = 0
     begin = time.perf_counter()
     for path in paths:

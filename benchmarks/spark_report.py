@@ -143,6 +143,15 @@ def _latency(data: Part) -> str:
         f"s**, most {data['most_s']:.2f} s. {data['batches']} micro-batches, the median one of "
         f"{data['batch_rows']:,.0f} rows.\n\n"
         + markdown_table(["stage", "mean ms", "share", "mean ms of the slowest 1%"], rows)
+        + "\n\nWhat a micro-batch spends where, by Spark's names, in the mean; `addBatch` is the "
+        "query with our sink. The floor is a query that reads the same files into nothing.\n\n"
+        + markdown_table(
+            ["part", "pipeline, ms", "floor, ms"],
+            [
+                [name, f"{spent:,.0f}", f"{data['floor_ms'].get(name, 0):,.0f}"]
+                for name, spent in data["parts_ms"].items()
+            ],
+        )
     )
 
 

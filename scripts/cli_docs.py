@@ -25,12 +25,31 @@ COMMANDS = [
     "collection update", "collection update-many", "collection replace", "collection delete-where",
     "collection distinct", "collection aggregate", "collection index",
     "collection unindex", "collection advise", "collection stats", "collection drop", "changes",
-    "publish", "subscribe", "find", "subscriptions", "cancel", "prolong", "resume", "apply",
-    "session", "shell",
-    "stats", "check", "drop", "serve", "token create", "token list", "token revoke", "backup",
-    "restore", "warm", "demo", "pipeline run", "pipeline check", "workload tweets",
-    "workload operations", "heatmap",
+    "watch", "nearest", "publish", "subscribe", "find", "event", "retract", "subscriptions",
+    "cancel", "prolong", "move", "resume", "apply", "window create", "window list",
+    "window append", "window get", "window range", "window watch", "window stats", "window drop",
+    "session", "shell", "stats", "check", "drop", "serve", "token create", "token list",
+    "token revoke", "backup", "restore", "warm", "demo", "pipeline run", "pipeline check",
+    "pipeline export", "workload tweets", "workload operations", "heatmap",
 ]  # fmt: skip
+
+
+def unlisted() -> list[str]:
+    """Commands that `COMMANDS` lacks: each has its help on the page."""
+    import typer
+
+    from tideline.cli.main import app
+
+    found: list[str] = []
+    left = [("", typer.main.get_command(app))]
+    while left:
+        name, command = left.pop()
+        inner = getattr(command, "commands", None)
+        if inner is None:
+            found.append(name)
+        else:
+            left += [(f"{name} {each}".strip(), inner[each]) for each in inner]
+    return sorted(set(found) - set(COMMANDS))
 
 
 def help_text(words: list[str]) -> str:
@@ -58,6 +77,9 @@ def main() -> int:
     os.environ |= {"COLUMNS": "100", "TERM": "dumb"}
     os.environ.pop("DEMO_S", None)
     sys.path.insert(0, str(ROOT / "src"))
+    if lacking := unlisted():
+        print(f"COMMANDS of scripts/cli_docs.py lacks: {', '.join(lacking)}")
+        return 1
     wanted = page_with_help()
     if "--check" in sys.argv[1:]:
         if PAGE.read_text(encoding="utf-8") != wanted:

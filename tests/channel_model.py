@@ -12,8 +12,8 @@ operations.md, docs/decisions/0007 (retries) and 0009 (a channel's time).
     a call that failed                never reaches the model: nothing of it happened
 
 All times are whole microseconds, all places plain values: a text, a point `(lon, lat)`,
-`("circle", lon, lat, radius_m)` or `("box", west, south, east, north)`. Nothing of Tideline is
-imported here, geometry included. What no later operation can see is pruned.
+`("circle", lon, lat, radius_m)`, `("box", west, south, east, north)` or `("polygon", corners)`.
+Nothing of Tideline is imported here, geometry included. What no later operation can see is pruned.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
+
+import shapely
+from shapely.affinity import scale
 
 __all__ = ["WHERES", "WORLDS", "Event", "Model", "Refused", "Sub", "World", "meets"]
 
@@ -63,15 +66,17 @@ _SHAPES: tuple[Any, ...] = (
     ("box", 4.0, 4.0, 6.0, 6.0),
     ("box", 1.0, 1.0, 7.0, 3.0),
     (3.9, 4.1),
+    ("polygon", ((1.0, 1.0), (7.5, 0.5), (0.5, 7.5))),  # a side goes through (4, 4)
+    ("polygon", ((2.0, 6.0), (1.0, 7.0), (3.0, 7.5), (2.25, 6.75))),
     (7.5, 0.0),
 )
 _BOUNDS = {"bounds": (0.0, 0.0, 8.0, 8.0)}
-_POINTS_AND_CIRCLES = (0, 1, 2, 3, 6, 7)
+_NO_BOXES = (0, 1, 2, 3, 6, 7, 8, 9)
 WORLDS = {
     "flat": World(("Flat", {}), ("a", "b", "c", "z"), (0, 1, 2, 3)),
     "topics": World(("Topics", {}), ("a", "a/b", "a/b/c", "a/9", "ab", "z"), (0, 1, 2, 3, 4, 5)),
-    "quad": World(("QuadTree", {**_BOUNDS, "depth": 3}), _SHAPES, _POINTS_AND_CIRCLES),
-    "grid": World(("Grid", {**_BOUNDS, "rows": 4, "cols": 4}), _SHAPES, _POINTS_AND_CIRCLES),
+    "quad": World(("QuadTree", {**_BOUNDS, "depth": 3}), _SHAPES, _NO_BOXES),
+    "grid": World(("Grid", {**_BOUNDS, "rows": 4, "cols": 4}), _SHAPES, _NO_BOXES),
 }
 
 
@@ -81,29 +86,30 @@ def meets(one: Any, other: Any) -> bool:
         a, b = one.split("/"), other.split("/")
         short = min(len(a), len(b))
         return a[:short] == b[:short]
-    return _gap_m(_round(one), _round(other)) <= 0
+    return _gap_m(one, other) <= 0
 
 
-def _round(place: Any) -> tuple[float, float, float, float, float]:
-    """A shape as a box (a point: of no size) and a radius around it."""
+def _area(place: Any) -> tuple[Any, float]:
+    """A shape as an area in degrees and a radius around it, in metres."""
     if place[0] == "box":
-        return (*place[1:], 0.0)
+        return shapely.box(*place[1:]), 0.0
+    if place[0] == "polygon":
+        return shapely.Polygon(place[1]), 0.0
     if place[0] == "circle":
-        _, lon, lat, radius_m = place
-        return (lon, lat, lon, lat, radius_m)
-    return (*place, *place, 0.0)
+        return shapely.Point(place[1:3]), place[3]
+    return shapely.Point(place), 0.0
 
 
 def _gap_m(one: Any, other: Any) -> float:
     """How far two shapes are apart; refuses to judge circles that nearly touch."""
-    west, south, east, north, radius = one
-    west2, south2, east2, north2, radius2 = other
-    lon = max(west - east2, west2 - east, 0.0)
-    lat = max(south - north2, south2 - north, 0.0)
-    middle = math.radians((south + north + south2 + north2) / 4)
-    metres = math.hypot(lon * math.cos(middle), lat) * 111_195.0
+    (area, radius), (area2, radius2) = _area(one), _area(other)
     radii = radius + radius2
-    assert not radii or abs(metres - radii) > 0.02 * radii, "choose places that are further apart"
+    if not radii:
+        return 0.0 if area.intersects(area2) else 1.0
+    middle = math.radians((area.centroid.y + area2.centroid.y) / 2)
+    flat = [scale(each, math.cos(middle), origin=(0, 0)) for each in (area, area2)]
+    metres = flat[0].distance(flat[1]) * 111_195.0
+    assert abs(metres - radii) > 0.02 * radii, "choose places that are further apart"
     return metres - radii
 
 
@@ -271,8 +277,8 @@ class Model:
             self.journal.answers += [(id, e.id, user, "past") for _, e in past]
         return False, s, past
 
-    def retract(self, id: str) -> None:
-        now = self.now()
+    def retract(self, id: str, own: int | None = None) -> None:
+        now = self.now() if own is None else max(self.newest, own)
         e = self.event(id, now)
         if e is None:
             raise Refused("NotFound")
@@ -360,8 +366,9 @@ class Model:
                     raise Refused("InvalidRequest")
                 at, until = row["at"], _limit(row.get("until"))
                 if row["op"] == "publish":
+                    replace = "always" if row.get("replace") else ""
                     _, told = self.publish(
-                        at, row["id"], row["place"], tuple(row["body"]), at, until
+                        at, row["id"], row["place"], tuple(row["body"]), at, until, replace
                     )
                     answers += [(number, s.id, row["id"], s.user, "live") for s in told]
                 elif row["op"] == "subscribe":
@@ -371,6 +378,8 @@ class Model:
                         row["unseen"],
                     )  # fmt: skip
                     answers += [(number, s.id, e.id, s.user, "past") for _, e in past]
+                elif row["op"] == "retract":
+                    self.retract(row["id"], at)
                 else:
                     self.cancel(at, row["id"])
             except Refused:

@@ -232,6 +232,8 @@ class Child:
             return self.tideline.Circle((place[1], place[2]), place[3])
         if place[0] == "box":
             return self.tideline.Box(*place[1:])
+        if place[0] == "polygon":
+            return self.tideline.Polygon(place[1])
         return place
 
     def open(self, clock_us: int, memory_mb: float) -> None:
@@ -415,13 +417,11 @@ class Child:
             "op": pa.string(), "id": pa.string(), "place": pa.string(), "lon": pa.float64(),
             "lat": pa.float64(), "radius_m": pa.float64(), "user": pa.string(), "at": moment,
             "since": moment, "until": moment, "body": pa.string(), "where": pa.string(),
-            "unseen": pa.bool_(),
+            "unseen": pa.bool_(), "replace": pa.bool_(),
         }  # fmt: skip
         if self.settings["space"] in ("flat", "topics"):
             for name in ("lon", "lat", "radius_m"):
                 del types[name]
-        else:
-            del types["place"]
         table = pa.table(
             {name: pa.array([row.get(name) for row in rows], kind) for name, kind in types.items()}
         )
@@ -436,17 +436,21 @@ class Child:
 
     def _row(self, row: Any) -> dict[str, Any]:
         plain: dict[str, Any] = {"op": row["op"], "id": row["id"], "at": self._time(row["at"])}
-        if row["op"] != "cancel":
+        if row["op"] not in ("cancel", "retract"):
             place = self.world.places[row["place"]]
             if isinstance(place, str):
                 plain["place"] = place
             elif place[0] == "circle":
                 _, plain["lon"], plain["lat"], plain["radius_m"] = place
+            elif place[0] == "polygon":
+                corners = [[*place[1], place[1][0]]]
+                plain["place"] = json.dumps({"type": "Polygon", "coordinates": corners})
             else:
                 plain["lon"], plain["lat"] = place
             plain["until"] = self._time(row["until"])
         if row["op"] == "publish":
             plain["body"] = json.dumps(self._body(row["body"]))
+            plain["replace"] = row.get("replace")
         elif row["op"] == "subscribe":
             where = WHERES[row["where"]][0]
             plain["user"], plain["unseen"] = row["user"], row["unseen"]

@@ -279,6 +279,8 @@ class Writer:
             row = {**self._event(), "op": "publish", "place": place}
             row["until"] = None if row["until"] is None else at + row["until"] - row["at"]
             row["at"] = at
+            if self.random.random() < self.replaces / 4:
+                row["replace"] = True
             if self.random.random() < 0.8:
                 self.events.append({k: row[k] for k in ("id", "place", "body", "at", "until")})
             if spoil:
@@ -294,6 +296,8 @@ class Writer:
                 bad = self.random.choice([{"user": None}, {"where": "{"}, {"id": ""}])
         else:
             row = {"op": "cancel", "id": self._some_sub()["id"], "at": at}
+            if self.random.random() < 0.4:
+                row = {**self._retract(), "at": at}
             if spoil:
                 bad = {"id": None}
         if spoil and self.random.random() < 0.4:

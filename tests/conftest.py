@@ -7,6 +7,8 @@ The layout "http" is a channel of layout "dual" behind a real server in this pro
 through `tideline.connect`: what holds for the library holds for the client. "async" is one used
 through `tideline.aopen`, "async-http" one behind a server used through `tideline.aconnect`.
 
+Files are not synced to the disk, but under the profile `long`.
+
 Profiles of Hypothesis: `default` repeats the same bounded examples on every run; `long`
 (`HYPOTHESIS_PROFILE=long`, `make test-long`) draws new ones, many more of them.
 """
@@ -15,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from asyncio.selector_events import BaseSelectorEventLoop
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +25,7 @@ from typing import Any
 import pytest
 from driving import AsyncServed
 from hypothesis import HealthCheck, Phase, settings
+from quick_java import java_home
 from spark_cluster import spark_cluster as spark_cluster  # a fixture
 from spark_session import spark as spark  # a fixture
 
@@ -29,14 +33,17 @@ import tideline
 from tideline.addresses import ranges
 from tideline.testing import ManualClock
 
+if (_home := java_home()) is not None:  # `make test` makes it
+    os.environ["JAVA_HOME"] = str(_home)
+
 _QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 
 settings.register_profile(
     "default",
     derandomize=True,
     deadline=None,
-    max_examples=40,
-    stateful_step_count=40,
+    max_examples=30,
+    stateful_step_count=30,
     suppress_health_check=_QUIET,
 )
 settings.register_profile(  # for the person who mends something: the first failure, unshrunk
@@ -48,7 +55,7 @@ settings.register_profile(  # for the person who mends something: the first fail
 settings.register_profile(  # the tests have run before: now the same ground with checks on
     "bounds",
     parent=settings.get_profile("default"),
-    max_examples=20,
+    max_examples=10,
 )
 settings.register_profile(
     "long",
@@ -59,6 +66,90 @@ settings.register_profile(
     suppress_health_check=_QUIET,
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+if os.environ.get("HYPOTHESIS_PROFILE") != "long":
+    # No test cuts the power, and what a killed process wrote is kept by the system: so nobody waits
+    # for the disk, some ten thousands of times. Tests of what a failing fsync does set their own.
+    def _fsync(file: Any) -> None:
+        os.fstat(file if isinstance(file, int) else file.fileno())  # `OSError` for what is closed
+
+    os.fsync = _fsync
+
+# Files with tests of one session of Spark. A group runs in one process and shares one: to start
+# another takes longer than most tests, and a session that has run for a while is quicker.
+SESSIONS = (
+    ("test_pipeline_promises.py", "test_session.py", "test_pipeline_run.py",
+     "test_source_probes.py", "test_source_http.py", "test_source.py", "test_pipeline_stages.py",
+     "test_pipeline_changes.py", "test_pipeline_config.py", "test_place.py", "test_traffic.py"),
+    ("[docs/guide/spark-", "test_watch_spark.py", "test_match_spark.py", "test_documents_source.py",
+     "test_aggregate.py", "test_stream.py", "test_shapes.py", "test_workload.py",
+     "test_heatmap.py", "test_column.py", "test_options.py"),
+)  # fmt: skip
+
+# Other files that take long. They come first, so that no worker is left with one at the end
+# (`--no-loadscope-reorder`: xdist by itself would begin with the files of the most tests).
+HEAVY = (
+    "test_demo.py", "test_cluster.py", "test_match_model.py", "test_connect.py", "test_docs.py",
+    "test_engine_faults.py", "test_state_machine.py", "test_restore.py", "test_compiler.py",
+    "test_warm.py", "test_patience.py", "test_told.py", "test_collection_interrupts.py",
+    "test_websocket.py", "test_damage.py", "test_live_benchmark.py", "test_readers.py",
+    "test_keeper.py", "test_batch.py", "test_javascript_collections.py", "test_interrupts.py",
+    "test_standing.py", "test_channel_machine.py", "test_guide.py", "test_fork.py",
+)  # fmt: skip
+
+
+def _session(nodeid: str) -> int | None:
+    """Which group a test belongs to."""
+    file = nodeid.partition("::")[0].rpartition("/")[2]
+    for number, names in enumerate(SESSIONS):
+        if file in names or any(name in nodeid for name in names if name[0] == "["):
+            return number
+    return None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    order = {name: number for number, name in enumerate(HEAVY)}
+
+    def place(item: pytest.Item) -> tuple[int, int]:
+        session = _session(item.nodeid)
+        if session is not None:
+            return -1, session
+        return order.get(item.path.name, len(HEAVY)), 0
+
+    items.sort(key=place)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With `--dist loadfile`: a file to a process, and a group of files above to one."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler.loadfile import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            session = _session(nodeid)
+            if session is not None:
+                return f"session {session}"
+            return str(super()._split_scope(nodeid))
+
+    return Scheduling(config, log)
+
+
+_close = BaseSelectorEventLoop.close
+
+
+def _close_loop(loop: Any) -> None:
+    """Close an event loop; one that has sockets left fails the test that made it.
+
+    The garbage collector would complain about them later, in a test that knows nothing of it.
+    """
+    left = [one for one in loop._transports.values() if one._sock is not None]
+    _close(loop)
+    assert left == [], f"the loop ends with sockets: {left}"
+
+
+BaseSelectorEventLoop.close = _close_loop  # type: ignore[method-assign]
 
 
 if ranges is not None:  # in the checked job: somebody may have caught what a kernel reported

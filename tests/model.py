@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from tideline import Box, Circle, Flat, Grid, QuadTree, Topics
+from tideline import Box, Circle, Flat, Grid, MultiPolygon, Polygon, QuadTree, Topics
 from tideline import space as spaces
 from tideline.clock import FOREVER
 from tideline.errors import Conflict, InvalidRequest, NotFound
@@ -67,6 +67,13 @@ class World:
     places: tuple[Any, ...]
 
 
+# One side goes through (4, 4); a hole around (3, 1.5), and a part that is far from it.
+TRIANGLE = Polygon([(1.0, 1.0), (7.5, 0.5), (0.5, 7.5)])
+PIECES = MultiPolygon([
+    Polygon([(2.0, 0.0), (7.5, 0.0), (5.0, 5.0), (1.0, 4.0)], [[(2.5, 1), (3.5, 1), (3, 2)]]),
+    Polygon([(6.0, 6.0), (8.0, 6.0), (7.0, 8.0)]),
+])  # fmt: skip
+
 # Few places, so that matches are plentiful; coordinates lie on and beside the split lines.
 WORLDS = {
     "flat": World(Flat(), ("a", "b", "c")),
@@ -78,6 +85,8 @@ WORLDS = {
             "1.4",
             "1.4.2",
             "4",
+            TRIANGLE,
+            PIECES,
             (4.0, 4.0),
             (2.0, 6.0),
             (3.9, 4.1),
@@ -94,6 +103,8 @@ WORLDS = {
         (
             "1.1",
             "2.2",
+            TRIANGLE,
+            PIECES,
             (4.0, 4.0),
             (2.0, 6.0),
             (3.9, 4.1),

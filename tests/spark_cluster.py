@@ -50,7 +50,6 @@ class Cluster:
         packages, python = sysconfig.get_path("purelib"), sys.executable
         self.python.write_text(_PYTHON.format(packages=packages, python=python), encoding="utf-8")
         self.python.chmod(stat.S_IRWXU)
-        (folder / "conf").mkdir()
         self.daemons: dict[str, subprocess.Popen[bytes]] = {}
         self.url = ""
         """Such as spark://127.0.0.1:40123."""

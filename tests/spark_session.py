@@ -44,3 +44,14 @@ def spark(
         )
         yield started
         started.stop()
+        end_java()
+
+
+def end_java() -> None:
+    """End the Java process of this one, and wait for it; Spark leaves that to the end of Python."""
+    from pyspark import SparkContext
+
+    gateway, SparkContext._gateway, SparkContext._jvm = SparkContext._gateway, None, None
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait()

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tideline import Circle
+from tideline import Circle, MultiPolygon, Polygon
 from tideline.clock import FOREVER, from_us
 
 __all__ = ["SCHEMA", "answers_of", "rejected_of", "table_of"]
@@ -55,11 +55,13 @@ def table_of(rows: Sequence[dict[str, Any]], *, shapes: bool = False) -> pa.Tabl
 
 def _raw(row: dict[str, Any]) -> dict[str, Any]:
     raw: dict[str, Any] = {"op": row["op"], "id": row["id"], "at": _time(row["at"])}
-    if row["op"] == "cancel":
+    if row["op"] in ("cancel", "retract"):
         return raw
     place = row["place"]
     if isinstance(place, str):
         raw["place"] = place
+    elif isinstance(place, (Polygon, MultiPolygon)):
+        raw["place"] = json.dumps(place.__geo_interface__)
     elif isinstance(place, Circle):
         (raw["lon"], raw["lat"]), raw["radius_m"] = place.center, place.radius_m
     else:

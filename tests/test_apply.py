@@ -400,3 +400,78 @@ def one_by_one(
         elif row["id"] in {s.id for s in channel.subscriptions()}:
             channel.cancel(row["id"])
     return answers
+
+
+# ---- events that end -------------------------------------------------------------------------
+
+
+def end(id: str, at: int = 0) -> dict[str, Any]:
+    return {"op": "retract", "id": id, "at": AT + at * SECOND}
+
+
+def replacing(rows: list[dict[str, Any]], *numbers: int) -> pa.Table:
+    """The table of rows, some of which replace."""
+    yes = pa.array([n in numbers for n in range(len(rows))])
+    return table_of(rows).append_column("replace", yes)
+
+
+@pytest.mark.parametrize("layout", ["dual", "two", "poll"])
+@pytest.mark.parametrize("between", ["nothing", "seal"])
+def test_rows_retract_and_replace_events(layout: str, between: str, open_channel: Opener) -> None:
+    channel = open_channel(layout)
+    applied = channel.apply(table_of([tell("old"), tell("gone"), tell("truck")]))
+    assert applied.rejected.num_rows == 0
+    if between == "seal":
+        channel.seal()
+    rows = [
+        tell("stays", at=1), end("gone", at=1), tell("truck", "b", at=1), end("nobody", at=2),
+        tell("truck", "c", at=2), tell("new", at=2), tell("new", at=2), end("new", at=3),
+        tell("first", "b", at=3), end("gone", at=3),
+    ]  # fmt: skip
+    applied = channel.apply(replacing(rows, 2, 4, 8))
+    reason = "no valid event has this id: "
+    assert rejected_of(applied) == {3: f"{reason}'nobody'", 9: f"{reason}'gone'"}
+    found = {place: sorted(e.id for e in channel.find(place)) for place in "abc"}
+    assert found == {"a": ["old", "stays"], "b": ["first"], "c": ["truck"]}
+    channel = open_channel(layout)
+    assert {p: sorted(e.id for e in channel.find(p)) for p in "abc"} == found
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_whoever_was_told_of_an_event_that_a_row_ends_is_told(
+    layout: str, open_channel: Opener
+) -> None:
+    channel = open_channel(layout)
+    here = channel.subscribe("a", user="u", id="here", retractions=True, until_s=600)
+    both = channel.subscribe("b", user="v", id="both", retractions=True, until_s=600)
+    quiet = channel.subscribe("a", user="w", id="quiet", until_s=600)
+    rows = [tell("e1"), tell("truck"), end("e1", at=1), tell("truck", "b", at=1), end("truck", 2)]
+    applied = channel.apply(replacing(rows, 3))
+    assert [(a[1], a[2]) for a in answers_of(applied)] == [
+        ("here", "e1"), ("quiet", "e1"), ("here", "truck"), ("quiet", "truck"), ("both", "truck"),
+    ]  # fmt: skip
+    assert [(e.id, e.retracted) for e in here.take()] == [
+        ("e1", False), ("truck", False), ("e1", True), ("truck", True),
+    ]  # fmt: skip
+    assert [(e.id, e.retracted) for e in both.take()] == [("truck", False), ("truck", True)]
+    assert [(e.id, e.retracted) for e in quiet.take()] == [("e1", False), ("truck", False)]
+
+
+def test_rows_that_end_nothing_say_what_is_missing(open_channel: Opener) -> None:
+    channel = open_channel("dual")
+    rows = [tell("x") | {"id": None}, end("y") | {"id": None}]
+    applied = channel.apply(replacing(rows, 0))
+    assert applied.rejected.column("reason").to_pylist() == [
+        "replace needs the id of what it replaces", "a retract needs the id of an event",
+    ]  # fmt: skip
+    with pytest.raises(tideline.InvalidRequest, match="replace must hold booleans"):
+        channel.apply(table_of([tell("z")]).append_column("replace", pa.array(["yes"])))
+
+
+def test_a_batch_with_ends_goes_on_where_it_was_cut(open_channel: Opener) -> None:
+    """The number of a writer's batch counts rows, whatever parts they ran in."""
+    channel = open_channel("dual")
+    rows = [tell("a1"), tell("t"), tell("t", "b", at=1), end("a1", at=1), tell("a2", at=1)]
+    assert not channel.apply(replacing(rows, 2), once=("w", 1)).repeated
+    assert channel.apply(replacing(rows, 2), once=("w", 1)).repeated
+    assert sorted(e.id for e in [*channel.find("a"), *channel.find("b")]) == ["a2", "t"]

@@ -85,6 +85,8 @@ def test_the_models_places_meet_as_those_of_the_space(name: str) -> None:
     def real(place: Any) -> Any:
         if place[0] == "circle":
             return tideline.Circle((place[1], place[2]), place[3])
+        if place[0] == "polygon":
+            return tideline.Polygon(place[1])
         return tideline.Box(*place[1:]) if place[0] == "box" else place
 
     for one, other in itertools.product(world.places, repeat=2):

@@ -595,8 +595,8 @@ def test_what_is_missing_is_named(roads: Run) -> None:
         (["apply", "data", "roads", "missing.csv"], "no such file. file='missing.csv'"),
         (["apply", "data", "roads", "missing.parquet"], "no such file. file='missing.parquet'"),
         (["apply", "data", "roads", "missing.jsonl"], "no such file. file='missing.jsonl'"),
-        (["drop", "data", "raods"], "no such channel or collection. name='raods', channels="),
-        (["stats", "data", "raods"], "no such channel or collection. name='raods', channels="),
+        (["drop", "data", "raods"], "did you mean 'roads'?. name='raods', channels="),
+        (["stats", "data", "raods"], "no such channel or collection: did you mean 'roads'?. name="),
     ]:
         done = roads(*words)
         assert (done.code, said in done.error) == (3, True), done.error

@@ -203,6 +203,26 @@ def test_a_shell_reads_commands_from_a_pipe(run: Run, url: str, where: str) -> N
     assert "serve" not in listed
 
 
+@pytest.mark.parametrize("where", ["folder", "server"])
+def test_json_in_a_shell_needs_no_quotes(run: Run, url: str, where: str) -> None:
+    database = url if where == "server" else "data"
+    run("collection", "create", database, "orders", "--key", "id")
+    commands = """
+        collection put orders {"id": 1, "shop": 7, "note": "it's {here}"}
+        collection put orders '{"id": 2, "shop": 8}'
+        collection find orders {"shop": 7} --limit 3  # and no more
+        collection aggregate orders [{"$match": {"shop": {"$gt": 6}}}, {"$count": "n"}]
+    """
+    done = run("shell", database, stdin=commands)
+    assert done.code == 0, done.error
+    assert '"note":"it\'s {here}"' in done.text
+    assert '{"n":2}' in done.text
+    slip = run("shell", database, stdin="collection find odrers {}\nfind orders I-87\n")
+    assert slip.code == 3
+    assert "did you mean 'orders'?" in slip.error
+    assert "orders is a collection: where must be JSON" in slip.error
+
+
 def test_a_shell_on_a_terminal_completes_and_shows_tables(run: Run, tmp_path: Path) -> None:
     run("collection", "create", "data", "wagons", "--key", "id")
     run("collection", "put", "data", "wagons", '{"id": 1, "velocity": 50, "kind": "red"}')

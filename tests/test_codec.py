@@ -12,15 +12,16 @@ import tideline
 from tideline.channel.codec import read_events, read_rows, read_subscribers, write_row
 from tideline.kernels import layout as at
 from tideline.model import Event, Subscriber
-from tideline.space import Flat
-from tideline.space.place import BOX, CELL, CIRCLE, NONE, POINT, Place
+from tideline.space import Flat, Polygon
+from tideline.space.place import BOX, CELL, CIRCLE, NONE, POINT, POLYGON, Place
+from tideline.space.polygon import corners_of
 from tideline.testing import ManualClock
 
 _TEXTS = st.one_of(
     st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12),
     st.sampled_from(["x" * n for n in (31, 32, 255, 256, 1000)] + ["é" * 128, "\0", "日本" * 40]),
 )
-_SHAPES = (CELL, POINT, CIRCLE, BOX)
+_SHAPES = (CELL, POINT, CIRCLE, BOX, POLYGON)
 _TIMES = st.integers(-(1 << 62), 1 << 62)
 _ROWS = st.lists(
     st.tuples(
@@ -36,8 +37,10 @@ class _Decoded(Flat):
 
     plain: ClassVar[bool] = False
 
-    def decode(self, key: bytes, kind: int, a: float, b: float, c: float, d: float) -> object:
-        return (a, b) if kind == POINT else (key, kind, a, b, c, d)
+    def decode(
+        self, key: bytes, kind: int, a: float, b: float, c: float, d: float, corners: bytes = b""
+    ) -> object:
+        return (a, b) if kind == POINT else (key, kind, a, b, c, d, corners)
 
 
 def _packed(rows: list[Any]) -> np.ndarray[Any, Any]:
@@ -46,6 +49,9 @@ def _packed(rows: list[Any]) -> np.ndarray[Any, Any]:
     for seq, first, until, key, ident, user, text, kind in rows:
         numbers = (seq / 3, -1.5, first / 7, float("inf")) if kind else ()
         place = Place(key.encode(), kind, *numbers)
+        if kind == POLYGON:
+            shape = Polygon([(seq % 89 + 1, 0), (0, 1), (0, 0)] * (1 + seq % 40))
+            place = place._replace(corners=corners_of(shape))
         size = write_row(
             memoryview(buffer).cast("B"), at.PUBLISH, 0, seq, 7, first, until, place,
             ident.encode(), user.encode(), text,

@@ -288,7 +288,10 @@ def test_term_ends_it_while_spark_starts(demo: Callable[..., Demo]) -> None:
     until(lambda: running.left() == [])
 
 
-@pytest.mark.parametrize("signals", [[signal.SIGINT], [signal.SIGINT, signal.SIGTERM]])
+@pytest.mark.parametrize(
+    "signals",
+    [pytest.param([signal.SIGINT], marks=pytest.mark.long), [signal.SIGINT, signal.SIGTERM]],
+)
 def test_it_ends_though_spark_hangs_and_a_second_signal_forces_it(
     demo: Callable[..., Demo], signals: list[int]
 ) -> None:
@@ -306,9 +309,11 @@ def test_it_ends_though_spark_hangs_and_a_second_signal_forces_it(
     until(lambda: running.left() == [])
 
 
-def test_spark_ends_when_the_demo_is_killed(demo: Callable[..., Demo]) -> None:
+@pytest.mark.parametrize("when", ["starts", pytest.param("feeds", marks=pytest.mark.long)])
+def test_spark_ends_when_the_demo_is_killed(demo: Callable[..., Demo], when: str) -> None:
     running = demo("--drivers", "100", "--port", "0")
-    running.wait_for("Spark: feeding")
+    running.wait_for("Spark: starting" if when == "starts" else "Spark: feeding")
+    until(lambda: any("java" in each for each in running.left()))
     running.process.kill()
     until(lambda: running.left() == [])
 

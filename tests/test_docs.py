@@ -1,7 +1,8 @@
 """The documentation runs: every block of Python and every command in it, with its output.
 
-    ```python      blocks with >>> are checked as doctests, others are executed; a page is one
-                   session, in an empty folder
+    ```python      blocks with >>> are checked as doctests, others are executed, and print what is
+                   in the plain block that follows, if one does; a page is one session, in an
+                   empty folder
     ```console     lines with $ are run in a shell in that folder; `...` stands for anything
 
 Links between pages lead somewhere, and the help texts in docs/guide/cli.md are the real ones.
@@ -9,7 +10,9 @@ Links between pages lead somewhere, and the help texts in docs/guide/cli.md are 
 
 from __future__ import annotations
 
+import contextlib
 import doctest
+import io
 import os
 import re
 import subprocess
@@ -26,6 +29,7 @@ PAGES = [
 ]
 FLAGS = doctest.ELLIPSIS
 BLOCK = re.compile(r"^```(python|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+PRINTED = re.compile(r"\n\n```\n(.*?)^```", re.MULTILINE | re.DOTALL)  # right after a block
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
 
@@ -61,9 +65,15 @@ def test_the_python_of_a_page_runs(
     monkeypatch.chdir(tmp_path)
     session: dict[str, object] = {"__name__": "__main__"}
     report: list[str] = []
+    text = page.read_text(encoding="utf-8")
     for line, source in blocks(page, "python"):
         if ">>>" not in source:
-            exec(compile(source, f"{name_of(page)}:{line}", "exec"), session)
+            printed = io.StringIO()
+            with contextlib.redirect_stdout(printed):
+                exec(compile(source, f"{name_of(page)}:{line}", "exec"), session)
+            said = PRINTED.match(text, text.index(source) + len(source) + len("```"))
+            if said is not None and printed.getvalue() != said[1]:
+                report.append(f"line {line} prints\n{printed.getvalue()}not\n{said[1]}")
             continue
         test = doctest.DocTestParser().get_doctest(source, session, name_of(page), None, line)
         runner = doctest.DocTestRunner(optionflags=FLAGS)
@@ -72,7 +82,18 @@ def test_the_python_of_a_page_runs(
     assert "".join(report) == ""
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "console")], ids=name_of)
+# Their commands each start a Spark: tests/spark/test_heatmap.py and test_workload.py have theirs.
+STARTING = ("heatmap.md", "workloads.md")
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=[pytest.mark.long] * (page.name in STARTING), id=name_of(page))
+        for page in PAGES
+        if blocks(page, "console")
+    ],
+)
 def test_the_commands_of_a_page_run(page: Path, tmp_path: Path) -> None:
     command = tmp_path / "bin" / "tideline"
     command.parent.mkdir()

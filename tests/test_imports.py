@@ -4,11 +4,13 @@
     aclient                           what tideline.aconnect and aopen give: the same, awaited
     client                            what tideline.connect gives: the same names, over HTTP
     database
-    channel documents live
+    channel documents live stream
+    standing                          many conditions at once: which of them a document meets
     index
     lsm                               knows nothing of channels, places or conditions
     kernels                           nothing of ours but kernels, addresses and shelter
     space where model clock errors    may call kernels too: those are leaves, so it is no circle
+    near                              names that are nearly right: for messages
     addresses                         of memory, for kernels: imports nothing
     shelter                           threads that nothing cuts: imports nothing
     protocols aprotocols              what every way in has, as types: beside the bottom row
@@ -33,24 +35,29 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "tideline"
 
-BOTTOM = {"errors", "addresses", "shelter", "clock", "model", "space", "where", "protocols"}
-LIBRARY = BOTTOM | {"kernels", "lsm", "index", "channel", "documents", "live", "database"}
+BOTTOM = {"errors", "near", "addresses", "shelter", "clock", "model", "space", "where", "protocols"}
+LIBRARY = BOTTOM | {
+    "kernels", "lsm", "index", "standing", "channel", "documents", "live", "stream", "database",
+}  # fmt: skip
 
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
+    "near": {"errors"},
     "addresses": set(),
     "shelter": set(),
     "clock": {"errors"},
-    "space": {"errors", "clock", "model", "kernels"},
-    "where": {"errors", "addresses", "clock", "model", "space", "kernels"},
+    "space": {"errors", "addresses", "clock", "model", "kernels"},
+    "where": {"errors", "near", "addresses", "clock", "model", "space", "kernels"},
     "model": {"errors", "clock", "space", "where"},
     "protocols": {"clock", "model", "space"},
     "kernels": {"addresses", "shelter"},
     "lsm": {"errors", "addresses", "shelter", "clock", "model", "kernels"},
     "index": BOTTOM | {"kernels", "lsm"},
-    "channel": BOTTOM | {"kernels", "lsm", "index"},
+    "channel": BOTTOM | {"kernels", "lsm", "index", "standing"},
     "documents": BOTTOM | {"kernels", "lsm", "index"},
-    "live": BOTTOM | {"kernels", "lsm", "index", "documents"},
+    "standing": BOTTOM | {"kernels", "index"},
+    "live": BOTTOM | {"kernels", "lsm", "index", "documents", "standing"},
+    "stream": BOTTOM | {"kernels", "lsm", "index"},
     "database": LIBRARY,
     "testing": BOTTOM,
     "workload": BOTTOM,
@@ -138,6 +145,12 @@ def test_import_tideline_loads_nothing_slow() -> None:
     assert [name for name in LAZY if name in loaded] == []
 
 
+def test_the_command_line_starts_without_the_engine() -> None:
+    """Help, mistakes and commands on a server need no kernels."""
+    loaded = _loaded_by("tideline.cli.main")
+    assert [name for name in ("numba", "pandas", "pyarrow", "numpy") if name in loaded] == []
+
+
 def test_a_reader_of_spark_loads_no_kernels() -> None:
     """Every process that plans or runs a read loads it."""
     pytest.importorskip("pyspark")
@@ -173,6 +186,15 @@ def test_all_names_every_public_name() -> None:
     submodules = {path.stem for path in SOURCE.iterdir()} | {"annotations"}
     public = {n for n in vars(package) if not n.startswith("_")} - submodules
     assert public <= set(package.__all__)
+
+
+def test_what_public_methods_return_is_public() -> None:
+    """Whoever writes `list[tideline.Nearest]` or `-> tideline.Pane` finds the names at the top."""
+    package = importlib.import_module("tideline")
+    model = importlib.import_module("tideline.model")
+    inner = {"ComponentsRead", "Considered", "IndexStats"}  # parts of what is returned
+    assert set(model.__all__) - inner <= set(package.__all__)
+    assert package.StreamWindow.__name__ == "StreamWindow"
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(SOURCE)))

@@ -67,7 +67,7 @@ def topic_line(path: str) -> str:
 
 def cell_line(shown: str, place: Place) -> str:
     key = place.key.hex(" ") or "(empty: the root)"
-    return f"{shown:40} {key:28} {KINDS[place.kind]:7} {' '.join(map(str, place[2:]))}\n"
+    return f"{shown:40} {key:28} {KINDS[place.kind]:7} {' '.join(map(str, place[2:6]))}\n"
 
 
 def node_lengths(space: Space, key: bytes) -> list[int]:

@@ -48,6 +48,28 @@ def test_the_journal_tells_everything_in_order(tmp_path: Path) -> None:
         assert answers_of(news) == [("s1", "e1", "ann", "past"), ("s1", "e2", "ann", "live")]
 
 
+def test_the_journal_tells_what_was_retracted_or_replaced(tmp_path: Path) -> None:
+    with tideline.open(tmp_path, clock=ManualClock(1_000)) as db:
+        channel = db.channel("c", journal_s=3600)
+        first = channel.publish("a", {}, id="gone", ttl_s=60).event.seq
+        channel.publish("a", {}, id="truck", ttl_s=60, replace=True)  # replaces nothing
+        channel.retract("gone")
+        middle = channel.position()
+        second = channel.publish("b", {}, id="truck", ttl_s=60, replace=True).event.seq
+        channel.seal()
+        channel.retract("truck")
+        table, end = channel.journal("retractions")
+        rows = table.to_pylist()
+        assert [(row["id"], row["event"]) for row in rows] == [
+            ("gone", first), ("truck", first + 1), ("truck", second),
+        ]  # fmt: skip
+        assert rows[1]["seq"] == second
+        assert [row["at"].timestamp() for row in rows] == [1_000] * 3
+        assert channel.journal("retractions", upto=middle)[0].num_rows == 1
+        assert channel.journal("retractions", after=middle)[0].to_pylist() == rows[1:]
+        assert channel.journal("retractions", after=end)[0].num_rows == 0
+
+
 def test_positions_cut_the_journal_anywhere(tmp_path: Path) -> None:
     with tideline.open(tmp_path, clock=clock()) as db:
         news = db.channel("news", journal_s=3600)

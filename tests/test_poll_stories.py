@@ -43,6 +43,8 @@ class Polled:
     def _place(self, place: Any) -> Any:
         if place[0] == "circle":
             return tideline.Circle((place[1], place[2]), place[3])
+        if place[0] == "polygon":
+            return tideline.Polygon(place[1])
         return tideline.Box(*place[1:]) if place[0] == "box" else place
 
     def do(self, op: dict[str, Any]) -> None:

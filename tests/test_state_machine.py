@@ -39,7 +39,7 @@ from model import WORLDS, Event, Model, Subscription
 from tables import answers_of, rejected_of, table_of
 
 import tideline
-from tideline import Box
+from tideline import Box, MultiPolygon, Polygon
 from tideline.clock import FOREVER, SECOND, from_us
 from tideline.testing import ManualClock
 
@@ -226,7 +226,10 @@ class ChannelMachine(RuleBasedStateMachine):
     @rule(drawn=st.lists(ROW, min_size=1, max_size=6), shapes=st.booleans())
     def apply(self, drawn: list[dict[str, Any]], shapes: bool) -> None:
         shapes = shapes and self.world in ("grid", "quad")
-        places = [p for p in self.places if not isinstance(p, Box) and isinstance(p, str) != shapes]
+        texts = (str, Polygon, MultiPolygon)  # polygons as GeoJSON
+        places = [
+            p for p in self.places if not isinstance(p, Box) and isinstance(p, texts) != shapes
+        ]
         rows = [self.row(d, places) for d in drawn]
         before = {s.arrival: len(s.answers) for s in self.model.subs}
         answers, rejected = self.model.apply(rows)

@@ -94,7 +94,9 @@ class Told:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize(("memory_mb", "users"), [(1, 40), (4, 200), (64, 40)])
+@pytest.mark.parametrize(
+    ("memory_mb", "users"), [(1, 40), pytest.param(4, 200, marks=pytest.mark.long), (64, 40)]
+)
 def test_batches_leave_marks_that_survive_kills_and_seals(
     layout: str, memory_mb: int, users: int, tmp_path: Path
 ) -> None:

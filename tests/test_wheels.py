@@ -34,6 +34,9 @@ print(json.dumps({
 """
 
 
+pytestmark = pytest.mark.long  # tests/spark/test_shipping.py: the same kernels, out of a zip
+
+
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     out = tmp_path_factory.mktemp("dist")

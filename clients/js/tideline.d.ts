@@ -14,7 +14,7 @@ export type Key = string | number;
 /** A condition in MongoDB's words: `{ severity: { $gte: 3 } }`. */
 export type Where = { [field: string]: any };
 
-/** Where an event is or what a subscription watches: a key, a point, a circle, a box, or GeoJSON. */
+/** Where an event is or what a subscription watches: a key, a point, a circle, a box, or GeoJSON (a polygon). */
 export type Place =
   | string
   | [lon: number, lat: number]
@@ -66,6 +66,8 @@ export class Database {
   request(method: string, route: string, options?: RequestOptions): Promise<any>;
   /** Another WebSocket of the server that comes back by itself. */
   socket(route: string, on: SocketListeners): Socket;
+  /** Resolves when all that is followed here has what was written before: to the server's time. */
+  sync(): Promise<string>;
   /** Let go of the live connection; what is subscribed to stays so on the server. */
   disconnect(): void;
   /** Connect again, now. */
@@ -206,12 +208,17 @@ export class Channel<Body = any> {
 
 export type StreamState = "opening" | "open" | "away" | "resuming" | "ended";
 
-/** What is followed. Iteration ends when it ends, and throws when the server refuses to go on. */
-interface Stream<T> extends AsyncIterableIterator<T> {
+interface Followed {
   readonly state: StreamState;
   /** Why it ended; null before. */
   readonly reason: string | null;
+  /** What the server refused it with; null when it did not. */
+  readonly error: TidelineError | null;
   onended: ((reason: string, error: TidelineError | null) => void) | null;
+}
+
+/** What is followed. Iteration ends when it ends, and throws when the server refuses to go on. */
+interface Stream<T> extends AsyncIterableIterator<T>, Followed {
   [Symbol.asyncIterator](): this;
   next(): Promise<IteratorResult<T, undefined>>;
 }
@@ -249,10 +256,13 @@ export class Subscription<Body = any> implements SubscriptionInfo {
 
 export type IndexKind = "eager" | "lazy" | "composite" | "embedded";
 
+/** A kind with its settings. */
+export interface IndexSettings { kind?: IndexKind | null; unique?: boolean; [setting: string]: any }
+
 export interface CollectionSettings {
   /** The field that every document is known by. */
   key: string;
-  indexes?: { [field: string]: IndexKind | { kind?: IndexKind | null; unique?: boolean } } | string[];
+  indexes?: { [field: string]: IndexKind | IndexSettings } | string[];
   policy?: { [name: string]: any };
   filter?: string;
   bloom_bits?: number;
@@ -262,7 +272,7 @@ export interface CollectionSettings {
 export interface CollectionInfo {
   name: string;
   key: string;
-  indexes: { [field: string]: string };
+  indexes: { [field: string]: string | IndexSettings };
   unique: string[];
   identity: string;
   position: number;
@@ -275,6 +285,16 @@ export interface CollectionInfo {
 export type Sort = { [field: string]: 1 | -1 } | [field: string, direction: 1 | -1][];
 /** These fields and the key; or `{ text: 0 }` for all but these. */
 export type Fields = string[] | { [field: string]: 0 | 1 | boolean };
+
+/** The cells of a grid that have any: cell n is in row `row[n]`, from the south, and column `col[n]`, from the west. */
+export interface Cells {
+  box: [number, number, number, number];
+  rows: number;
+  cols: number;
+  row: number[];
+  col: number[];
+  count: number[];
+}
 
 export interface FindOptions {
   sort?: Sort;
@@ -328,14 +348,25 @@ export class Collection<T extends Document = Document> {
   count(where?: Where | null): Promise<number>;
   distinct(field: string, where?: Where | null): Promise<any[]>;
   aggregate<R extends Document = Document>(pipeline: Document[]): Promise<R[]>;
+  nearest(point: [number, number] | { type: "Point"; coordinates: number[] }, options?: { limit?: number; where?: Where | null;
+    field?: string; max_distance_m?: number; min_distance_m?: number; fields?: Fields }):
+    Promise<{ document: T; metres: number }[]>;
+  aggregateGrid(box: [number, number, number, number],
+    options?: { rows?: number; cols?: number; where?: Where | null; field?: string }): Promise<Cells>;
   lookup(field: string, value: string | number | boolean | null, options?: { k?: number }): Promise<T[]>;
   rangeLookup(field: string, low?: string | number | boolean | null, high?: string | number | boolean | null,
     options?: { k?: number }): Promise<T[]>;
   explain(where?: Where | null, options?: { sort?: Sort; limit?: number }): Promise<any>;
   advise(options?: { scarce?: boolean; where?: Where[]; limit?: number }): Promise<any[]>;
-  createIndex(field: string | string[], options?: { kind?: IndexKind; unique?: boolean; wait_s?: number }):
+  createIndex(field: string | string[], options?: { kind?: IndexKind | IndexSettings; unique?: boolean; wait_s?: number }):
     Promise<{ field: string; kind: string; done: boolean; progress: number }>;
   dropIndex(field: string | string[]): Promise<null>;
+  /** What meets a condition, kept up to date. */
+  watch(where?: Where | null, options?: WatchOptions): LiveQuery<T>;
+  /** Counts and sums of groups, kept up to date. */
+  watchGroups<R extends Document = Document>(where: Where | null | undefined, options: GroupOptions): LiveQuery<R>;
+  /** How a live query would be kept up to date, and what that costs. */
+  explainWatch(where?: Where | null, options?: Omit<WatchOptions, "ttl_s">): Promise<any>;
   /** Every write from now on, or after a seq; `before`: with the old documents. */
   changes(options?: { after?: number; before?: boolean }): Changes<T>;
   info(): Promise<CollectionInfo>;
@@ -353,6 +384,68 @@ export class Changes<T extends Document = Document> {
   /** End it; leaving a `for await` does so too. */
   cancel(): Promise<void>;
   return(): Promise<IteratorResult<Change<T>, undefined>>;
+}
+
+export interface WatchOptions {
+  sort?: Sort;
+  limit?: number;
+  offset?: number;
+  /** Rows that the server knows beyond the limit; as many as the limit if not given. */
+  slack?: number;
+  /** It ends after so many seconds, unless it is prolonged. */
+  ttl_s?: number;
+}
+
+export interface GroupOptions {
+  /** The fields that make a group. */
+  by: string | string[];
+  count?: boolean;
+  sum?: string | string[];
+  avg?: string | string[];
+  min?: string | string[];
+  max?: string | string[];
+  ttl_s?: number;
+}
+
+/** One step of a result. Applied in order, they lead from one result to the next. */
+export interface LiveChange<T extends Document = Document> {
+  kind: "add" | "change" | "changeIndex" | "remove";
+  /** Of the document; of a group, the values of its fields. */
+  key: any;
+  /** As it is now; null when it was removed. */
+  document: T | null;
+  before: T | null;
+  /** Where it was and where it is; null without sort, limit and offset. */
+  old_index: number | null;
+  index: number | null;
+  version: number;
+  /** What of the document is new or different: all of it for "add", nothing for "remove". */
+  fields: Partial<T>;
+  /** The fields that it had before and has no more. */
+  gone: string[];
+}
+
+export interface LiveQuery<T extends Document = Document> extends Followed {}
+/** A result that is kept up to date. */
+export class LiveQuery<T extends Document = Document> implements AsyncIterable<LiveChange<T>> {
+  private constructor();
+  /** Resolves to the first result. */
+  readonly ready: Promise<readonly T[]>;
+  /** A new array after each tick; rows that did not change are the same objects. */
+  readonly result: readonly T[];
+  /** The version of the collection that `result` is of. */
+  readonly version: number | null;
+  readonly until: string | null;
+  /** Whether what was missed was told as a difference: the server did not keep it. */
+  readonly wasReset: boolean;
+  /** Called after each tick; returns a function that ends this. */
+  readonly subscribe: (listener: (changes: LiveChange<T>[], how: "first" | "live" | "missed" | "reset") => void) => () => void;
+  readonly getSnapshot: () => readonly T[];
+  /** Let it end so many seconds from now; null: not by itself. */
+  prolong(options: { ttl_s: number | null }): Promise<void>;
+  /** End it. */
+  cancel(): Promise<void>;
+  [Symbol.asyncIterator](): AsyncIterableIterator<LiveChange<T>>;
 }
 
 // ---- errors -----------------------------------------------------------------------------------

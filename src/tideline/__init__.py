@@ -25,12 +25,16 @@ from tideline.errors import (
 )
 from tideline.model import (
     Advice,
+    Appended,
     Applied,
     Change,
     ChannelStats,
     CollectionStats,
     Event,
     Explanation,
+    LiveChange,
+    Nearest,
+    Pane,
     Report,
     Stored,
     Subscriber,
@@ -38,23 +42,28 @@ from tideline.model import (
     Told,
     Updated,
     Versioned,
+    WatchPlan,
+    WindowStats,
 )
-from tideline.space import Box, Circle, Flat, Grid, QuadTree, Topics
+from tideline.space import Box, Circle, Flat, Grid, MultiPolygon, Polygon, QuadTree, Topics
 
 if _typing.TYPE_CHECKING:
     from tideline.aclient import aconnect, aopen
     from tideline.channel import Channel, Subscription
     from tideline.client import connect
     from tideline.database import Database, open
-    from tideline.documents import Changes, Collection
+    from tideline.documents import Changes
+    from tideline.live import Collection, Live
+    from tideline.stream import StreamWindow
 
 __all__ = [
-    "Advice", "Applied", "Box", "Change", "Changes", "Channel", "ChannelStats", "Circle",
-    "Closed", "Collection", "CollectionStats", "Conflict", "Corruption", "Database", "Event",
-    "Explanation", "Flat",
-    "Grid", "InvalidRequest", "NotFound", "QuadTree", "Report", "Stored", "Subscriber",
-    "Subscription", "SubscriptionInfo", "TidelineError", "Told", "Topics", "Unauthorized",
-    "Unavailable", "Updated", "Versioned", "aconnect", "aopen", "connect", "open",
+    "Advice", "Appended", "Applied", "Box", "Change", "Changes", "Channel", "ChannelStats",
+    "Circle", "Closed", "Collection", "CollectionStats", "Conflict", "Corruption", "Database",
+    "Event", "Explanation", "Flat", "Grid", "InvalidRequest", "Live", "LiveChange", "MultiPolygon",
+    "Nearest", "NotFound", "Pane", "Polygon", "QuadTree", "Report", "Stored", "StreamWindow",
+    "Subscriber", "Subscription", "SubscriptionInfo", "TidelineError", "Told", "Topics",
+    "Unauthorized", "Unavailable", "Updated", "Versioned", "WatchPlan", "WindowStats", "aconnect",
+    "aopen", "connect", "open",
 ]  # fmt: skip
 
 __version__ = "0.1.0"
@@ -63,8 +72,10 @@ __version__ = "0.1.0"
 _LATE = {
     "Changes": "tideline.documents",
     "Channel": "tideline.channel",
-    "Collection": "tideline.documents",
+    "Collection": "tideline.live",
     "Database": "tideline.database",
+    "Live": "tideline.live",
+    "StreamWindow": "tideline.stream",
     "Subscription": "tideline.channel",
     "aconnect": "tideline.aclient",
     "aopen": "tideline.aclient",

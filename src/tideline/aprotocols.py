@@ -14,17 +14,23 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 from tideline.clock import Seconds
 from tideline.model import (
     Advice,
+    Appended,
     Applied,
     Change,
     ChannelStats,
     CollectionStats,
     Event,
     Explanation,
+    LiveChange,
+    Nearest,
+    Pane,
     Stored,
     SubscriptionInfo,
     Told,
     Updated,
     Versioned,
+    WatchPlan,
+    WindowStats,
 )
 from tideline.protocols import (
     Body,
@@ -33,6 +39,7 @@ from tideline.protocols import (
     Given,
     Indexes,
     Key,
+    Names,
     Place,
     Sort,
     Where,
@@ -42,7 +49,10 @@ from tideline.space import Space
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["AsyncChanges", "AsyncChannel", "AsyncCollection", "AsyncDatabase", "AsyncSubscription"]
+__all__ = [
+    "AsyncChanges", "AsyncChannel", "AsyncCollection", "AsyncDatabase", "AsyncLive",
+    "AsyncPanes", "AsyncSubscription", "AsyncWindow",
+]  # fmt: skip
 
 
 @runtime_checkable
@@ -216,6 +226,49 @@ class AsyncChanges(Protocol):
 
 
 @runtime_checkable
+class AsyncLive(Protocol):
+    """A live query: its result, and what changes in it."""
+
+    @property
+    def result(self) -> list[Document]:
+        """The documents, in order, with all changes that were handed out."""
+
+    @property
+    def version(self) -> int:
+        """The seq of the write that the result is of."""
+
+    @property
+    def token(self) -> str:
+        """Where it stands, for `watch_again`."""
+
+    @property
+    def until(self) -> datetime | None:
+        """When it ends by itself; None for never."""
+
+    @property
+    def was_reset(self) -> bool:
+        """Whether what was missed could not be told, and the result of now was."""
+
+    async def take(self, limit: int | None = None, *, timeout_s: float = 0) -> list[LiveChange]:
+        """What changed since, at most `limit` of it; waits up to `timeout_s` for the first."""
+
+    async def prolong(self, *, ttl_s: float | None) -> None:
+        """Let it end so many seconds from now; None: not by itself."""
+
+    async def cancel(self) -> None:
+        """End it. Cancelling one that has ended is allowed."""
+
+    async def close(self) -> None:
+        """End it, as `cancel` does."""
+
+    def __aiter__(self) -> AsyncIterator[LiveChange]: ...
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(self, kind: Any, value: Any, trace: Any) -> None: ...
+
+
+@runtime_checkable
 class AsyncCollection(Protocol):
     """Documents by primary key, with indexes on other fields."""
 
@@ -227,7 +280,7 @@ class AsyncCollection(Protocol):
     def identity(self) -> str:
         """What tells it from every other, of the same name too."""
 
-    async def indexes(self) -> dict[str, str]:
+    async def indexes(self) -> dict[str, str | dict[str, Any]]:
         """The indexed fields and the kind of each index."""
 
     async def unique(self) -> tuple[str, ...]:
@@ -272,7 +325,7 @@ class AsyncCollection(Protocol):
         """Store a document in place of the one with this key; its version."""
 
     async def delete(self, key: Key, *, if_version: int | None = None) -> None:
-        """Delete the document with this key."""
+        """Delete the document with this key; `delete_where` also says whether there was one."""
 
     async def delete_many(self, keys: Iterable[Key]) -> None:
         """Delete the documents with these keys; one bad key, and none is deleted."""
@@ -336,6 +389,19 @@ class AsyncCollection(Protocol):
     async def aggregate(self, pipeline: Sequence[Document]) -> list[Document]:
         """What comes out of MongoDB's stages."""
 
+    async def nearest(
+        self, point: Any, limit: int = 10, where: Where | None = None, *,
+        field: str | None = None, max_distance_m: float | None = None,
+        min_distance_m: float | None = None, fields: Fields = None,
+    ) -> list[Nearest]:  # fmt: skip
+        """The documents nearest to a point, and how far they are in metres."""
+
+    async def aggregate_grid(
+        self, box: Any, *, rows: int = 50, cols: int = 50, where: Where | None = None,
+        field: str | None = None,
+    ) -> pa.Table:  # fmt: skip
+        """How many documents are in each cell of a grid over a box: row, col, edges, count."""
+
     async def explain(
         self, where: Where | None = None, *, sort: Sort = None, limit: int | None = None
     ) -> Explanation:
@@ -343,6 +409,36 @@ class AsyncCollection(Protocol):
 
     def changes(self, after: int | None = None, *, before: bool = False) -> AsyncChanges:
         """Follow what is written, from the change `after` on; `before`: with old versions."""
+
+    async def watch(
+        self, where: Where | None = None, *, sort: Sort = None, limit: int | None = None,
+        offset: int = 0, slack: int | None = None, ttl_s: float | None = None, first: bool = True,
+        queue: int = 10_000,
+    ) -> AsyncLive:  # fmt: skip
+        """Ask now and stay up to date.
+
+        where, sort, limit, offset: as for `find`, whose `skip` is `offset`. slack: documents that
+        are kept beyond the limit. ttl_s: it ends by itself after so long. first: whether it begins
+        with the result. queue: changes that wait to be taken; of more, the difference is told.
+        """
+
+    async def watch_groups(
+        self, where: Where | None = None, *, by: str | Sequence[str], count: bool = False,
+        sum: Names = None, avg: Names = None, min: Names = None, max: Names = None,
+        ttl_s: float | None = None,
+    ) -> AsyncLive:  # fmt: skip
+        """Group documents by some fields and stay up to date: one document a group."""
+
+    async def watch_again(
+        self, token: str, *, ttl_s: float | None = None, first: bool = True, queue: int = 10_000
+    ) -> AsyncLive:
+        """Go on where a handle stood, by its `token`."""
+
+    async def explain_watch(
+        self, where: Where | None = None, *, sort: Sort = None, limit: int | None = None,
+        offset: int = 0, slack: int | None = None,
+    ) -> WatchPlan:  # fmt: skip
+        """How a live query would be kept up to date, and what that costs."""
 
     async def position(self) -> int:
         """The seq of the newest write."""
@@ -354,8 +450,9 @@ class AsyncCollection(Protocol):
         """0 when a writer's batch has not landed yet, None when it has."""
 
     async def create_index(
-        self, field: str, kind: str | None = None, *, unique: bool = False
-    ) -> None:
+        self, field: str | Sequence[str], kind: str | Mapping[str, Any] | None = None, *,
+        unique: bool = False, **settings: Any,
+    ) -> None:  # fmt: skip
         """Index a field, and wait until it is complete."""
 
     async def drop_index(self, field: str) -> None:
@@ -370,6 +467,70 @@ class AsyncCollection(Protocol):
         """Let `advise` begin anew."""
 
     async def stats(self) -> CollectionStats:
+        """What it holds, and what was done since it was opened."""
+
+
+@runtime_checkable
+class AsyncPanes(Protocol):
+    """What a range of a stream window becomes, told at each slide: `AsyncWindow.watch`."""
+
+    async def take(self, limit: int | None = None, *, timeout_s: float = 0) -> list[Pane]:
+        """The panes that are there; waits so long for the first."""
+
+    def close(self) -> None:
+        """Be told no more. Closing twice is allowed."""
+
+    def __aiter__(self) -> AsyncIterator[Pane]: ...
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(self, kind: Any, value: Any, trace: Any) -> None: ...
+
+
+@runtime_checkable
+class AsyncWindow(Protocol):
+    """A stream window: rows of the last so many seconds, found by key."""
+
+    name: str
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The names of the key's fields."""
+
+    @property
+    def values(self) -> dict[str, str]:
+        """The names and types of the values."""
+
+    async def append(self, rows: Any, *, once: tuple[str, int] | None = None) -> Appended:
+        """Store rows: a table or batch of Arrow, columns by name, dicts, or one dict.
+
+        once: a writer and a number that rises; a batch that has landed changes nothing.
+        """
+
+    async def get(self, key: Any, *, last_s: Seconds | None = None) -> Any:
+        """The newest row of a key, or None; with `keep="all"` a list of all of them."""
+
+    async def get_many(self, keys: Any, *, last_s: Seconds | None = None) -> pa.Table:
+        """The newest row of each key, as a table."""
+
+    async def range(
+        self, keys: Any = None, *, map: Any = None, initial: Any = None, combine: Any = None,
+        last_s: Seconds | None = None, closed: bool = False,
+    ) -> Any:  # fmt: skip
+        """The rows whose keys begin like this, or lie in [low, high), or what a map makes of them.
+
+        map: "mean(vel)", or several; in the process that has it also a function, with its
+        `initial` state and what joins two states (`combine`). last_s: the last sub-windows, not
+        all of them. closed: without the one that is open.
+        """
+
+    def watch(
+        self, keys: Any = None, *, map: Any, initial: Any = None, combine: Any = None,
+        last_s: Seconds | None = None,
+    ) -> AsyncPanes:  # fmt: skip
+        """What `range` gives, told at each slide."""
+
+    async def stats(self) -> WindowStats:
         """What it holds, and what was done since it was opened."""
 
 
@@ -404,8 +565,28 @@ class AsyncDatabase(Protocol):
     async def drop_collection(self, name: str) -> None:
         """Delete a collection with everything in it."""
 
-    async def stats(self) -> dict[str, ChannelStats | CollectionStats]:
-        """The numbers of every channel and every collection."""
+    async def window(
+        self, name: str, *, span_s: Seconds | None = None, slide_s: Seconds | None = None,
+        key: str | Sequence[str] | Mapping[str, Any] | None = None,
+        values: Mapping[str, str] | None = None, keep: str | None = None, time: str | None = None,
+        durable: bool | None = None, max_ahead_s: Seconds | None = None,
+    ) -> AsyncWindow:  # fmt: skip
+        """Open a stream window, or create it; a new one needs `span_s` and `key`.
+
+        span_s, slide_s: what it keeps, and in which steps it forgets. key: the fields rows are
+        found by. values: the numbers of a row with their types. keep: "last" of a key in a
+        sub-window, or "all". time: "clock", or the field with the time of a row. durable: False
+        for memory only. max_ahead_s: how far ahead of the clock rows may be.
+        """
+
+    async def windows(self) -> list[str]:
+        """The names of the stream windows."""
+
+    async def drop_window(self, name: str) -> None:
+        """Delete a stream window with everything in it."""
+
+    async def stats(self) -> dict[str, ChannelStats | CollectionStats | WindowStats]:
+        """The numbers of every channel, every collection and every window."""
 
     async def close(self) -> None:
         """Let go of everything. Closing twice is allowed."""

@@ -117,7 +117,8 @@ def span_us(value: Any, name: str) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise InvalidRequest(f"{name} must be a number of seconds or a timedelta", **{name: value})
     if not -1e11 < value < 1e11:  # also false for NaN
-        raise InvalidRequest(f"{name} must be a finite number of seconds", **{name: value})
+        words = f"{name} must be a finite number of seconds below 1e11"
+        raise InvalidRequest(words, **{name: value})
     return round(value * SECOND)
 
 

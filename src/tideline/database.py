@@ -1,15 +1,16 @@
-"""The object a user holds: a folder of channels and collections, open in one process.
+"""The object a user holds: a folder of channels, collections and windows, open in one process.
 
     data/
       LOCK               held while open; names the owner (lsm/owner.py)
-      MANIFEST           the channels and collections there are
+      MANIFEST           the channels, collections and stream windows there are
       channels/0001/     one folder a channel (lsm/store.py)
       collections/0002/  one folder a collection
+      windows/0003/      one folder a stream window
       TOKENS             who may use a server on it (server/tokens.py), if there are any
       BACKUP, RESTORING  it is a backup that nobody opened yet; a restore has not finished
                          (lsm/inventory.py)
 
-A channel and a collection never have the same name. A folder has one owner at a time: a second
+No two of these have the same name. A folder has one owner at a time: a second
 opener gets `Unavailable` naming the first. A folder of other files is refused (lsm/folder.py).
 A database belongs to the process that opened it: in a forked child everything that was inherited is
 `Closed`, and neither its use nor its end touches the parent's files, lock or threads.
@@ -46,13 +47,15 @@ from tideline.lsm.files import sync_folder, telling
 from tideline.lsm.folder import check_no_strangers, make_folder
 from tideline.lsm.manifest import Manifest
 from tideline.lsm.owner import Owner
-from tideline.model import ChannelStats, CollectionStats, Report
+from tideline.model import ChannelStats, CollectionStats, Report, WindowStats
+from tideline.near import did_you_mean
 from tideline.protocols import Durability
 from tideline.shelter import Shelter
 from tideline.space import Flat, Space, space_from_spec
 
 if TYPE_CHECKING:
-    from tideline.documents import Collection
+    from tideline.live import Collection
+    from tideline.stream import StreamWindow
 
 __all__ = [
     "Database", "check_journal_s", "check_memory_mb", "check_name", "check_no_address", "open",
@@ -61,6 +64,7 @@ __all__ = [
 T = TypeVar("T")
 FORMAT = 1
 LAYOUTS = ("dual", "two", "poll")
+_KINDS = ("channels", "collections", "windows")
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")  # one letter would be a drive
 _FORKED = (
     "the database belongs to the process that opened it, and this one was forked from it: open the"
@@ -108,7 +112,7 @@ def check_no_address(path: str | os.PathLike[str]) -> None:
 
 
 class Database:
-    """An open folder of channels and collections; close it, or use it as a context manager."""
+    """An open folder of channels, collections and windows; close it, or use it by `with`."""
 
     def __init__(
         self, path: str | os.PathLike[str], *, clock: Clock | None = None, memory_mb: int = 1024,
@@ -129,6 +133,7 @@ class Database:
         self._shelter = Shelter()
         self._open: dict[str, Channel] = {}
         self._collections: dict[str, Collection] = {}
+        self._windows: dict[str, StreamWindow] = {}
         self._closed = ""  # why, once it is
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         if str(path) == ":memory:":
@@ -154,7 +159,7 @@ class Database:
             self._manifest = Manifest(self.path / "MANIFEST")
             document = self._manifest.load()
             if document is None:
-                if any((self.path / kind).exists() for kind in ("channels", "collections")):
+                if any((self.path / kind).exists() for kind in _KINDS):
                     raise Corruption("manifest is missing", file=self.path / "MANIFEST")
                 document = {"format": FORMAT, "next": 1, "channels": {}, "collections": {}}
                 self._manifest.save(document)
@@ -164,11 +169,14 @@ class Database:
             self._folders: dict[str, str] = document["channels"]
             # A folder made before there were collections does not name them.
             self._places: dict[str, str] = document.get("collections", {})
+            self._panes: dict[str, str] = document.get("windows", {})
             # Everything is opened at once: damage shows here, not at the first question.
             for name in self._folders:
                 self._open[name] = self._load(name, None)
             for name in self._places:
                 self._collections[name] = self._load_collection(name, None)
+            for name in self._panes:
+                self._windows[name] = self._load_window(name, None)
             self._sweep()
         except BaseException:
             self._release()
@@ -211,8 +219,7 @@ class Database:
         with self._lock:
             self._check_open()
             channel = self._open.get(name)
-            if name in self._places:
-                raise Conflict("a collection has this name", name=name)
+            self._check_free(name, "channel")
             if channel is None:
                 channel = self._whole(
                     partial(self._create, name, space or Flat(), layout or "dual", every_s)
@@ -245,7 +252,8 @@ class Database:
         with self._lock:
             self._check_open()
             if name not in self._folders:
-                raise NotFound("no such channel", name=name)
+                meant = did_you_mean(name, self._folders)
+                raise NotFound(f"no such channel{meant}", name=name)
             self._whole(partial(self._drop_channel, name))
 
     def _drop_channel(self, name: str) -> None:
@@ -265,12 +273,13 @@ class Database:
         """Open a collection of documents, or create it. Settings are stored; others a `Conflict`.
 
         `key` names the field that documents are known by; a new collection needs it. `indexes`
-        are fields with the kind of their index: eager, lazy, composite or embedded; or fields
-        alone, ["road"], for the kind that fits when nothing is known (lazy); or settings,
-        {"mail": {"kind": "lazy", "unique": True}}. `policy` says
-        which components merge: none, constant, prefix, correlated-prefix or leveled. `filter` is a
-        field whose least and greatest value every component keeps. `bloom_bits` is the size of
-        the bloom filters of embedded indexes, in bits an entry.
+        are fields with the kind of their index: eager, lazy, composite or embedded, spatial for
+        places, and words, ngrams or fuzzy for text; or fields alone, ["road"], for the kind that
+        fits when nothing is known (lazy); or settings, {"mail": {"kind": "lazy", "unique": True}},
+        with those of the kind. `policy` says which components merge: none, constant, prefix,
+        correlated-prefix or leveled. `filter` is a field whose least and greatest value every
+        component keeps. `bloom_bits` is the size of the bloom filters of embedded indexes, in bits
+        an entry.
 
         `journal_s` keeps what is written readable for that long by `Collection.changes`, and
         `journal_before` the old versions with it. `ttl_s` is how long documents last of which
@@ -300,10 +309,9 @@ class Database:
         with self._lock:
             self._check_open()
             found = self._collections.get(name)
-            if name in self._folders:
-                raise Conflict("a channel has this name", name=name)
+            self._check_free(name, "collection")
             if found is None:
-                complete = settings.complete(given)
+                complete = settings.complete(given, did_you_mean(name, self._places))
                 ensure("documents")  # it may take long: not sheltered
                 found = self._whole(partial(self._create_collection, name, complete))
             else:
@@ -327,7 +335,8 @@ class Database:
         with self._lock:
             self._check_open()
             if name not in self._places:
-                raise NotFound("no such collection", name=name)
+                meant = did_you_mean(name, self._places)
+                raise NotFound(f"no such collection{meant}", name=name)
             self._whole(partial(self._drop_collection, name))
 
     def _drop_collection(self, name: str) -> None:
@@ -335,10 +344,84 @@ class Database:
         self._collections.pop(name)._shut(dropped=True)
         shutil.rmtree(self.path / "collections" / folder, ignore_errors=True)
 
+    # ---- stream windows -----------------------------------------------------------------
+
+    def window(
+        self, name: str, *, span_s: Seconds | None = None, slide_s: Seconds | None = None,
+        key: str | Sequence[str] | Mapping[str, Any] | None = None,
+        values: Mapping[str, str] | None = None, keep: str | None = None, time: str | None = None,
+        durable: bool | None = None, max_ahead_s: Seconds | None = None,
+    ) -> StreamWindow:  # fmt: skip
+        """Open a stream window, or create it. Settings are stored; others are a `Conflict`.
+
+        It keeps the rows of the last `span_s`, in sub-windows of `slide_s` (the span, unless told
+        otherwise) which are forgotten whole. `key` names the fields that rows are found by, the
+        first one first: whole numbers or text; as a mapping each with its range, {"x": (0, 15)},
+        its type, "int" or "text", or None where it is to be found. `values` are the numbers of a
+        row with their types. `keep` "last" (unless told otherwise) keeps the last row of a key in
+        a sub-window, "all" every row. `time` is the field that says when a row happened; without
+        it, the clock does. `durable=False` keeps rows in memory only. `max_ahead_s` (60 unless
+        told otherwise) is how far ahead of the clock a row may be; another value changes it.
+
+        >>> db = open(":memory:")
+        >>> cars = db.window("cars", span_s=300, slide_s=60, key=("seg", "vid"),
+        ...                  values={"vel": "int32"})
+        >>> done = cars.append({"seg": 4, "vid": 7, "vel": 50})
+        >>> cars.get((4, 7))
+        {'vel': 50}
+        >>> db.close()
+        """
+        check_name(name, "window")
+        from tideline.stream import settings
+
+        given = {
+            "span_s": span_s, "slide_s": slide_s, "key": key, "values": values, "keep": keep,
+            "time": time, "durable": durable, "max_ahead_s": max_ahead_s,
+        }  # fmt: skip
+        ensure("stream")  # before the lock: the first time it takes seconds
+        with self._lock:
+            self._check_open()
+            found = self._windows.get(name)
+            self._check_free(name, "window")
+            if found is None:
+                facts = {"settings": settings.given(name, list(self._panes), given).facts()}
+                return self._whole(partial(self._create_window, name, facts))
+            settings.same(name, found._engine.settings, given)
+            if max_ahead_s is not None:
+                found._engine.allow_ahead(max_ahead_s)
+            return found
+
+    def windows(self) -> list[str]:
+        """The names of the stream windows."""
+        with self._lock:
+            self._check_open()
+            return sorted(self._panes)
+
+    def drop_window(self, name: str) -> None:
+        """Delete a stream window with everything in it."""
+        check_name(name, "window")
+        with self._lock:
+            self._check_open()
+            if name not in self._panes:
+                raise NotFound(f"no such window{did_you_mean(name, self._panes)}", name=name)
+            self._whole(partial(self._drop_window, name))
+
+    def _drop_window(self, name: str) -> None:
+        folder = self._forget(self._panes, name)
+        self._windows.pop(name)._shut(dropped=True)
+        shutil.rmtree(self.path / "windows" / folder, ignore_errors=True)
+
+    def _check_free(self, name: str, kind: str) -> None:
+        """`Conflict` when something of another kind has a name."""
+        named = {"channel": self._folders, "collection": self._places, "window": self._panes}
+        for other, names in named.items():
+            if other != kind and name in names:
+                raise Conflict(f"a {other} has this name", name=name)
+
     # ---- looking in -------------------------------------------------------------------------
 
-    def stats(self) -> dict[str, ChannelStats | CollectionStats]:
-        """The numbers of every channel and every collection."""
+    def stats(self) -> dict[str, ChannelStats | CollectionStats | WindowStats]:
+        """The numbers of every channel, every collection and every window."""
         with self._lock:
             self._check_open()
             return {name: one.stats() for name, one in sorted(self._all().items())}
@@ -353,18 +436,22 @@ class Database:
             engines: list[Any] = [
                 *(channel.core.engine for channel in self._open.values()),
                 *(collection._engine for collection in self._collections.values()),
+                *(window._engine for window in self._windows.values()),
             ]
             for engine in engines:
                 engine.check()
                 components += sum(len(tree.readers) for tree in engine.store.trees)
                 size += engine.store.size_bytes + engine.store.log.size_bytes
-            return Report(len(self._open), components, size, len(self._collections))
+            return Report(
+                len(self._open), components, size, len(self._collections), len(self._windows)
+            )
 
     def backup(self, folder: str | os.PathLike[str]) -> None:
         """Copy the database into a new folder while it is used; opening the copy restores it.
 
         A copy is whole or refused: it lists its files, and opening or restoring it compares them.
-        Each channel and each collection is copied as it is at one moment. Where the folder is on
+        Each channel, collection and window is copied as it is at one moment; a window that is
+        not durable is empty in the copy. Where the folder is on
         the same disk, most files are only linked, which takes no time and no room; copy it
         elsewhere to be safe from that disk.
 
@@ -392,9 +479,11 @@ class Database:
                   for name, one in self._open.items()),
                 *(("collections", name, self._places[name], one._engine)
                   for name, one in self._collections.items()),
+                *(("windows", name, self._panes[name], one._engine)
+                  for name, one in self._windows.items()),
             ]  # fmt: skip
             following = self._next
-        copied: dict[str, dict[str, str]] = {"channels": {}, "collections": {}}
+        copied: dict[str, dict[str, str]] = {kind: {} for kind in _KINDS}
         files: dict[str, inventory.Listed] = {}
         try:
             for kind, name, number, engine in held:
@@ -503,7 +592,8 @@ class Database:
 
     def _load_collection(self, name: str, new: tuple[str, dict[str, Any]] | None) -> Collection:
         ensure("documents")
-        from tideline.documents import Collection, engine
+        from tideline.documents import engine
+        from tideline.live import Collection
 
         folder, facts = new if new else (self._places[name], {})
         path = self.path / "collections" / folder
@@ -519,14 +609,52 @@ class Database:
             )  # fmt: skip
         return Collection(name, opened)
 
-    def _all(self) -> dict[str, Channel | Collection]:
+    def _create_window(self, name: str, facts: dict[str, Any]) -> StreamWindow:
+        folder = f"{self._next:04d}"
+        made = self._load_window(name, (folder, facts))
+        self._next += 1
+        self._panes[name] = folder
+        try:
+            self._save()
+        except BaseException:
+            del self._panes[name]
+            made._shut()
+            raise
+        self._windows[name] = made
+        return made
+
+    def _load_window(self, name: str, new: tuple[str, dict[str, Any]] | None) -> StreamWindow:
+        ensure("stream")
+        from tideline.stream import StreamWindow, engine
+
+        folder, facts = new if new else (self._panes[name], {})
+        path = self.path / "windows" / folder
+        if new is None:
+            stored = Manifest(path / "MANIFEST").load()
+            if stored is None:
+                raise Corruption("manifest of a window is missing", file=path / "MANIFEST")
+            facts = stored["facts"]
+        logged = self._temporary is None and bool(facts["settings"]["durable"])
+        if new is not None:
+            _remove(path)  # left by a kill, or a full disk, before the window counted
+        elif not logged:
+            _remove(path)  # kept in memory only: it begins empty
+            facts = {"settings": facts["settings"]}
+        with telling("window cannot be opened", path):
+            opened = engine.Engine(
+                path, facts, budget=self._budget, durability=self._durability, logged=logged,
+                clock=self.clock,
+            )  # fmt: skip
+        return StreamWindow(name, opened)
+
+    def _all(self) -> dict[str, Channel | Collection | StreamWindow]:
         """Everything that is open; no two have one name."""
-        return {**self._open, **self._collections}
+        return {**self._open, **self._collections, **self._windows}
 
     def _save(self) -> None:
         self._manifest.save({
             "format": FORMAT, "next": self._next, "channels": dict(self._folders),
-            "collections": dict(self._places),
+            "collections": dict(self._places), "windows": dict(self._panes),
         })  # fmt: skip
 
     def _forget(self, named: dict[str, str], name: str) -> str:
@@ -541,7 +669,7 @@ class Database:
 
     def _sweep(self) -> None:
         """Remove folders no manifest names: left by a kill."""
-        for kind, named in (("channels", self._folders), ("collections", self._places)):
+        for kind, named in zip(_KINDS, (self._folders, self._places, self._panes), strict=True):
             root = self.path / kind
             with telling("folder cannot be read", root):
                 entries = list(root.iterdir()) if root.exists() else []
@@ -570,8 +698,11 @@ class Database:
             channel.core.shut()
         for collection in self._collections.values():
             collection._shut()
+        for window in self._windows.values():
+            window._shut()
         self._open.clear()
         self._collections.clear()
+        self._windows.clear()
         self._owner.leave()
         if self._temporary is not None:
             self._temporary.cleanup()
@@ -591,6 +722,8 @@ class Database:
             channel.core.leave_to_parent(_FORKED)
         for collection in self._collections.values():
             collection._leave_to_parent(_FORKED)
+        for window in self._windows.values():
+            window._leave_to_parent(_FORKED)
         self._owner.leave(to_parent=True)
         if self._temporary is not None:  # the folder goes with the parent
             self._temporary._finalizer.detach()  # type: ignore[attr-defined]

@@ -7,10 +7,11 @@ and decodes them when asked: most callers look at few of them.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 import msgspec
 
@@ -22,14 +23,19 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Advice",
+    "Appended",
     "Applied",
     "Change",
     "ChannelStats",
     "CollectionStats",
+    "ComponentsRead",
     "Considered",
     "Event",
     "Explanation",
     "IndexStats",
+    "LiveChange",
+    "Nearest",
+    "Pane",
     "Report",
     "Stored",
     "Subscriber",
@@ -37,6 +43,8 @@ __all__ = [
     "Told",
     "Updated",
     "Versioned",
+    "WatchPlan",
+    "WindowStats",
 ]
 
 
@@ -174,9 +182,13 @@ class Told(msgspec.Struct, eq=False):
         return f"Told(event={self.event!r}, subscriptions={self.subscriptions!r})"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SubscriptionInfo:
-    """A stored subscription, as `Channel.subscriptions` lists it."""
+    """A stored subscription, as `Channel.subscriptions` lists it.
+
+    >>> SubscriptionInfo("s1", "ann", "I-87", 0, 60_000_000, None, False).until.minute
+    1
+    """
 
     id: str
     user: str
@@ -197,6 +209,12 @@ class SubscriptionInfo:
     def until(self) -> datetime | None:
         """The window's limit; `None` for never."""
         return from_us(self.until_us)
+
+    def __repr__(self) -> str:
+        return (
+            f"SubscriptionInfo(id={self.id!r}, user={self.user!r}, place={self.place!r}, "
+            f"since={self.since}, until={self.until}, where={self.where!r}, unseen={self.unseen})"
+        )
 
 
 @dataclass(frozen=True)
@@ -281,6 +299,109 @@ class Change(msgspec.Struct, eq=False, gc=False):
         return f"Change(seq={self.seq}, key={self.key!r}{before}, after={self.after!r})"
 
 
+class LiveChange(msgspec.Struct, eq=False, gc=False):
+    """One step of the result of a live query.
+
+    Apply them in order: "add" puts `document` at `index`; "remove" takes what is at `old_index`
+    away; "change" puts `document` in the place of what is there; "changeIndex" does that and moves
+    it. Without positions, an "add" and a "change" make their document the newest.
+
+    >>> change = LiveChange("change", 1, 7, 0, 0, b'{"id": 1, "n": 2}', b'{"id": 1, "m": 0}')
+    >>> change.document, change.fields, change.gone
+    ({'id': 1, 'n': 2}, {'n': 2}, ['m'])
+    """
+
+    kind: Literal["add", "change", "changeIndex", "remove"]
+    key: Any
+    """The key of the document; of groups the value that they are grouped by, or a tuple of them."""
+    version: int
+    """The seq of the write that made it; one write may make several changes."""
+    old_index: int | None
+    """Where it was; None for "add", and for queries without positions."""
+    index: int | None
+    """Where it is; None for "remove", and for queries without positions."""
+    raw: bytes | None
+    """The document as JSON text; None for "remove"."""
+    raw_before: bytes | None = None
+    """What the result had before, as JSON text; None for "add"."""
+    _document: Any = msgspec.UNSET
+    _before: Any = msgspec.UNSET
+
+    @property
+    def document(self) -> dict[str, Any] | None:
+        """The document from this version on; None for "remove"."""
+        if self._document is msgspec.UNSET:
+            self._document = None if self.raw is None else msgspec.json.decode(self.raw)
+        found: dict[str, Any] | None = self._document
+        return found
+
+    @property
+    def before(self) -> dict[str, Any] | None:
+        """The document that the result had until this version; None for "add"."""
+        if self._before is msgspec.UNSET:
+            self._before = None if self.raw_before is None else msgspec.json.decode(self.raw_before)
+        found: dict[str, Any] | None = self._before
+        return found
+
+    @property
+    def known_document(self) -> Any:
+        """The document if it was decoded before, else None."""
+        return None if self._document is msgspec.UNSET else self._document
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """What of the document is new or different: all of it for "add"."""
+        document, before = self.document or {}, self.before or {}
+        return {
+            name: value for name, value in document.items()
+            if name not in before or not _same(value, before[name])
+        }  # fmt: skip
+
+    @property
+    def gone(self) -> list[str]:
+        """The fields that the document had before and has no more; none for "remove"."""
+        document = self.document
+        return (
+            [] if document is None else [name for name in self.before or {} if name not in document]
+        )
+
+    def __repr__(self) -> str:
+        places = {"old_index": self.old_index, "index": self.index}
+        shown = "".join(f", {name}={at}" for name, at in places.items() if at is not None)
+        return (f"LiveChange({self.kind!r}, key={self.key!r}, version={self.version}{shown}, "
+                f"document={self.document!r})")  # fmt: skip
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two JSON values are the same: 1 is neither True nor 1.0."""
+    return type(one) is type(other) and one == other and (
+        not isinstance(one, (dict, list)) or msgspec.json.encode(one) == msgspec.json.encode(other)
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class WatchPlan:
+    """What `Collection.explain_watch` tells: how a live query is kept up to date, at what cost."""
+
+    filed: str
+    """What of a write leads to it, as "value on shop"; or that it is always looked at."""
+    indexed: bool
+    """Whether a write that does not concern it passes by without looking at it."""
+    beside: int
+    """How many queries, with this one, a write is held against that is filed in the same place."""
+    standing: int
+    """How many different queries stand now."""
+    kept: int | None
+    """How many documents are kept for it beside what its readers keep; None: all that it finds."""
+    shared: int
+    """How many watch this very query already."""
+
+    def __str__(self) -> str:
+        kept = "its whole result" if self.kept is None else f"{self.kept} documents"
+        return (f"{self.filed}, with {self.beside - 1} others; keeps {kept}; "
+                f"{self.standing} queries stand, {self.shared} watch this one")  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Stored:
     """What `Collection.put_many` returns."""
@@ -309,13 +430,22 @@ class Updated:
     """How many of them are different now: these have a new version."""
 
 
+class Nearest(NamedTuple):
+    """A document that `Collection.nearest` found, and how far it is."""
+
+    document: dict[str, Any]
+    metres: float
+    """To the nearest point of its place, along the great circle."""
+
+
 @dataclass(frozen=True)
 class Considered:
     """A way to find documents that the planner weighed."""
 
     way: str
-    """"key" or "keys" (by primary key, one or a range), "index" or "scan"."""
+    """"key" or "keys" (by primary key, one or a range), "index", "intersection" or "scan"."""
     field: str | None
+    """Of an intersection, the fields of its indexes: "at and name"; so are the kinds."""
     kind: str | None
     ranges: tuple[str, ...]
     documents: float
@@ -325,6 +455,37 @@ class Considered:
     cost: float
     why: str
     """Why it was taken, or not."""
+
+
+@dataclass(frozen=True)
+class ComponentsRead:
+    """What was searched of an index, or of the documents, and what was skipped unread."""
+
+    field: str | None
+    """Of the index; None for the documents themselves."""
+    searched: int
+    """Components; what is in memory is searched beside them."""
+    skipped: int
+    why: tuple[str, ...] = ()
+    """Why components were skipped."""
+    candidates: int | None = None
+    """Of an index that was intersected with others: how many it gave; None if it was not asked."""
+    left: int | None = None
+    """How many all of them gave together."""
+
+    def __str__(self) -> str:
+        """In a line.
+
+        >>> print(ComponentsRead("at", 2, 5, ("5 by the filter: time in [7, 9]",), 40, 3))
+        the index on at: 2 components searched, 5 skipped (5 by the filter: time in [7, 9]); \
+40 candidates, 3 of them in all indexes
+        """
+        name = "the documents" if self.field is None else f"the index on {self.field}"
+        why = f" ({'; '.join(self.why)})" if self.why else ""
+        found = f"{name}: {self.searched} components searched, {self.skipped} skipped{why}"
+        if self.candidates is None:
+            return found
+        return f"{found}; {self.candidates} candidates, {self.left} of them in all indexes"
 
 
 @dataclass(frozen=True)
@@ -344,6 +505,8 @@ class Explanation:
     """How often a bloom filter said yes and was wrong."""
     why: str | None = None
     """Why there is no way, when there is none."""
+    components: tuple[ComponentsRead, ...] = ()
+    """Of each index, and of the documents, that was searched for them."""
 
     def __str__(self) -> str:
         lines = [] if self.why is None else [f"* no way: {self.why}"]
@@ -358,6 +521,7 @@ class Explanation:
                     continue
                 lines.append(f"{mark} {what}{kind}{ranges}{more}: about {way.documents:.0f} "
                              f"documents, {way.blocks:.0f} blocks; {way.why}")  # fmt: skip
+        lines += [f"  {each}" for each in self.components if each.searched or each.skipped]
         lines.append(f"  read {self.blocks_read} blocks, looked at {self.looked_at} documents, "
                      f"found {self.found}")  # fmt: skip
         return "\n".join(lines)
@@ -387,6 +551,17 @@ class IndexStats:
     """"ready", or "building" until everything that was there is in it."""
     components: int
     bytes_disk: int
+    settings: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """Those that its kind was made with."""
+    bytes_sealed: int = 0
+    """Of components that were written first, since it was opened: sealed, or built."""
+    bytes_merged: int = 0
+    """Of components that were made of others."""
+
+    @property
+    def write_amplification(self) -> float | None:
+        """How often a byte was written since it was opened; None before the first."""
+        return _amplification(self.bytes_sealed, self.bytes_merged)
 
 
 @dataclass(frozen=True)
@@ -410,6 +585,68 @@ class CollectionStats:
     bloom_checks: int
     bloom_false: int
     indexes: tuple[IndexStats, ...]
+    standing_queries: int = 0
+    """Different live queries that stand on it now."""
+    bytes_sealed: int = 0
+    """Of components of the documents that were written first, since it was opened."""
+    bytes_merged: int = 0
+    """Of those that were made of others."""
+
+    @property
+    def write_amplification(self) -> float | None:
+        """How often a byte of the documents was written since it was opened; None before one."""
+        return _amplification(self.bytes_sealed, self.bytes_merged)
+
+
+def _amplification(sealed: int, merged: int) -> float | None:
+    return (sealed + merged) / sealed if sealed else None
+
+
+@dataclass(frozen=True)
+class Appended:
+    """What `StreamWindow.append` returns."""
+
+    stored: int
+    """How many rows are in the window now."""
+    late: int
+    """How many came after their sub-window had gone; they are counted, not stored."""
+    rejected: pa.Table
+    """row, reason: those that are not as declared, or too far ahead of the clock."""
+    repeated: bool = False
+    """Whether this was a writer's batch that had landed before: nothing was done."""
+
+
+@dataclass(frozen=True)
+class Pane:
+    """What a range became over [since, until), told when the window slid."""
+
+    since: datetime
+    until: datetime
+    value: Any
+    missed: int = 0
+    """How many panes were left out before this one: whoever watches was too slow."""
+
+
+@dataclass(frozen=True)
+class WindowStats:
+    """What a stream window holds and has done since it was opened."""
+
+    rows: int
+    """Rows that are stored; of `keep="last"`, keys that came again count until they are sealed."""
+    sub_windows: int
+    """Sub-windows with rows in them."""
+    components: int
+    bytes_memory: int
+    bytes_disk: int
+    bytes_log: int
+    appended: int
+    late: int
+    """Rows that came too late, ever."""
+    dropped: int
+    """Sub-windows that were let go of, whole."""
+    watches: int
+    until: datetime | None
+    """When the open sub-window ends; None before the first row."""
 
 
 @dataclass(frozen=True)
@@ -420,3 +657,4 @@ class Report:
     components: int
     bytes_checked: int
     collections: int = 0
+    windows: int = 0

@@ -23,29 +23,36 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias, runti
 from tideline.clock import Seconds
 from tideline.model import (
     Advice,
+    Appended,
     Applied,
     Change,
     ChannelStats,
     CollectionStats,
     Event,
     Explanation,
+    LiveChange,
+    Nearest,
+    Pane,
     Stored,
     SubscriptionInfo,
     Told,
     Updated,
     Versioned,
+    WatchPlan,
+    WindowStats,
 )
-from tideline.space import Box, Circle, Space
+from tideline.space import Box, Circle, MultiPolygon, Polygon, Space
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = [
     "Body", "Build", "Changes", "Channel", "Collection", "Database", "Document", "Durability",
-    "Fields", "Given", "Indexes", "Key", "Place", "Sort", "Subscription", "Where",
+    "Fields", "Given", "Indexes", "Key", "Live", "Names", "Panes", "Place", "Sort", "Subscription",
+    "Where", "Window",
 ]  # fmt: skip
 
-Place: TypeAlias = str | Sequence[float] | Circle | Box | Mapping[str, Any]
+Place: TypeAlias = str | Sequence[float] | Circle | Box | Polygon | MultiPolygon | Mapping[str, Any]
 """Where: a name or path, (lon, lat), a shape, or a mapping: GeoJSON or {"lon", "lat"}."""
 Body: TypeAlias = Mapping[str, Any] | Sequence[Any] | str | int | float | bool | datetime | None
 """What an event says: anything that has JSON."""
@@ -57,6 +64,8 @@ Key: TypeAlias = int | str
 Document: TypeAlias = dict[str, Any]
 Given: TypeAlias = Document | str | bytes
 """A document as it is given: a dict, or JSON text."""
+Names: TypeAlias = str | Sequence[str] | None
+"""A field, or several."""
 Fields: TypeAlias = Sequence[str] | dict[str, int] | None
 """Which fields of documents are wanted: ["speed"], or {"text": 0} for all but these."""
 Sort: TypeAlias = Any
@@ -270,6 +279,49 @@ class Changes(Protocol):
 
 
 @runtime_checkable
+class Live(Protocol):
+    """A live query: its result, and what changes in it."""
+
+    @property
+    def result(self) -> list[Document]:
+        """The documents, in order, with all changes that were handed out."""
+
+    @property
+    def version(self) -> int:
+        """The seq of the write that the result is of."""
+
+    @property
+    def token(self) -> str:
+        """Where it stands, for `watch_again`."""
+
+    @property
+    def until(self) -> datetime | None:
+        """When it ends by itself; None for never."""
+
+    @property
+    def was_reset(self) -> bool:
+        """Whether what was missed could not be told, and the result of now was."""
+
+    def take(self, limit: int | None = None, *, timeout_s: float = 0) -> list[LiveChange]:
+        """What changed since, at most `limit` of it; waits up to `timeout_s` for the first."""
+
+    def prolong(self, *, ttl_s: float | None) -> None:
+        """Let it end so many seconds from now; None: not by itself."""
+
+    def cancel(self) -> None:
+        """End it. Cancelling one that has ended is allowed."""
+
+    def close(self) -> None:
+        """End it, as `cancel` does."""
+
+    def __iter__(self) -> Iterator[LiveChange]: ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, kind: Any, value: Any, trace: Any) -> None: ...
+
+
+@runtime_checkable
 class Collection(Protocol):
     """Documents by primary key, with indexes on other fields."""
 
@@ -282,7 +334,7 @@ class Collection(Protocol):
         """What tells it from every other, of the same name too."""
 
     @property
-    def indexes(self) -> dict[str, str]:
+    def indexes(self) -> dict[str, str | dict[str, Any]]:
         """The indexed fields and the kind of each index."""
 
     @property
@@ -330,7 +382,7 @@ class Collection(Protocol):
         """Store a document in place of the one with this key; its version."""
 
     def delete(self, key: Key, *, if_version: int | None = None) -> None:
-        """Delete the document with this key."""
+        """Delete the document with this key; `delete_where` also says whether there was one."""
 
     def delete_many(self, keys: Iterable[Key]) -> None:
         """Delete the documents with these keys; one bad key, and none is deleted."""
@@ -394,6 +446,19 @@ class Collection(Protocol):
     def aggregate(self, pipeline: Sequence[Document]) -> list[Document]:
         """What comes out of MongoDB's stages."""
 
+    def nearest(
+        self, point: Any, limit: int = 10, where: Where | None = None, *,
+        field: str | None = None, max_distance_m: float | None = None,
+        min_distance_m: float | None = None, fields: Fields = None,
+    ) -> list[Nearest]:  # fmt: skip
+        """The documents nearest to a point, and how far they are in metres."""
+
+    def aggregate_grid(
+        self, box: Any, *, rows: int = 50, cols: int = 50, where: Where | None = None,
+        field: str | None = None,
+    ) -> pa.Table:  # fmt: skip
+        """How many documents are in each cell of a grid over a box: row, col, edges, count."""
+
     def explain(
         self, where: Where | None = None, *, sort: Sort = None, limit: int | None = None
     ) -> Explanation:
@@ -401,6 +466,36 @@ class Collection(Protocol):
 
     def changes(self, after: int | None = None, *, before: bool = False) -> Changes:
         """Follow what is written, from the change `after` on; `before`: with old versions."""
+
+    def watch(
+        self, where: Where | None = None, *, sort: Sort = None, limit: int | None = None,
+        offset: int = 0, slack: int | None = None, ttl_s: float | None = None, first: bool = True,
+        queue: int = 10_000,
+    ) -> Live:  # fmt: skip
+        """Ask now and stay up to date.
+
+        where, sort, limit, offset: as for `find`, whose `skip` is `offset`. slack: documents that
+        are kept beyond the limit. ttl_s: it ends by itself after so long. first: whether it begins
+        with the result. queue: changes that wait to be taken; of more, the difference is told.
+        """
+
+    def watch_groups(
+        self, where: Where | None = None, *, by: str | Sequence[str], count: bool = False,
+        sum: Names = None, avg: Names = None, min: Names = None, max: Names = None,
+        ttl_s: float | None = None,
+    ) -> Live:  # fmt: skip
+        """Group documents by some fields and stay up to date: one document a group."""
+
+    def watch_again(
+        self, token: str, *, ttl_s: float | None = None, first: bool = True, queue: int = 10_000
+    ) -> Live:
+        """Go on where a handle stood, by its `token`."""
+
+    def explain_watch(
+        self, where: Where | None = None, *, sort: Sort = None, limit: int | None = None,
+        offset: int = 0, slack: int | None = None,
+    ) -> WatchPlan:  # fmt: skip
+        """How a live query would be kept up to date, and what that costs."""
 
     def position(self) -> int:
         """The seq of the newest write."""
@@ -411,7 +506,10 @@ class Collection(Protocol):
     def landed(self, writer: str, number: int) -> int | None:
         """0 when a writer's batch has not landed yet, None when it has."""
 
-    def create_index(self, field: str, kind: str | None = None, *, unique: bool = False) -> Build:
+    def create_index(
+        self, field: str | Sequence[str], kind: str | Mapping[str, Any] | None = None, *,
+        unique: bool = False, **settings: Any,
+    ) -> Build:  # fmt: skip
         """Index a field while everything else goes on; returns at once."""
 
     def drop_index(self, field: str) -> None:
@@ -426,6 +524,70 @@ class Collection(Protocol):
         """Let `advise` begin anew."""
 
     def stats(self) -> CollectionStats:
+        """What it holds, and what was done since it was opened."""
+
+
+@runtime_checkable
+class Panes(Protocol):
+    """What a range of a stream window becomes, told at each slide: `Window.watch`."""
+
+    def take(self, limit: int | None = None, *, timeout_s: float = 0) -> list[Pane]:
+        """The panes that are there; waits so long for the first."""
+
+    def close(self) -> None:
+        """Be told no more. Closing twice is allowed."""
+
+    def __iter__(self) -> Iterator[Pane]: ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, kind: Any, value: Any, trace: Any) -> None: ...
+
+
+@runtime_checkable
+class Window(Protocol):
+    """A stream window: rows of the last so many seconds, found by key."""
+
+    name: str
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The names of the key's fields."""
+
+    @property
+    def values(self) -> dict[str, str]:
+        """The names and types of the values."""
+
+    def append(self, rows: Any, *, once: tuple[str, int] | None = None) -> Appended:
+        """Store rows: a table or batch of Arrow, columns by name, dicts, or one dict.
+
+        once: a writer and a number that rises; a batch that has landed changes nothing.
+        """
+
+    def get(self, key: Any, *, last_s: Seconds | None = None) -> Any:
+        """The newest row of a key, or None; with `keep="all"` a list of all of them."""
+
+    def get_many(self, keys: Any, *, last_s: Seconds | None = None) -> pa.Table:
+        """The newest row of each key, as a table."""
+
+    def range(
+        self, keys: Any = None, *, map: Any = None, initial: Any = None, combine: Any = None,
+        last_s: Seconds | None = None, closed: bool = False,
+    ) -> Any:  # fmt: skip
+        """The rows whose keys begin like this, or lie in [low, high), or what a map makes of them.
+
+        map: "mean(vel)", or several; in the process that has it also a function, with its
+        `initial` state and what joins two states (`combine`). last_s: the last sub-windows, not
+        all of them. closed: without the one that is open.
+        """
+
+    def watch(
+        self, keys: Any = None, *, map: Any, initial: Any = None, combine: Any = None,
+        last_s: Seconds | None = None,
+    ) -> Panes:  # fmt: skip
+        """What `range` gives, told at each slide."""
+
+    def stats(self) -> WindowStats:
         """What it holds, and what was done since it was opened."""
 
 
@@ -471,8 +633,28 @@ class Database(Protocol):
     def drop_collection(self, name: str) -> None:
         """Delete a collection with everything in it."""
 
-    def stats(self) -> dict[str, ChannelStats | CollectionStats]:
-        """The numbers of every channel and every collection."""
+    def window(
+        self, name: str, *, span_s: Seconds | None = None, slide_s: Seconds | None = None,
+        key: str | Sequence[str] | Mapping[str, Any] | None = None,
+        values: Mapping[str, str] | None = None, keep: str | None = None, time: str | None = None,
+        durable: bool | None = None, max_ahead_s: Seconds | None = None,
+    ) -> Window:  # fmt: skip
+        """Open a stream window, or create it; a new one needs `span_s` and `key`.
+
+        span_s, slide_s: what it keeps, and in which steps it forgets. key: the fields rows are
+        found by. values: the numbers of a row with their types. keep: "last" of a key in a
+        sub-window, or "all". time: "clock", or the field with the time of a row. durable: False
+        for memory only. max_ahead_s: how far ahead of the clock rows may be.
+        """
+
+    def windows(self) -> list[str]:
+        """The names of the stream windows."""
+
+    def drop_window(self, name: str) -> None:
+        """Delete a stream window with everything in it."""
+
+    def stats(self) -> dict[str, ChannelStats | CollectionStats | WindowStats]:
+        """The numbers of every channel, every collection and every window."""
 
     def close(self) -> None:
         """Let go of everything. Closing twice is allowed."""

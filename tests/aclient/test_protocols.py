@@ -20,12 +20,16 @@ from tideline.aclient.documents import AsyncChanges, AsyncCollection
 from tideline.aclient.embedded import AsyncChannel, AsyncDatabase, AsyncSubscription
 from tideline.aclient.remote import AsyncRemote
 from tideline.aclient.subscription import AsyncRemoteSubscription
+from tideline.aclient.window import AsyncPanes, AsyncRemotePanes, AsyncRemoteWindow, AsyncWindow
 from tideline.client.changes import RemoteChanges
 from tideline.client.channel import RemoteChannel
 from tideline.client.collection import RemoteCollection
+from tideline.client.panes import RemotePanes
 from tideline.client.remote import Remote
 from tideline.client.subscription import RemoteSubscription
+from tideline.client.window import RemoteWindow
 from tideline.server import running
+from tideline.stream import StreamWindow, Watch
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCKING: dict[type, list[type]] = {
@@ -34,6 +38,8 @@ BLOCKING: dict[type, list[type]] = {
     protocols.Collection: [tideline.Collection, RemoteCollection],
     protocols.Subscription: [tideline.Subscription, RemoteSubscription],
     protocols.Changes: [tideline.Changes, RemoteChanges],
+    protocols.Window: [StreamWindow, RemoteWindow],
+    protocols.Panes: [Watch, RemotePanes],
 }
 WAITING: dict[type, list[type]] = {
     aprotocols.AsyncDatabase: [AsyncDatabase, AsyncRemote],
@@ -41,6 +47,8 @@ WAITING: dict[type, list[type]] = {
     aprotocols.AsyncCollection: [AsyncCollection, AsyncRemoteCollection],
     aprotocols.AsyncSubscription: [AsyncSubscription, AsyncRemoteSubscription],
     aprotocols.AsyncChanges: [AsyncChanges, AsyncRemoteChanges],
+    aprotocols.AsyncWindow: [AsyncWindow, AsyncRemoteWindow],
+    aprotocols.AsyncPanes: [AsyncPanes, AsyncRemotePanes],
 }
 TWINS = list(zip(BLOCKING, WAITING, strict=True))
 PAIRS = [
@@ -57,6 +65,8 @@ LOCAL = {
         "until_us", "fail",
     },
     "Changes": {"shut"},
+    "Window": {"maintain", "seal"},
+    "Panes": {"end", "rung", "shut", "slid"},
 }  # fmt: skip
 
 
@@ -85,7 +95,7 @@ def test_every_verb_has_the_parameters_of_the_protocol(protocol: type, kind: typ
 def test_no_verb_is_missing_in_the_protocol(protocol: type, kind: type) -> None:
     local = LOCAL[protocol.__name__.removeprefix("Async")]
     more = set(verbs(kind)) - set(verbs(protocol)) - local
-    assert {name for name in more if not name.startswith(("ask", "open_"))} == set()
+    assert {name for name in more if not name.startswith(("ask", "open_", "hub"))} == set()
 
 
 @pytest.mark.parametrize(("blocking", "waiting"), TWINS, ids=lambda one: one.__name__)

@@ -11,17 +11,17 @@ import json
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from ports import free_port
 
 import tideline
 from tideline.aclient import connection
@@ -149,19 +149,45 @@ class Scripted:
                 writer.write(answer[middle:])
                 if closes:
                     break
-        writer.close()
+
+
+Answering = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]
+
+
+@contextlib.asynccontextmanager
+async def answered_by(answer: Answering) -> AsyncIterator[AsyncHttp]:
+    """A client of a server in this loop; afterwards the loop has no socket of either."""
+    connections: set[asyncio.Task[None]] = set()
+
+    async def one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        connections.add(task)
+        try:
+            await answer(reader, writer)
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    server = await asyncio.start_server(one, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    http = AsyncHttp(f"http://127.0.0.1:{port}", None, GUARD_S, None)
+    try:
+        yield http
+    finally:
+        await http.close()
+        server.close()
+        for _ in range(4):  # whoever was accepted last is among them then
+            await asyncio.sleep(0)
+        await asyncio.gather(*connections)
 
 
 @contextlib.asynccontextmanager
 async def scripted(seed: int) -> AsyncIterator[tuple[Scripted, AsyncHttp]]:
     script = Scripted(random.Random(seed))
-    server = await asyncio.start_server(script, "127.0.0.1", 0)
-    http = AsyncHttp(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", None, 60.0, None)
-    try:
+    async with answered_by(script) as http:
         yield script, http
-    finally:
-        await http.close()
-        server.close()
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -203,22 +229,18 @@ def test_a_slow_call_keeps_no_other_waiting() -> None:
                         reached += 1
                         await free.wait()
                     writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n1")
-            writer.close()
 
-        server = await asyncio.start_server(answer, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
-        http = AsyncHttp(f"http://127.0.0.1:{port}", None, GUARD_S, None)
-        slow = [asyncio.create_task(http.ask_json("GET", "slow")) for _ in range(8)]
-        while reached < 8 or any(
-            time.monotonic() - one.heard < connection._SLOW_S for one in http._pool._connections
-        ):
-            await asyncio.sleep(0.01)
-        assert await asyncio.gather(*(http.ask_json("GET", "quick") for _ in range(50))) == [1] * 50
-        assert not any(task.done() for task in slow)
-        free.set()
-        assert await asyncio.gather(*slow) == [1] * 8
-        await http.close()
-        server.close()
+        async with answered_by(answer) as http:
+            slow = [asyncio.create_task(http.ask_json("GET", "slow")) for _ in range(8)]
+            while reached < 8 or any(
+                time.monotonic() - one.heard < connection._SLOW_S for one in http._pool._connections
+            ):
+                await asyncio.sleep(0.01)
+            quick = [http.ask_json("GET", "quick") for _ in range(50)]
+            assert await asyncio.gather(*quick) == [1] * 50
+            assert not any(task.done() for task in slow)
+            free.set()
+            assert await asyncio.gather(*slow) == [1] * 8
 
     run(story())
 
@@ -280,8 +302,7 @@ def serving(folder: Path, port: int) -> subprocess.Popen[str]:
 
 
 def test_a_server_that_is_killed_and_started_again_is_resumed(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
 
     async def story(process: subprocess.Popen[str]) -> subprocess.Popen[str]:
         async with await tideline.aconnect(f"http://127.0.0.1:{port}", timeout_s=GUARD_S) as db:

@@ -20,6 +20,10 @@ def blocking(db: protocols.Database) -> None:
     collection.create_index("speed").wait()
     with collection.changes(after=0) as changes:
         print([change.key for change in changes])
+    window: protocols.Window = db.window("w", span_s=60, key="k")
+    print(window.append({"k": 1}).stored, window.range(map="count()"))
+    with window.watch(map="count()") as panes:
+        print([pane.value for pane in panes])
 
 
 async def waiting(db: aprotocols.AsyncDatabase) -> None:
@@ -30,6 +34,10 @@ async def waiting(db: aprotocols.AsyncDatabase) -> None:
     print([car async for car in collection.find_iter()], await collection.indexes())
     async with collection.changes(after=0) as changes:
         print([change.key async for change in changes])
+    window: aprotocols.AsyncWindow = await db.window("w", span_s=60, key="k")
+    print((await window.append({"k": 1})).stored, await window.range(map="count()"))
+    async with window.watch(map="count()") as panes:
+        print([pane.value async for pane in panes])
 
 
 def embedded(db: tideline.Database) -> None:

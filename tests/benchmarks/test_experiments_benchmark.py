@@ -35,6 +35,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Pat
     return {name: part["data"] for name, part in parts.items()}, folder
 
 
+@pytest.mark.long
 def test_dual_two_and_poll_answer_the_same(found: tuple[dict[str, Any], Path]) -> None:
     for data in (found[0]["simple"], found[0]["beyond"]["simple"]):
         for ratio in ("3:1", "1:3"):
@@ -46,6 +47,7 @@ def test_dual_two_and_poll_answer_the_same(found: tuple[dict[str, Any], Path]) -
             assert verbs["polls_per_subscription"] == 10
 
 
+@pytest.mark.long
 def test_dual_and_two_join_the_same(found: tuple[dict[str, Any], Path]) -> None:
     for data in (found[0]["selfjoin"], found[0]["beyond"]["selfjoin"]):
         for ratio in ("3:1", "1:3"):
@@ -54,6 +56,7 @@ def test_dual_and_two_join_the_same(found: tuple[dict[str, Any], Path]) -> None:
             assert data[ratio]["related_per_event"] > 0.05
 
 
+@pytest.mark.long
 def test_fixed_and_variable_are_to_each_other_as_they_must(
     found: tuple[dict[str, Any], Path],
 ) -> None:
@@ -69,6 +72,7 @@ def test_fixed_and_variable_are_to_each_other_as_they_must(
     assert circles["exact"] < circles["fixed"] < circles["variable"]
 
 
+@pytest.mark.long
 def test_beyond_memory_is_beyond_memory(found: tuple[dict[str, Any], Path]) -> None:
     beyond = found[0]["beyond"]
     for data in (beyond["simple"]["1:3"]["overall"], beyond["selfjoin"]["1:3"]):
@@ -77,6 +81,7 @@ def test_beyond_memory_is_beyond_memory(found: tuple[dict[str, Any], Path]) -> N
         assert all(beyond["hierarchy"][what]["verbs"]["components"].values())
 
 
+@pytest.mark.long
 def test_reads_are_known_exactly(found: tuple[dict[str, Any], Path]) -> None:
     reads = found[0]["reads"]
     for sort in ("simple", "selfjoin"):
@@ -90,6 +95,7 @@ def test_reads_are_known_exactly(found: tuple[dict[str, Any], Path]) -> None:
         assert level["fixed"] >= level["variable"] * level["copies"] * 0.5
 
 
+@pytest.mark.long
 def test_a_page_and_pictures_are_written(found: tuple[dict[str, Any], Path]) -> None:
     page = (found[1] / "experiments.md").read_text()
     assert "WRONG" not in page

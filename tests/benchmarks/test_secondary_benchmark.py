@@ -47,6 +47,7 @@ def test_truth_is_what_the_columns_say() -> None:
         assert Truth(tweets, COUNT).newest("user", low, high).tolist() == wanted.tolist()
 
 
+@pytest.mark.long
 def test_every_part_runs_and_its_answers_are_right(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     secondary.main([

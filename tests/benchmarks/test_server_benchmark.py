@@ -35,6 +35,7 @@ def test_events_are_counted_once_however_the_stream_is_cut(seed: int) -> None:
     assert total == 200
 
 
+@pytest.mark.long
 @pytest.mark.skipif(shutil.which("redis-server") is None, reason="needs redis-server")
 def test_a_small_run_writes_its_page(tmp_path: Path) -> None:
     results = Results(tmp_path, "server")

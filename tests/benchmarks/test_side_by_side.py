@@ -210,7 +210,13 @@ def test_a_scenario_that_takes_too_long_is_ended() -> None:
 # ---- the abilities, and the whole --------------------------------------------------------------
 
 
-@pytest.mark.parametrize("ability", list(side_can.ABILITIES))
+@pytest.mark.parametrize(
+    "ability",
+    [
+        pytest.param(each, marks=[pytest.mark.long] if each == "larger than memory" else [])
+        for each in side_can.ABILITIES
+    ],
+)
 def test_what_a_peer_inside_the_process_can_do(inside: System, ability: str) -> None:
     size = replace(SIZES["tiny"], beyond_mb=8, timeout_s=600)  # a busy machine takes its time
     try:

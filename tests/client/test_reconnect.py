@@ -11,7 +11,6 @@ import os
 import queue
 import random
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -24,6 +23,7 @@ from urllib.parse import urlsplit
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ports import free_port
 from proxy import Proxy, proxied
 
 import tideline
@@ -297,8 +297,7 @@ class Server:
 
 
 def test_a_killed_server_that_comes_back_is_resumed(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     server = Server(tmp_path / "data", port)
     server.start()
     published: list[str] = []

@@ -18,7 +18,7 @@ from tideline.documents.types import DELETE, Found, Rows
 from tideline.documents.updates import parse_update
 from tideline.errors import Closed, Conflict, InvalidRequest, NotFound
 from tideline.index.extract import ARRAYS, extract
-from tideline.index.kind import Entries, Estimate, make_kind
+from tideline.index.kind import Chunk, Entries, Estimate, make_kind
 from tideline.index.sorted import Gathered
 from tideline.index.texts import Texts
 from tideline.where import parse
@@ -164,6 +164,11 @@ class ModelEngine:
     def seq(self) -> int:
         return self.next_seq - 1
 
+    @property
+    def now(self) -> tuple[Any, ...]:
+        none = dict.fromkeys(self.indexes, ())
+        return (SimpleNamespace(readers=(), kinds=self.kinds, components=none, filtered=False),)
+
     def get(self, key: bytes) -> bytes | None:
         self._open()
         return self.records.get(key, (0, None))[1]
@@ -232,8 +237,29 @@ class ModelEngine:
     def count(self) -> int:
         return len(self.records)
 
-    def estimate(self, field: str, ask: Any) -> Estimate:
-        count = len(self.lookup(field, ask.low, ask.high).seqs)
+    def candidates(self, field: str, asks: Any, filter: Any = None) -> Chunk:
+        found = {}
+        for ask in asks:
+            hits = self.search(field, ask, filter=filter)
+            found.update(zip(hits.seqs.tolist(), hits.keys, strict=True))
+        seqs = sorted(found, reverse=True)
+        return Chunk(np.array(seqs, np.int64), Texts.of([found[seq] for seq in seqs]))
+
+    def follow(self, found: Chunk, k: int | None = None) -> Found:
+        hits = [
+            (seq, key, self.records[key][1])
+            for seq, key in zip(found.seqs.tolist(), found.keys.to_list(), strict=True)
+            if self.records[key][0] == seq
+        ]
+        return _found(hits[:k])
+
+    def share(self, filter: Any) -> float:
+        return sum(self._wanted(doc, filter) for _, doc in self.records.values()) / max(
+            len(self.records), 1
+        )
+
+    def estimate(self, field: str, ask: Any, filter: Any = None) -> Estimate:
+        count = len(self.lookup(field, ask.low, ask.high, filter=filter).seqs)
         return Estimate(count, count)
 
     def counters(self) -> dict[str, int]:

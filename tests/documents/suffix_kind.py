@@ -1,8 +1,8 @@
 """A toy kind of index in one file: every suffix of a text, to find texts by what they contain.
 
-It serves `$regex` with a pattern of plain characters. Everything is plain Python and slow: what
-it shows is that a kind needs this file and nothing else. tests/documents/test_kinds.py holds it to
-the contract of every kind.
+It serves `$regex` with a pattern of plain characters, has a setting, and may be on several fields.
+Everything is plain Python and slow: what it shows is that a kind needs this file and nothing else.
+tests/documents/test_kinds.py holds it to the contract of every kind.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from tideline.errors import Corruption
+from tideline.errors import Corruption, InvalidRequest
+from tideline.index.compound import parts_of
 from tideline.index.kind import Asked, Chunk, Entries, Estimate, IndexKind, register
 from tideline.index.texts import Texts
 from tideline.lsm.component import Component, Product
@@ -24,7 +25,7 @@ from tideline.lsm.tree import MergeContext
 from tideline.where.order import entries
 from tideline.where.tree import Regex
 
-_CUT = 12  # bytes of a suffix: what is longer is found by its beginning
+_CUT = 12  # bytes of a suffix, unless a setting says so: longer ones are found by their beginning
 
 Entry = tuple[bytes, bytes, int]
 """A suffix, a key, and the seq of the write."""
@@ -34,6 +35,7 @@ class SuffixAsk(NamedTuple):
     """A piece of text."""
 
     text: bytes
+    begin: bytes = b""
     exact: bool = False
     point: bool = True
 
@@ -69,6 +71,10 @@ class SuffixReader:
         columns = (table[name].to_pylist() for name in ("suffix", "key", "seq"))
         self.entries: list[Entry] = list(zip(*columns, strict=True))
 
+    def nothing_from(self, ask: SuffixAsk) -> bool:
+        text = ask.begin + ask.text
+        return not self.component.info.filters["suffix"].overlaps(text, text + b"\xff")
+
     def check(self) -> None:
         self.component.verify()
         if self.entries != sorted(self.entries):
@@ -77,18 +83,24 @@ class SuffixReader:
 
 class SuffixKind(IndexKind):
     name = "suffix"
+    several = True  # then each entry begins with the number of its field
 
-    def __init__(self, *, seed: int) -> None:
-        self.seed = seed
+    def __init__(self, *, seed: int, cut: int = _CUT) -> None:
+        if isinstance(cut, bool) or not isinstance(cut, int) or not 1 <= cut <= 100:
+            raise InvalidRequest("cut must be a whole number from 1 to 100", cut=cut)
+        self.cut = cut
 
     def extract(self, docs: Texts, fields: Sequence[str]) -> list[Entries]:
         found: list[tuple[list[int], list[bytes]]] = [([], []) for _ in fields]
         for row, text in enumerate(docs.to_list()):
             document = msgspec.json.decode(text) if text else {}
             for (rows, values), field in zip(found, fields, strict=True):
-                for suffix in sorted(_suffixes(document, field)):
-                    rows.append(row)
-                    values.append(suffix)
+                parts = parts_of(field)
+                for number, part in enumerate(parts):
+                    begin = bytes([number]) if len(parts) > 1 else b""
+                    for suffix in sorted(_suffixes(document, part, self.cut)):
+                        rows.append(row)
+                        values.append(begin + suffix)
         return [Entries(np.array(rows, np.int64), Texts.of(values)) for rows, values in found]
 
     def memory(self, capacity: int, older: Any) -> SuffixMemory:
@@ -119,12 +131,25 @@ class SuffixKind(IndexKind):
         return _products(list(found), filters)
 
     def serves(self, asked: Asked) -> list[tuple[SuffixAsk, ...]]:
+        several = bool(asked.tests_of)
         return [
-            (SuffixAsk(test.pattern.encode()[:_CUT]),)
-            for test in asked.tests
+            (SuffixAsk(test.pattern.encode()[: self.cut], bytes([number]) if several else b""),)
+            for number, tests in enumerate(asked.tests_of or (asked.tests,))
+            for test in tests
             if isinstance(test, Regex) and not test.options and test.pattern
             and re.fullmatch(r"[\w ]+", test.pattern)
         ]  # fmt: skip
+
+    def passing(self, view: list[Any], filters: Mapping[str, tuple[bytes, bytes]]) -> list[Any]:
+        return [
+            place for place in view
+            if isinstance(place, SuffixMemory) or all(
+                place.component.info.filters[name].overlaps(*span) for name, span in filters.items()
+            )
+        ]  # fmt: skip
+
+    def filters_of(self, ask: SuffixAsk) -> dict[str, list[MinMax]]:
+        return {"suffix": [MinMax(ask.begin + ask.text, ask.begin + ask.text + b"\xff")]}
 
     def estimate(self, view: list[Any], ask: SuffixAsk) -> Estimate:
         return Estimate(float(sum(1 for _ in _matches(view, ask, 1 << 62))), float(len(view)))
@@ -136,15 +161,17 @@ class SuffixKind(IndexKind):
             yield Chunk(np.array(seqs, np.int64), Texts.of(keys))
 
 
-def _suffixes(document: Any, field: str) -> set[bytes]:
+def _suffixes(document: Any, field: str, cut: int) -> set[bytes]:
     texts = [one for one in entries(document, field) if isinstance(one, str)]
-    return {text[start:].encode()[:_CUT] for text in texts for start in range(len(text))}
+    return {text[start:].encode()[:cut] for text in texts for start in range(len(text))}
 
 
 def _matches(view: list[Any], ask: SuffixAsk, below: int) -> Iterable[tuple[int, bytes]]:
     for place in view:
+        if isinstance(place, SuffixReader) and place.nothing_from(ask):
+            continue
         for suffix, key, seq in list(place.entries):
-            if seq < below and suffix.startswith(ask.text):
+            if seq < below and suffix.startswith(ask.begin + ask.text):
                 yield seq, key
 
 
@@ -156,7 +183,8 @@ def _products(found: Sequence[Entry], filters: Mapping[str, MinMax]) -> list[Pro
         "suffix": pa.array(suffixes, pa.large_binary()), "key": pa.array(keys, pa.large_binary()),
         "seq": pa.array(seqs, pa.int64()),
     })  # fmt: skip
-    return [Product(table, len(found), {**filters, "seq": MinMax(min(seqs), max(seqs))})]
+    bounds = {"seq": MinMax(min(seqs), max(seqs)), "suffix": MinMax(suffixes[0], suffixes[-1])}
+    return [Product(table, len(found), {**filters, **bounds})]
 
 
 register("suffix", SuffixKind)

@@ -10,11 +10,9 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -88,11 +86,9 @@ BAD = [
     ({"id": 1, "x": object()}, "not JSON"),
     ({"id": 1, "x": b"bytes"}, "x is of type bytes"),
     ({"id": 1, "x": [{"y": bytearray(b"")}]}, "x.0.y is of type bytearray"),
-    ({"id": 1, "x": Decimal("1.5")}, "x is of type Decimal"),
+    ({"id": 1, "x": Decimal("1.5")}, "a Decimal is given as float"),
     ({"id": 1, "x": {1, 2}}, "x is of type set"),
     ({"id": 1, "x": frozenset()}, "x is of type frozenset"),
-    ({"id": 1, "x": datetime(2026, 1, 2, tzinfo=UTC)}, "x is of type datetime"),
-    ({"id": 1, "x": UUID(int=5)}, "x is of type UUID"),
     ({"id": 1, "x": _Point(1)}, "x is of type _Point"),
     ({"id": 1, 1: 2, "1": 3}, "the name 1 is of type int"),
     ({"id": 1, "x": [{None: 2}]}, "not JSON"),

@@ -175,7 +175,10 @@ def test_changes_are_printed_in_order_with_old_versions(run: Run) -> None:
 def test_a_setting_is_changed_without_giving_the_others_again(run: Run) -> None:
     made = ("collection", "create", "data", "cars", "--key", "id")
     first = run(*made, "--index", "road=lazy", "--policy", "leveled").lines
-    assert run(*made, "--journal-s", "60").lines == first
+    (again,) = run(*made, "--journal-s", "60", "--journal-before", "--ttl-s", "5").lines
+    kept = {"journal_s": 60.0, "journal_before": True, "ttl_s": 5.0}
+    assert again == {**first[0], **kept}
+    assert run("collection", "list", "data", "--json").lines == [again]
     assert first[0]["policy"] == "leveled"
     assert run(*made, "--policy", "none").code == 4
 

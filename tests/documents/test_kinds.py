@@ -25,10 +25,50 @@ from tideline.index.kind import Asked, kind_names, make_kind
 from tideline.where.bounds import bounds
 from tideline.where.tree import Regex
 
-WORDS = ["", "tide", "tideline", "line", "sea line", "idle", "Tide", "ide", "été", "x" * 40]
+WORDS = ["", "tide", "tideline", "line", "sea line", "idle", "Tide", "ide", "été", "x" * 40,
+         "Sea-line, TIDE", "line sea"]  # fmt: skip
+FUZZY = [
+    {"name": {"$fuzzy": asked}}
+    for asked in (
+        {"word": "tidelin", "distance": 1}, {"words": ["sea", "lines"], "similarity": 0.8},
+        {"words": ["tide", {"word": "sae", "distance": 2}], "distance": 0},
+    )
+]  # fmt: skip
 SERVED: dict[str, list[dict[str, Any]]] = {
     "suffix": [{"name": {"$regex": word}} for word in ("ide", "line", "e", "sea l", "x" * 20)],
+    "words": [
+        *({"name": {"$words": asked}} for asked in ("tide", "sea line", '"sea line"', "ÉTÉ", "no")),
+        FUZZY[2],
+    ],
+    "fuzzy": [*FUZZY, {"name": {"$words": "line sea"}}, {"name": {"$words": '"sea line"'}}],
+    "ngrams": [
+        {"name": {"$contains": "IDE"}},
+        {"name": {"$contains": "sea l"}},
+        {"name": {"$contains": "été"}},
+        {"name": {"$regex": "ea.lin"}},
+        {"name": {"$regex": "^TIDE", "$options": "i"}},
+        {"name": {"$regex": "été$"}},
+        {"name": {"$jaccard": {"text": "sea lines", "similarity": 0.4}}},
+        {"name": {"$jaccard": {"text": "tideline", "similarity": 0.3}}},
+        FUZZY[0],
+    ],
 }
+LINE = {"type": "LineString", "coordinates": [[0, 0], [6, 6], [6, 0]]}
+PLACES: list[Any] = [
+    [1, 2], [3, 3], [179.5, 1], [-179.5, -1], {"type": "Point", "coordinates": [5, 5]}, LINE,
+    {"type": "Polygon", "coordinates": [[[2, 2], [7, 2], [7, 7], [2, 7], [2, 2]]]},
+    {"type": "LineString", "coordinates": [[0, 0]]}, [181, 0],
+    {"type": "GeometryCollection", "geometries": [{"type": "Point", "coordinates": [9, 9]}, LINE]},
+]  # fmt: skip
+SERVED["spatial"] = [
+    {"name": {"$geoWithin": {"$box": [[0, 0], [6, 6]]}}},
+    {"name": {"$geoIntersects": {"$box": [[4, 4], [6, 6]]}}},
+    {"name": {"$geoIntersects": {"$geometry": LINE}}},
+    {"name": {"$geoWithin": {"$polygon": [[0, 0], [7, 0], [7, 7], [2, 7]]}}},
+    {"name": {"$geoWithin": {"$centerSphere": [[180, 0], 0.05]}}},
+    {"name": {"$nearSphere": [-180, 0], "$maxDistance": 200_000}},
+    {"name": {"$near": [0, 0], "$minDistance": 300_000}},
+]
 RANGES = [
     {"name": "tide"}, {"name": {"$gte": "ide", "$lt": "tidel"}}, {"name": {"$in": ["line", None]}},
     {"name": {"$gt": 3}}, {"name": True},
@@ -48,6 +88,8 @@ ALL = kind_names()
 def document(draw: random.Random, key: int) -> dict[str, Any]:
     one: Any = draw.choice([*WORDS, *WORDS, 7, True, None])
     value = one if draw.random() < 0.8 else [one, draw.choice(WORDS)]
+    if draw.random() < 0.3:
+        value = draw.choice(PLACES)
     return {"id": key, "name": value, "pad": "p" * draw.randrange(80)}
 
 

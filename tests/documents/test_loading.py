@@ -94,6 +94,63 @@ def test_what_is_loaded_is_as_if_it_had_been_put(make: Any, tmp_path: Path, seed
     assert put.position() == loaded.position()
 
 
+PLACED: dict[str, Any] = {
+    "at": "spatial", "text": "words", "name": {"kind": "ngrams", "n": 2},
+    ("n", "text"): "composite",
+}  # fmt: skip
+PLACES: list[dict[str, Any]] = [
+    {"at": {"$geoWithin": {"$box": [[-3, -3], [4, 2]]}}},
+    {"at": {"$geoWithin": {"$centerSphere": [[1, 1], 0.03]}}, "n": {"$lt": 200}},
+    {"at": {"$near": {"$geometry": {"type": "Point", "coordinates": [0.3, 0.2]},
+                      "$maxDistance": 200_000}}},
+    {"text": {"$words": "fog ice"}},
+    {"name": {"$contains": "ap1"}, "text": {"$words": "jam"}},
+]  # fmt: skip
+
+
+def sights(seed: int, count: int, first: int) -> list[dict[str, Any]]:
+    """Documents with places and words."""
+    draw = random.Random(seed)
+    words = ["fog", "ice", "jam", "works", "flood", "\u00e9t\u00e9"]
+    return [
+        {
+            "id": first + n, "n": n, "name": f"map{draw.randrange(30)}",
+            "at": {"type": "Point", "coordinates": [draw.uniform(-9, 9), draw.uniform(-9, 9)]},
+            "text": " ".join(draw.choices(words, k=draw.randrange(5))),
+        }
+        for n in range(count)
+    ]  # fmt: skip
+
+
+def test_places_and_words_are_loaded_with_their_indexes(
+    open_database: Callable[..., Any], tmp_path: Path
+) -> None:
+    db = open_database()
+    put, loaded = (db.collection(name, key="id", indexes=PLACED) for name in ("put", "loaded"))
+    for step in range(3):
+        given = sights(step, 500, 400 * step)
+        put.put_many(given)
+        if step == 1:
+            loaded.put_many(given)
+        else:
+            load(loaded, tmp_path, given)
+    for where in PLACES:
+        want = put.find(where)
+        assert want, where
+        found = loaded.find(where)
+        if "$near" in str(where):
+            assert found == want  # in the order of their distance
+        else:
+            assert sorted(found, key=repr) == sorted(want, key=repr)
+        if "at" in where:
+            assert "scan" not in [way.way for way in loaded.explain(where).chosen]
+    loaded._engine.check()
+    loaded._engine.seal()
+    assert [len(loaded.find(where)) for where in PLACES] == [
+        len(put.find(where)) for where in PLACES
+    ]
+
+
 def test_a_load_survives_a_restart(open_database: Callable[..., Any], tmp_path: Path) -> None:
     db = open_database()
     cars = db.collection("cars", key="id", indexes=INDEXES, filter="t")

@@ -122,7 +122,7 @@ def test_fields_mean_what_the_manual_says(
 @pytest.mark.parametrize(("fields", "message"), [
     ("a", "fields must be names"), (5, "fields must be names"), ([5], "fields must be names"),
     ({"a": 1, "b": 0}, "includes some and excludes b"), ({"a": 2}, "must be 1 or 0"),
-    ({"a": {"$slice": 1}}, "must be 1 or 0"), ({"a": 1, "a.b": 1}, "part of another"),
+    ({"a": {"$slice": 1}}, "must be 1, 0 or"), ({"a": 1, "a.b": 1}, "part of another"),
     ({"a.b": 1, "a": 1}, "named twice, or has parts"), (["a..b"], "is not a path"),
 ])  # fmt: skip
 def test_wrong_fields_are_refused(cars: tideline.Collection, fields: Any, message: str) -> None:

@@ -425,6 +425,11 @@ def test_a_find_is_of_one_moment_though_its_searches_are_not(
             meddle()
             return found
 
+        def candidates(self, *of: Any, **options: Any) -> Any:
+            found = super().candidates(*of, **options)
+            meddle()
+            return found
+
         def scan(self, *of: Any, **options: Any) -> Any:
             for part in super().scan(*of, batch=9, **options):
                 meddle()
@@ -443,7 +448,7 @@ def test_a_find_is_of_one_moment_though_its_searches_are_not(
             watched.view = lambda view=meddled: view
             before = turns[0]
             found = docs.find(where, sort=sort, limit=limit)
-            assert turns[0] > before
+            assert turns[0] > before or not found  # what a filter leaves out is not read
             answers.append((view.seq, ("find", where, sort, limit), found))
     for seq, judge in enumerate(watched.replay()):
         for of, question, answer in answers:

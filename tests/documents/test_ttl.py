@@ -367,5 +367,34 @@ def test_a_wrong_ttl_is_named(ttl_s: Any) -> None:
         assert docs.count() == 0
 
 
+ASKED: dict[str, Any] = {
+    "spatial": {"a": {"$geoWithin": {"$box": [[0, 0], [2, 2]]}}},
+    "words": {"a": {"$words": "tide"}},
+    "ngrams": {"a": {"$contains": "tid"}}, "fuzzy": {"a": {"$fuzzy": {"word": "tidy"}}},
+}  # fmt: skip
+"""What an index of the kinds that hold no plain values is asked."""
+
+
+@pytest.mark.parametrize("kind", ASKED)
+def test_what_expired_is_gone_from_an_index_of_places_and_words(kind: str, tmp_path: Path) -> None:
+    clock = ManualClock(1_000)
+    with tideline.open(tmp_path / "data", clock=clock) as db:
+        docs = db.collection("docs", key="id", indexes={"a": kind})
+        value, other = ([1, 1], [50, 50]) if kind == "spatial" else ("High tide", "Nothing here")
+        docs.put_many([{"id": 100 + n, "a": other} for n in range(3000)])
+        for n in range(60):
+            docs.put({"id": n, "a": value}, ttl_s=5 if n % 2 else None)
+            if n % 25 == 20:
+                docs._engine.seal()
+        where = ASKED[kind]
+        assert [way.kind for way in docs.explain(where).chosen] == [kind]
+        assert docs.count(where) == 60
+        clock.advance(6)
+        assert {each["id"] % 2 for each in docs.find(where)} == {0}
+        assert docs.count(where) == len(docs.find(where, limit=40)) == 30
+        docs._engine.seal()
+        assert docs.count(where) == 30
+
+
 def test_every_kind_is_in_the_story() -> None:
-    assert set(kind_names()) - {"suffix"} == set(KINDS)
+    assert set(kind_names()) - {"suffix"} == {*KINDS, *ASKED}

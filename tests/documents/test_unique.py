@@ -173,7 +173,7 @@ def test_what_is_stored_is_what_a_dict_has(writes: Any) -> None:
 
 
 @pytest.mark.parametrize(("indexes", "message"), [
-    ({"a": {"kind": "lazy", "uniq": True}}, "settings kind and unique"),
+    ({"a": {"kind": "lazy", "uniq": True}}, "no such setting.*uniq"),
     ({"a": {"kind": "lazy", "unique": 1}}, "unique must be True or False"),
     ({"a": {"kind": "hash", "unique": True}}, "kind must be one of"),
 ])  # fmt: skip

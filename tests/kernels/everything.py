@@ -15,8 +15,10 @@ from typing import Any
 import pyarrow as pa
 
 import tideline
+from tideline.index.texts import Texts
 from tideline.kernels import warm
 from tideline.space.place import meets
+from tideline.standing import Standing
 from tideline.testing import ManualClock
 from tideline.where import parse
 from tideline.where.batch import matching
@@ -113,6 +115,10 @@ def outlive(channel: Any, clock: ManualClock) -> None:
     for n in range(20_000):
         clock.advance(0.001)
         channel.publish(f"place {n}", 1, ttl_s=2)
+    memory = channel.core.engine.sides[0].memory
+    for _ in range(3):  # the first may change their size, the third finds it right and sweeps
+        memory._rebuild_dir()
+        memory._rebuild_ids()
 
 
 def use(folder: str, clock: ManualClock) -> None:
@@ -153,6 +159,20 @@ def use(folder: str, clock: ManualClock) -> None:
             channel = database.channel(name)
             ask(channel, SPACES[int(name[-1])][1], "5-")
             channel.maintain()
+
+
+def crowd(clock: ManualClock) -> None:
+    """A place with many conditions, and an area with corners."""
+    with tideline.open(":memory:", clock=clock) as database:
+        channel = database.channel("roads")
+        for n in range(50):
+            channel.subscribe("a", user="ann", until_s=3000, where={"n": n})
+        for n in range(40):
+            channel.publish("a", {"n": n}, ttl_s=9)
+        assert channel.core.engine.conditions.filed
+    space = tideline.QuadTree(bounds=BOUNDS, depth=3)
+    area = space.encode(tideline.Polygon([(1, 1), (3, 1), (2, 3)]))
+    meets(space, area, space.encode((2, 2)))
 
 
 def overfill(folder: str, clock: ManualClock) -> None:
@@ -301,6 +321,36 @@ def order_values() -> None:
             made.range_lookup("v", 5, 9)
 
 
+def find_places(folder: str) -> None:
+    """Places of every make: written, sealed, merged, asked every way, opened again."""
+    places: list[Any] = [
+        [1, 2], {"type": "Point", "coordinates": [3.5, 4, 1]}, "nowhere",
+        {"type": "LineString", "coordinates": [[0, 0], [5, 5]]},
+        {"type": "Polygon", "coordinates": [[[0, 0], [9, 0], [9, 9], [0, 0]]]},
+    ]  # fmt: skip
+    asked: list[dict[str, Any]] = [
+        {"$geoWithin": {"$box": [[0, 0], [6, 6]]}}, {"$geoIntersects": {"$box": [[0, 0], [6, 6]]}},
+        {"$geoWithin": {"$polygon": [[0, 0], [9, 0], [9, 9]]}},
+        {"$geoIntersects": {"$geometry": {"type": "LineString", "coordinates": [[0, 3], [8, 3]]}}},
+        {"$geoWithin": {"$centerSphere": [[2, 2], 0.1]}}, {"$near": [2, 2], "$maxDistance": 1e6},
+    ]  # fmt: skip
+    with tideline.open(folder, memory_mb=1) as database:
+        made = database.collection("places", key="id", indexes={"at": "spatial"})
+        for part in range(3):
+            made.put_many([{"id": n, "at": places[n % 5]} for n in range(6000)])
+            made.put({"id": part, "at": [1, 2]})
+            for one in asked:
+                made.find({"at": one}, limit=3)
+                made.count({"at": one})
+            made.nearest((1, 2), 3)
+            made._engine.seal()
+            made.explain({"at": asked[0]})
+        database.check()
+    for one in asked:
+        for place in places:
+            parse({"at": one}).matches({"at": place})
+
+
 def question(made: Any) -> None:
     """Every way to ask a collection."""
     for key in (5, "k", "nobody"):
@@ -314,18 +364,102 @@ def question(made: Any) -> None:
         made.explain({field: "x" * 2000})
     made.find({"id": {"$gt": 100, "$lt": 200}})
     made.count({"x": {"$ne": "y"}})
+    made.aggregate_grid((0, 0, 1, 1), rows=2, cols=2, field="at")
     list(made.scan())
     made.stats()
     made._engine.count()
 
 
+def stand() -> None:
+    """Standing conditions of every make come, are asked and go."""
+    standing = Standing()
+    wheres: list[dict[str, Any]] = [
+        {"a": 1}, {"b": "x", "a": {"$gt": 1, "$lt": 5}}, {"c": {"$words": "flat tire"}},
+        {"at": {"$near": [1, 2], "$maxDistance": 500}}, {"b": {"$regex": "^x"}}, {},
+    ]  # fmt: skip
+    numbers = standing.add_many(
+        [parse(where) for where in wheres] + [parse({"a": n}) for n in range(200)]
+    )
+    old = Texts.of([b'{"a": 3, "b": "x"}', b"", b'{"at": [1, 2], "c": "\xc3\xa9"}'])
+    new = Texts.of([b'{"a": [3], "b": "x"}', b'{"a": 1}', b"3"])
+    standing.matching(new)
+    standing.changes(old, new)
+    for number in numbers:
+        standing.remove(number)
+
+
+def slide(folder: str, clock: ManualClock) -> None:
+    """Windows with keys of every width, in memory and sealed, asked every way."""
+    mappers = ["count()", "mean(a)", "sum(b)", "min(c)", "max(b)", "quantile(c, 0.9)", "top(2, a)"]
+    with tideline.open(folder, clock=clock) as database:
+        for number, key in enumerate(
+            ({"x": (0, 99), "y": (0, 99)}, ("x", "y"), {"x": "text", "y": "int"})
+        ):
+            made = database.window(f"w{number}", span_s=20, slide_s=10, key=key, keep="all",
+                                   values={"a": "int32", "b": "int64", "c": "float32"})  # fmt: skip
+            watch = made.watch((), map=mappers)
+            for part in range(4):
+                rows = [
+                    {"x": n % 50 if number < 2 else f"x{n % 50}",
+                     "y": 99 - n // 50 << (20 * number), "a": n, "b": -n, "c": n / 2}
+                    for n in range(400)
+                ]  # fmt: skip
+                for count in (400, 3):
+                    made.append(rows[:count] * (15 if part % 2 else 1))
+                first = rows[0]["x"]
+                made.range((first,), map=mappers)
+                made.range(((first,), (first, 7)))
+                made.get((first, 3))
+                made.get_many([(first, 3), (first, 1 << 40)])
+                if part == 1:
+                    made.seal()
+                clock.advance(7)
+            watch.take()
+            watch.close()
+
+
+def keep_texts(folder: str) -> None:
+    """Indexes on text, in memory, sealed, merged and built on what is there."""
+    with tideline.open(folder) as database:
+        made = database.collection(
+            "texts", key="id", policy={"name": "constant", "k": 2},
+            indexes={"a": "words", "b": "ngrams", "c": "fuzzy"},
+        )  # fmt: skip
+        for part in range(3):
+            made.put({"id": part, "a": "flat tire é", "b": "Flat Tire"})
+            made.put_many([
+                {"id": n, "a": f"flat {n % 9}", "b": f"tire {n}", "c": f"w{n}x"}
+                for n in range(3000)
+            ])  # fmt: skip
+            for where in ({"a": {"$words": 'tire "flat 5"'}}, {"b": {"$contains": "ire 1"}},
+                          {"b": {"$jaccard": {"text": "tire 12", "similarity": 0.5}}},
+                          {"b": {"$fuzzy": {"word": "tires7", "distance": 1}}},
+                          {"c": {"$fuzzy": {"word": "w250", "distance": 1}}}):  # fmt: skip
+                made.find(where, limit=5)
+                made.explain(where)
+            if folder != ":memory:":
+                made._engine.seal()
+        if folder != ":memory:":
+            made.create_index("d", "words").wait()
+            made._engine.drain()
+            database.check()
+
+
 def main(folder: Path) -> None:
+    stand()
+    slide(":memory:", ManualClock(1_000_000))
+    slide(str(folder / "windows"), ManualClock(1_000_000))
+    keep_texts(":memory:")
+    keep_texts(str(folder / "texts"))
     keep_documents(":memory:")
     keep_documents(str(folder / "documents"))
     order_values()
+    find_places(":memory:")
+    find_places(str(folder / "places"))
     filter_bodies()
     use(":memory:", ManualClock(1_000_000))
     use(str(folder / "all"), ManualClock(1_000_000))
+    crowd(ManualClock(1_000_000))
     overfill(str(folder / "full"), ManualClock(1_000_000))
     collect(":memory:")
     collect(str(folder / "collections"))

@@ -18,6 +18,7 @@ from talk import Api
 import tideline
 from tideline.server import running
 from tideline.server.tokens import Tokens
+from tideline.testing import ManualClock
 from tideline.where import parse
 from tideline.where.order import sort_keys
 
@@ -159,3 +160,27 @@ def test_what_is_left_of_an_answer_is_for_whoever_asked(tmp_path: Path) -> None:
             forged = base64.urlsafe_b64encode(json.dumps(mine).encode()).decode()
             found = api.post(path, {"page": 2, "cursor": forged}).json["result"]
             assert [one["id"] for one in found] == [2, 1]
+
+
+@pytest.mark.parametrize("sort", [None, {"id": 1}])
+@pytest.mark.parametrize("page", [None, 7, 400])
+def test_what_expires_between_two_pages_is_not_on_the_next(sort: Any, page: int | None) -> None:
+    clock = ManualClock(1_000)
+    with tideline.open(":memory:", clock=clock) as db, running(db) as url:
+        documents = db.collection("c", key="id")
+        documents.put_many([{"id": n} for n in range(2_500) if n % 5 == 0 and not 800 < n < 1_900])
+        documents.put_many([{"id": n} for n in range(2_500) if n % 5 or 800 < n < 1_900], ttl_s=10)
+        asked = {"where": {"id": {"$gte": 0}}, "sort": sort, "page": page}
+        answer = Api(url).post("/v1/collections/c/find", asked).json
+        seen = [one["id"] for one in answer["result"]]
+        clock.advance(11)
+        left = {one["id"] for one in documents.find()} - set(seen)
+        later: list[int] = []
+        while answer["next"] is not None:
+            answer = (
+                Api(url).post("/v1/collections/c/find", asked | {"cursor": answer["next"]}).json
+            )
+            later += [one["id"] for one in answer["result"]]
+            assert answer["result"] or answer["next"] is None
+        assert sorted(later) == sorted(left)
+        assert later == sorted(later) if sort else True

@@ -9,23 +9,17 @@ from __future__ import annotations
 import doctest
 import os
 import re
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "docs" / "guide" / "server.md", ROOT / "README.md"]
 SESSION = re.compile(r"^```sh\n(\$ tideline serve .*?)^```", re.MULTILINE | re.DOTALL)
 CASES = [(page, text) for page in PAGES for text in SESSION.findall(page.read_text("utf-8"))]
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 class Shell:

@@ -187,6 +187,15 @@ def test_tables_show_a_user_their_own_rows(guarded: dict[str, Any]) -> None:
     cancel = {"op": "cancel", "id": "hers", "at": datetime.now(UTC)}
     wrong = stream_of(pa.Table.from_pylist([cancel]))
     assert bob.post(f"{ROADS}/apply", data=wrong).error == (403, "Forbidden")
+    now = datetime.now(UTC)
+    for row in (
+        {"op": "retract", "id": "e0", "at": now},
+        {"op": "publish", "id": "e0", "place": "b", "body": "1", "at": now, "replace": True},
+    ):  # an event belongs to nobody
+        ends = stream_of(pa.Table.from_pylist([row]))
+        assert bob.post(f"{ROADS}/apply", data=ends).error == (403, "Forbidden")
+        [_, rejected] = streams_in(as_(guarded, "service").post(f"{ROADS}/apply", data=ends).body)
+        assert rejected.num_rows == 0
     assert as_(guarded, "publisher").post(f"{ROADS}/apply", data=forged).status == 403
     assert as_(guarded, "service").post(f"{ROADS}/apply", data=forged).status == 200
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import logging
 import socket
+import struct
+import subprocess
 import sys
 import threading
+from pathlib import Path
 from traceback import walk_stack
 from typing import Any
 from urllib.parse import urlsplit
@@ -90,3 +93,42 @@ def test_a_request_that_takes_longer_than_a_stop_waits_is_told(
                 check_told(answer_of(sock))
             stopping.join()
     assert [r.getMessage() for r in caplog.records if r.levelno >= logging.ERROR] == []
+
+
+LEFT_OPEN = """
+import sys, tideline, urllib.request
+from tideline.server import running
+db = tideline.open(sys.argv[1])
+entered = running(db)
+url = entered.__enter__()
+remote = tideline.connect(url)
+remote.channel("news").subscribe("a", user="ann", until_s=60)
+print(urllib.request.urlopen(url + "/v1/channels").status)
+sys.exit(7)
+"""
+
+
+def test_a_program_that_never_leaves_running_ends(tmp_path: Path) -> None:
+    """As at a prompt: it is stopped then, and the folder is whole."""
+    done = subprocess.run(
+        [sys.executable, "-c", LEFT_OPEN, str(tmp_path / "data")],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (7, "200\n", "")
+    with tideline.open(tmp_path / "data") as db:
+        assert len(db.channel("news").subscriptions()) == 1
+
+
+def test_a_client_that_leaves_in_the_middle_of_an_answer_is_no_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with tideline.open(":memory:") as db, running(db) as url:
+        documents = db.collection("c", key="id")
+        documents.put_many([{"id": n, "x": "y" * 1_000} for n in range(20_000)])
+        asked = b"GET /v1/collections/c/documents HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        for _ in range(10):
+            with connected(url) as sock:
+                sock.sendall(asked * 3)
+                assert sock.recv(100)
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    assert [one for one in caplog.records if one.levelno >= logging.WARNING] == []

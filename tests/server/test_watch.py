@@ -16,7 +16,7 @@ from tideline.server.watch import MOST
 def gather(talk: Talk, until: Any) -> dict[str, Any]:
     """Messages put together, until enough has been heard."""
     lists: dict[str, list[Any]] = {
-        name: [] for name in ("events", "subscriptions", "answers", "cancelled")
+        name: [] for name in ("events", "subscriptions", "answers", "cancelled", "retracted")
     }
     while True:
         message = talk.hear()
@@ -35,9 +35,16 @@ def test_it_tells_what_happened_and_nothing_else(url: str, channel: Any, api: Ap
         channel.publish("a/b", {"n": 1}, id="p1", ttl_s=600)
         channel.prolong("s1", until_s=900)
         channel.cancel("s2")
+        channel.retract("before")
+        channel.publish("c", {}, id="truck", ttl_s=600)
+        channel.retract("truck")
+        channel.publish("c", {}, id="truck", ttl_s=600)
+        channel.publish("d", {}, id="truck", ttl_s=600, replace=True)
         api.post(f"/v1/channels/{channel.name}/apply", data=stream_of(operations(2)))
-        told = gather(talk, lambda lists, m: len(lists["events"]) == 3)
-    assert [e["id"] for e in told["events"]] == ["p1", "e0", "e1"]
+        told = gather(talk, lambda lists, m: len(lists["events"]) == 6)
+    assert [e["id"] for e in told["events"]] == ["p1", "truck", "truck", "truck", "e0", "e1"]
+    assert told["retracted"][0] == "before"
+    assert set(told["retracted"]) <= {"before", "truck"}  # the truck, if the messages parted there
     assert told["events"][0]["body"] == {"n": 1}
     assert [(s["id"], s["user"], s["unseen"]) for s in told["subscriptions"]] == [
         ("s1", "ann", True), ("s2", "bob", False), ("s1", "ann", True),
@@ -45,7 +52,7 @@ def test_it_tells_what_happened_and_nothing_else(url: str, channel: Any, api: Ap
     assert told["cancelled"] == ["s2"]
     pairs = [(a["subscription"], a["event"], a["kind"]) for a in told["answers"]]
     assert set(pairs[:2]) == {("s1", "p1", "live"), ("s2", "p1", "live")}
-    assert told["counts"]["events"] == 3
+    assert told["counts"]["events"] == 6
     assert "of" not in told
 
 

@@ -269,36 +269,3 @@ def test_a_server_gives_and_takes_documents(db: Any, spark: Any, tmp_path: Path)
         )  # fmt: skip
         query.awaitTermination()
         assert spark.table("cars_changes").count() == 2
-
-
-# ---- bulk load ------------------------------------------------------------------------------
-
-
-def test_a_bulk_load_is_as_if_it_had_been_put(db: Any, spark: Any) -> None:
-    from tideline.spark import bulk_load
-
-    indexes = {"a": "lazy", "b": "eager", "c": "composite", "d": "embedded"}
-    put = db.collection("put", key="id", indexes=indexes)
-    loaded = db.collection("loaded", key="id", indexes=indexes)
-    first = [{"id": n, "a": -1, "b": "x", "c": 0, "d": 0.5} for n in range(0, 900, 3)]
-    rows = [
-        {"id": n, "a": n % 7, "b": "xyz"[n % 3], "c": n // 5, "d": n / 8, "text": 'é"\n' * (n % 4)}
-        for n in range(3000)
-    ]
-    for one in (put, loaded):
-        one.put_many(first)
-    put.put_many(rows)
-    frame = spark.createDataFrame(pa.Table.from_pylist(rows)).repartition(3)
-    assert bulk_load(frame, loaded, partitions=4).rows == 3000
-    assert loaded.find(sort=[("id", 1)]) == put.find(sort=[("id", 1)])
-    for where in ({"a": 3}, {"b": "y", "c": {"$lt": 40}}, {"d": {"$gte": 300}}, {"a": -1}):
-        found = [{one["id"] for one in each.find(where)} for each in (put, loaded)]
-        assert found[0] == found[1], where
-    loaded._engine.check()
-    with pytest.raises(Exception, match="two rows have one key"):
-        bulk_load(frame.union(frame), loaded)
-    older = frame.selectExpr("id", "a + 100 as a", "-1 as v")
-    both = older.union(frame.selectExpr("id", "a", "id as v"))
-    assert bulk_load(both, db.path, "loaded", version="v").rows == 3000
-    assert loaded.get(2999) == {"id": 2999, "a": 2999 % 7, "v": 2999}
-    assert list((db.path / "spool").iterdir()) == []

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from model import WORLDS, meets
 from tables import table_of
 
-from tideline import Box, Circle, Flat, Grid, QuadTree, Topics
+from tideline import Box, Circle, Flat, Grid, Polygon, QuadTree, Topics
 from tideline import space as spaces
 from tideline.channel.codec import read_rows
 from tideline.channel.operations import read_operations
@@ -90,20 +90,21 @@ def test_who_meets_is_together_in_exactly_one_bucket(
     cells=st.lists(PATH, min_size=1, max_size=5),
     points=st.lists(POINT, max_size=3),
 )
-def test_a_box_is_in_the_buckets_of_all_it_touches(
+def test_an_area_is_in_the_buckets_of_all_it_touches(
     boxes: list[Any], cells: list[str], points: list[Any]
 ) -> None:
-    """No column says a box yet; the kernel knows them all the same."""
+    """Boxes, and polygons, which are routed as the boxes around them."""
     space = SPACES["quad"][0]
     told = matching.settings(space, buckets=64, levels=4)
     values: list[Any] = [Box(min(a, c), min(b, d), max(a, c), max(b, d)) for a, b, c, d in boxes]
+    values += [Polygon([(a, b), (c, d), (a, d)]) for a, b, c, d in boxes if a != c and b != d]
     values += [*cells, *points]
     encoded = [space.encode(value) for value in values]
     keys = [place.key for place in encoded]
     at = np.cumsum([0, *map(len, keys)]).astype(np.int64)
     data = np.frombuffer(b"".join(keys) + b"\0", np.uint8).copy()
     kinds = np.array([place.kind for place in encoded], np.uint8)
-    shapes = np.array([place[2:] for place in encoded])
+    shapes = np.array([place[2:6] for place in encoded])
     found = []
     for i in range(len(values)):
         seen = np.zeros(64, np.int64)

@@ -136,7 +136,27 @@ def test_a_batch_answers_as_a_channel_does(files: Files) -> None:
     assert collected(answers) == want
 
 
-@pytest.mark.parametrize(("ansi", "adaptive"), [("true", "false"), ("false", "true")])
+def test_half_of_all_rows_in_one_cell_change_no_answer(files: Files) -> None:
+    batches = matching.workload(3, batches=2, size=160)
+    for rows in batches:
+        for row in rows[::2]:
+            if row["op"] != "cancel":
+                row["place"] = (1.0, 1.0)
+    files.add(batches)
+    files.finish(match(*files.streams(), space=QUAD, buckets=4, levels=3))
+    want = matching.expected(QUAD, batches)
+    assert len(want) > 500
+    assert files.answers() == want
+    answers = match(*files.tables(), space=QUAD, buckets=4, levels=3)
+    assert collected(answers) == matching.expected(
+        QUAD, [[row for rows in batches for row in rows]]
+    )
+
+
+@pytest.mark.parametrize(
+    ("ansi", "adaptive"),
+    [("true", "false"), pytest.param("false", "true", marks=pytest.mark.long)],
+)
 def test_the_settings_of_a_session_change_no_answer(
     spark: Any, tmp_path: Path, ansi: str, adaptive: str
 ) -> None:

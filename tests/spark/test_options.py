@@ -93,7 +93,10 @@ def test_the_schema_is_the_channels(space: Any, kind: str) -> None:
         ({"until": "9990-01-01"}, "until must lie in the years 1 to 9891"),
         ({"since": "60", "until": "60"}, "the window must end after it starts"),
         ({"place": ""}, "a place must be text of 1 to 512 bytes"),
-        ({"channel": "quads", "place": "circle:1,2"}, "place must be a cell, LON,LAT, circle:"),
+        (
+            {"channel": "quads", "place": "circle:1,2"},
+            "expected circle:LON,LAT,RADIUS_M, 3 numbers",
+        ),
         ({"channel": "quads", "place": "circle:500,2,3"}, "a circle's center must be"),
         ({"bodyAs": "struct"}, "bodyAs must be one of json, variant"),
         ({"placeAs": "text"}, "placeAs must be one of columns, struct"),
@@ -124,6 +127,7 @@ def test_load_says_what_is_wrong(source: Callable[..., Any], options: dict[str, 
         ("dropped", "did you mean 'drop'? A folder of that name is './dropped'"),
         ("keep", "must be fail, drop or the path of a folder. A folder of that name is './keep'"),
         (" ", "must be fail, drop or the path of a folder. given=' '"),
+        ("s3a://bucket/bad", "of S3 it is s3://, with the keys of the environment"),
     ],
 )
 def test_a_word_that_is_nearly_one_is_no_folder(

@@ -35,7 +35,7 @@ def db(open_database: Callable[..., Any]) -> Any:
 
 @pytest.fixture(params=["true", "false"], ids=["ansi", "not-ansi"])
 def settings(spark: Any, request: Any) -> Iterator[None]:
-    given = {"spark.sql.ansi.enabled": request.param}
+    given = {"spark.sql.ansi.enabled": request.param, "spark.sql.adaptive.enabled": request.param}
     given["spark.sql.session.timeZone"] = "America/New_York"
     before = {name: spark.conf.get(name) for name in given}
     for name, value in given.items():

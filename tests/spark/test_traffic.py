@@ -18,7 +18,7 @@ OPTIONS = {"drivers": 50, "drivers_s": 200.0, "incidents_s": 20.0, "seed": 3}
 
 @pytest.fixture(scope="module")
 def registered(spark: Any) -> Any:
-    from tideline.spark.traffic import TrafficSource
+    from tideline.cli.demo_source import TrafficSource
 
     spark.dataSource.register(TrafficSource)
     return spark
@@ -54,7 +54,7 @@ def test_wrong_options_are_refused(registered: Any, option: str, value: str, say
 
 
 def test_a_late_batch_is_no_larger_and_nothing_piles_up() -> None:
-    from tideline.spark.traffic import TrafficReader
+    from tideline.cli.demo_source import TrafficReader
 
     reader = TrafficReader({name: str(value) for name, value in OPTIONS.items()} | {"most_s": "2"})
     now_us = time.time_ns() // 1000
@@ -76,7 +76,7 @@ def test_a_late_batch_is_no_larger_and_nothing_piles_up() -> None:
 
 
 def test_fleets_of_two_names_share_no_ids() -> None:
-    from tideline.spark.traffic import TrafficReader
+    from tideline.cli.demo_source import TrafficReader
 
     reader = TrafficReader({"drivers": "5", "name": "west-"})
     [stretch] = reader.partitions({"us": 0, "start_us": 0}, {"us": 1_000_000, "start_us": 0})

@@ -13,7 +13,6 @@ import contextlib
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tarfile
@@ -25,6 +24,7 @@ import pytest
 from client.proxy import Proxy
 from javascript import JavaScript, Node, Tab
 from playwright.sync_api import Browser, Page, sync_playwright
+from ports import free_port
 
 import tideline
 from tideline.server import running
@@ -253,9 +253,7 @@ class Killed:
     """A server in a process of its own, behind a proxy that cuts connections."""
 
     def __init__(self, folder: Path) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port: int = free.getsockname()[1]
+        self.port = free_port()
         self._folder = folder
         self.start()
         self.proxy = Proxy(self.port)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import random
 import threading
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +133,31 @@ def test_many_events_and_what_is_found(db: Any, url: str, js: JavaScript) -> Non
     assert db.channels() == []
 
 
+def test_polygons_are_geojson(db: Any, url: str, js: JavaScript) -> None:
+    roads = db.channel("roads", space=tideline.QuadTree(bounds=(0, 0, 8, 8), depth=4))
+    corner = tideline.Polygon([(0, 0), (4, 0), (0, 4)])
+    roads.publish(corner, 1, id="corner", ttl_s=600)
+    found = js(
+        """async () => {
+          const roads = db.channel("roads");
+          const coordinates = [[[0, 0], [4, 0], [4, 4], [0, 0]]];
+          const sub = await roads.subscribe({ type: "Polygon", coordinates },
+            { user: "ann", since_s: -60, until_s: 60 });
+          await roads.publish([3, 2], 2, { id: "in", ttl_s: 60 });
+          await roads.publish([2, 3], 3, { id: "out", ttl_s: 60 });
+          const taken = (await sub.take()).map(({ id }) => id);
+          await sub.move({ type: "Polygon", coordinates: [[[0, 0], [4, 4], [0, 4], [0, 0]]] });
+          const moved = (await sub.take()).map(({ id }) => id);
+          const wrong = await roads.publish({ type: "Polygon", coordinates: [[[0, 0]]] }, 1)
+            .catch(({ name }) => name);
+          return [sub.past.map(({ id, place }) => [id, place]), taken, moved, wrong, sub.place];
+        }"""
+    )
+    triangle = tideline.Polygon([(0, 0), (4, 4), (0, 4)]).__geo_interface__
+    past = [["corner", corner.__geo_interface__]]
+    assert found == [past, ["in"], ["out"], "InvalidRequest", triangle]
+
+
 def test_an_event_by_its_id_and_a_subscription_that_moves(
     db: Any, url: str, js: JavaScript
 ) -> None:
@@ -188,6 +214,21 @@ WRONG = [
     ("InvalidRequest", "unknown field `tl_s`", "db.channel('roads').publish('a', 1, { tl_s: 3 })"),
     ("InvalidRequest", "does not have. n=NaN", "db.channel('roads').publish('a', { n: 0 / 0 })"),
     ("InvalidRequest", "does not have. n=9", "db.channel('roads').publish('a', { n: 9n })"),
+    ("InvalidRequest", "where.a is undefined",
+     "db.channel('roads').find('a', { where: { a: undefined } })"),
+    ("InvalidRequest", "where.a is undefined",
+     "db.channel('roads').subscribe('a', { user: 'u', where: { a: undefined } })"),
+    ("InvalidRequest", "where.$or[0].a.$in[1] is undefined",
+     "db.collection('cars').deleteWhere({ $or: [{ a: { $in: [1, undefined] } }] })"),
+    ("InvalidRequest", "where.at is undefined",
+     "db.collection('cars').count({ $and: [{ at: new Date(0) }], at: undefined })"),
+    ("InvalidRequest", "change.$pull.items.id is undefined",
+     "db.collection('cars').update(1, { $pull: { items: { id: undefined } } })"),
+    ("InvalidRequest", "pipeline[0].$match.a is undefined",
+     "db.collection('cars').aggregate([{ $match: { a: undefined } }])"),
+    ("InvalidRequest", "did you mean offset?",
+     "db.collection('cars', { key: 'id' }).watch({}, { skip: 1 }).ready"),
+    ("InvalidRequest", "did you mean skip?", "db.collection('cars').find({}, { offset: 1 })"),
     ("InvalidRequest", "name must be text", "db.channel('')"),
     ("InvalidRequest", "name must be text", "db.collection(7)"),
     ("InvalidRequest", "user", "db.channel('roads').subscribe('a', { user: '' })"),
@@ -349,6 +390,48 @@ def test_a_subscription_that_ended_meanwhile_says_so(db: Any, url: str, js: Java
         }"""
     )
     assert found == [True, "expired", ["e1", "missed"], ["idle", "connecting", "open"]]
+
+
+def test_dates_are_the_texts_that_python_writes(db: Any, url: str, js: JavaScript) -> None:
+    """In bodies, documents, changes and conditions; and so ranges find what both wrote."""
+    moment = datetime(2026, 1, 2, 3, 4, 5, 6_000, tzinfo=UTC)
+    text = "2026-01-02T03:04:05.006000Z"
+    roads, cars = db.channel("roads"), db.collection("cars", key="id")
+    roads.publish("a", {"due": moment}, id="python")
+    cars.put({"id": 1, "due": moment})
+    found = js(
+        """async () => {
+          const due = new Date(Date.UTC(2026, 0, 2, 3, 4, 5, 6));
+          const [roads, cars] = [db.channel("roads"), db.collection("cars")];
+          await roads.publish("a", { due, deep: [{ due }] }, { id: "js" });
+          await cars.put({ id: 2, due });
+          await cars.insert({ id: 3, due: new Date(+due + 1) });
+          await cars.insert({ id: 4 });
+          const changed = await cars.update(4, { $set: { due } });
+          const ids = (list) => list.map(({ id }) => id);
+          return [changed.due, ids(await cars.find({ due }, { sort: { id: 1 } })),
+                  ids(await cars.find({ due: { $gt: due } })),
+                  ids(await roads.find("a", { where: { due } })).sort()];
+        }"""
+    )
+    assert found == [text, [1, 2, 4], [3], ["js", "python"]]
+    assert roads.get("js").body == {"due": text, "deep": [{"due": text}]}
+    assert [one["id"] for one in cars.find({"due": {"$lte": moment}}, sort=[("id", 1)])] == [
+        1,
+        2,
+        4,
+    ]
+
+
+def test_take_says_what_its_option_is_called(db: Any, url: str, js: JavaScript) -> None:
+    db.channel("roads")
+    with pytest.raises(Thrown, match="take has no option timeout: did you mean timeout_s"):
+        js(
+            """async () => {
+              const sub = await db.channel("roads").subscribe("a", { user: "ann" });
+              await sub.take({ timeout: 1000 });
+            }"""
+        )
 
 
 # ---- tokens ---------------------------------------------------------------------------------

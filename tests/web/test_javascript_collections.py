@@ -144,6 +144,10 @@ def test_pages_indexes_and_what_there_is(db: Any, url: str, js: JavaScript) -> N
             if (read.push(id) === 25) break;
           }
           const built = await cars.createIndex("speed", { kind: "lazy" });
+          const plain = await cars.createIndex("name", "words").catch((error) => error.message);
+          const words = { kind: { kind: "ngrams", n: 2 } };
+          const named = (await cars.createIndex("name", words)).kind;
+          await cars.dropIndex("name");
           const looked = await cars.lookup("speed", 3, { k: 2 });
           const { chosen } = await cars.explain({ speed: 3 });
           const { key, indexes } = await cars.info();
@@ -155,13 +159,15 @@ def test_pages_indexes_and_what_there_is(db: Any, url: str, js: JavaScript) -> N
           const missing = await cars.count().catch((error) => error.name);
           return [all.every(({ id }, n) => id === n) && all.length, few.length, read, built.done,
                   looked.map(({ id }) => id), chosen[0].kind, key, indexes, gone, many, listed,
-                  missing];
+                  missing, named, plain];
         }"""
     )
     last = list(range(2499, 2474, -1))
     assert found[:4] == [2500, 250, last, True]
     assert found[4:9] == [[2495, 2488], "lazy", "id", {"speed": "lazy"}, "InvalidRequest"]
-    assert found[9:] == [2500, ["cars"], "NotFound"]
+    assert found[9:12] == [2500, ["cars"], "NotFound"]
+    assert found[12] == "ngrams"
+    assert found[13] == 'options must be an object, like { kind: "words" }. options=words'
 
 
 def test_a_token_with_rows_sees_and_writes_its_own(
@@ -273,3 +279,22 @@ def test_changes_that_are_not_kept_are_an_error(db: Any, url: str, js: JavaScrip
         }"""
     )
     assert ended == [True, "dropped"]
+
+
+def test_counts_on_a_grid(db: Any, url: str, js: JavaScript) -> None:
+    places = db.collection("places", key="id")
+    places.put_many([{"id": n, "at": [n % 4 / 2, n % 3]} for n in range(30)])
+    found, wrong = js(
+        """async (m) => {
+          const places = db.collection("places");
+          const options = { rows: 3, cols: 2, where: { id: { $gte: 5 } }, field: "at" };
+          return [await places.aggregateGrid([0, 0, 2, 3], options),
+                  await places.aggregateGrid([0, 0, 2], {}).catch((error) => error.message)];
+        }"""
+    )
+    table = places.aggregate_grid(
+        (0, 0, 2, 3), rows=3, cols=2, where={"id": {"$gte": 5}}, field="at"
+    )
+    columns = {name: table.column(name).to_pylist() for name in ("row", "col", "count")}
+    assert found == {"box": [0, 0, 2, 3], "rows": 3, "cols": 2, **columns}
+    assert "box must be (west, south, east, north)" in wrong

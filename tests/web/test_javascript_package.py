@@ -106,10 +106,11 @@ def test_the_types_name_every_method(package: Path) -> None:
     text = (package / "tideline.d.ts").read_text(encoding="utf-8")
     assert set(re.findall(r"^export (?:class|function) (\w+)", text, re.MULTILINE)) == set(found)
     inside = {"constructor", "make", "call", "begin", "deliver", "end", "refuse", "listen",
-              "listener", "arrival", "taken", "request", "hear"}  # fmt: skip
-    shared = re.search(r"^interface Stream<T>.*?^}", text, re.MULTILINE | re.DOTALL)
+              "listener", "arrival", "taken", "request", "hear", "settings", "keyField",
+              "closed", "caughtUp", "reached"}  # fmt: skip
+    shared = re.search(r"^interface Followed.*?^interface Stream<T>.*?^}", text, re.M | re.S)
     assert shared
-    for name in ("Database", "Channel", "Collection", "Subscription", "Changes"):
+    for name in ("Database", "Channel", "Collection", "Subscription", "Changes", "LiveQuery"):
         declared = re.search(rf"^export class {name}\b.*?^}}", text, re.MULTILINE | re.DOTALL)
         assert declared
         words = set(

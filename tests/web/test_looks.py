@@ -30,6 +30,23 @@ PAINTED = """([layer, x, y, reach]) => {
   return false;
 }"""
 
+# Texts with too little contrast to what is behind them.
+CONTRAST = """() => {
+  const parse = (text) => text.match(/[\\d.]+/g).map(Number);
+  const light = ([r, g, b]) => { const f = (c) => { c /= 255;
+    return c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4; };
+    return 0.2126 * f(r) + 0.7152 * f(g) + 0.0722 * f(b); };
+  const behind = (node) => { for (; node; node = node.parentElement) {
+    const colour = parse(getComputedStyle(node).backgroundColor);
+    if (colour.length < 4 || colour[3] > 0.9) return colour; } return [255, 255, 255]; };
+  return [...document.querySelectorAll('body *')].filter((node) => node.offsetParent &&
+      [...node.childNodes].some((child) => child.nodeType === 3 && child.data.trim()))
+    .filter((node) => !node.disabled && !node.closest('.skip, .tools'))
+    .map((node) => { const a = light(parse(getComputedStyle(node).color));
+      const b = light(behind(node));
+      return [(Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), node.textContent.trim()]; })
+    .filter(([contrast]) => contrast < 4.5); }"""
+
 
 def wait_for_paint(
     screen: Any, layer: int, spot: tuple[float, float], painted: bool = True, reach: int = 3
@@ -164,26 +181,11 @@ def test_nothing_jumps_when_things_happen(screen: Any, served: Any) -> None:
 
 def test_texts_are_readable_in_both_themes(open_screen: Callable[..., Any]) -> None:
     """4.5 to 1 or more between every text and what is behind it, as WCAG AA asks."""
-    measure = """() => {
-      const parse = (text) => text.match(/[\\d.]+/g).map(Number);
-      const light = ([r, g, b]) => { const f = (c) => { c /= 255;
-        return c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4; };
-        return 0.2126 * f(r) + 0.7152 * f(g) + 0.0722 * f(b); };
-      const behind = (node) => { for (; node; node = node.parentElement) {
-        const colour = parse(getComputedStyle(node).backgroundColor);
-        if (colour.length < 4 || colour[3] > 0.9) return colour; } return [255, 255, 255]; };
-      return [...document.querySelectorAll('body *')].filter((node) => node.offsetParent &&
-          [...node.childNodes].some((child) => child.nodeType === 3 && child.data.trim()))
-        .filter((node) => !node.disabled && !node.closest('.skip, .tools'))
-        .map((node) => { const a = light(parse(getComputedStyle(node).color));
-          const b = light(behind(node));
-          return [(Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), node.textContent.trim()]; })
-        .filter(([contrast]) => contrast < 4.5); }"""
     for scheme in ("light", "dark"):
         screen = open_screen(color_scheme=scheme)
         for tool in ("look", "publish", "subscribe"):
             screen.tool(tool)
-            assert screen.page.evaluate(measure) == []
+            assert screen.page.evaluate(CONTRAST) == []
 
 
 def test_the_roads_on_the_map_are_those_of_the_workload() -> None:

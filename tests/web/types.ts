@@ -1,7 +1,7 @@
 // What TypeScript must accept of the client, and what it must find wrong.
 
 import { Conflict, Unauthorized, connect } from "tideline";
-import type { Change, Event, Subscription } from "tideline";
+import type { Change, Event, LiveChange, LiveQuery, Subscription } from "tideline";
 
 interface Car { id: number; road: string; speed?: number }
 
@@ -21,6 +21,15 @@ export async function right(): Promise<number | undefined> {
     const told: Change<Car> = change;
     console.log(told.after?.road);
   }
+  const live: LiveQuery<Car> = cars.watch({ road: "A1" }, { sort: { speed: -1 }, limit: 10, offset: 2 });
+  const leave: () => void = live.subscribe((told, how) => console.log(told[0]?.document?.road, how === "missed"));
+  const shown: readonly Car[] = useSyncExternalStore(live.subscribe, live.getSnapshot);
+  for await (const change of live) {
+    const told: LiveChange<Car> = change;
+    console.log(told.fields.speed, told.index, shown.length, leave);
+  }
+  const [first] = await cars.watchGroups<{ road: string; count: number }>({}, { by: "road", count: true }).ready;
+  console.log(first.count);
   for await (const one of cars.findIter({ speed: { $gt: 3 } }, { sort: { speed: -1 } })) console.log(one.road);
   const [{ n }] = await cars.aggregate<{ n: number }>([{ $count: "n" }]);
   try {
@@ -31,6 +40,9 @@ export async function right(): Promise<number | undefined> {
   return car?.speed;
 }
 
+/** As React declares it. */
+declare function useSyncExternalStore<S>(subscribe: (changed: () => void) => () => void, getSnapshot: () => S): S;
+
 export async function wrong(): Promise<void> {
   // @ts-expect-error: no such field
   await cars.put({ id: 1, road: "A1", sped: 3 });
@@ -40,6 +52,12 @@ export async function wrong(): Promise<void> {
   await roads.publish("a", { what: "jam" });
   // @ts-expect-error: a verb of the wire's spelling
   await cars.find_one({});
+  // @ts-expect-error: `find` has skip, a live query has an offset
+  cars.watch({}, { skip: 3 });
+  // @ts-expect-error: groups are by something
+  cars.watchGroups({}, { count: true });
+  // @ts-expect-error: a result is not written to
+  cars.watch().result.push({ id: 1, road: "A1" });
   // @ts-expect-error: no such kind of index
   await cars.createIndex("road", { kind: "lasy" });
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from decimal import Decimal, localcontext
 from typing import Any
 
 NOTHING = object()  # what lies at a path that leads nowhere
@@ -137,12 +138,13 @@ def single(name: str, wanted: Any, beside: Any, value: Any) -> bool:
         whole = int(value)
         return whole - int_divided(whole, divisor) * divisor == remainder
     if name == "$words":
-        return isinstance(value, str) and set(split(wanted)) <= set(split(value))
+        return isinstance(value, str) and has_words(wanted, split(value))
     if name == "$fuzzy":
-        return isinstance(value, str) and any(
-            edits(wanted["word"].casefold(), word) <= wanted.get("distance", 1)
-            for word in split(value)
-        )
+        return isinstance(value, str) and has_near(wanted, split(value))
+    if name == "$contains":
+        return isinstance(value, str) and wanted.casefold() in value.casefold()
+    if name == "$jaccard":
+        return isinstance(value, str) and jaccard(wanted, value)
     assert name == "$options", name
     return True
 
@@ -200,6 +202,60 @@ def of_type(value: Any, asked: Any) -> bool:
 
 def split(text: str) -> list[str]:
     return "".join(c if c.isalnum() else " " for c in text.casefold()).split()
+
+
+def has_words(wanted: str, found: list[str]) -> bool:
+    """All words, and those of each phrase at places that follow each other."""
+    parts = wanted.split('"')
+    if len(parts) % 2 == 0:
+        parts[-2:] = [parts[-2] + " " + parts[-1]]
+    for number, part in enumerate(parts):
+        asked = split(part)
+        if number % 2 and not any(
+            found[start : start + len(asked)] == asked for start in range(len(found) + 1)
+        ):
+            return False
+        if not set(asked) <= set(found):
+            return False
+    return True
+
+
+def has_near(wanted: dict[str, Any], found: list[str]) -> bool:
+    given = wanted.get("words", [wanted])
+    for one in split(given) if isinstance(given, str) else given:
+        asked = one if isinstance(one, dict) else {"word": one}
+        if not {"distance", "similarity"} & asked.keys():
+            asked = {**wanted, **asked}
+        if not any(is_near(asked, split(asked["word"])[0], word) for word in found):
+            return False
+    return True
+
+
+def is_near(asked: dict[str, Any], a: str, b: str) -> bool:
+    distance = edits(a, b)
+    if "similarity" in asked:  # by decimals, which have no rounding here
+        with localcontext() as exactly:
+            exactly.prec = 400
+            return (
+                Decimal(max(len(a), len(b))) * (1 - Decimal(str(asked["similarity"]))) >= distance
+            )
+    return distance <= asked.get("distance", 1)
+
+
+def jaccard(wanted: dict[str, Any], value: str) -> bool:
+    size = wanted.get("grams", 3)
+    a, b = (gram_list(text.casefold(), size) for text in (wanted["text"], value))
+    union = sorted({*a, *b})
+    both = sum(1 for gram in union if gram in a and gram in b)
+    with localcontext() as exactly:
+        exactly.prec = 400
+        return Decimal(both) >= Decimal(str(wanted["similarity"])) * len(union)
+
+
+def gram_list(text: str, size: int) -> list[str]:
+    if not text:
+        return []
+    return [text[at : at + size] for at in range(max(len(text) - size, 0) + 1)]
 
 
 def edits(a: str, b: str) -> int:

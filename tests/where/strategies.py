@@ -32,6 +32,9 @@ PATTERNS = ["a", "^a", "^ab$", "b|1", "^.b", "[ab]+", "A", "", "^", "t.re"]
 TYPES = ["double", "string", "object", "array", "bool", "null", "int", "long", "number", 1, 2, 16]
 
 
+PARTS = st.sampled_from([0, 0.2, 0.25, 1 / 3, 0.5, 0.6, 0.75, 0.8, 1, 1.0])
+
+
 @cache
 def scalars() -> st.SearchStrategy[Any]:
     return st.sampled_from([None, True, False, *NUMBERS, *TEXTS])
@@ -83,6 +86,21 @@ def some_of(operands: dict[str, st.SearchStrategy[Any]]) -> st.SearchStrategy[di
 
 
 @cache
+def fuzzies() -> st.SearchStrategy[dict[str, Any]]:
+    word = st.sampled_from(["flt", "tire", "ab", "xy", "TYRES"])
+    threshold = {"distance": st.integers(0, 3)}
+    near = st.fixed_dictionaries({"word": word}, optional=threshold) | st.fixed_dictionaries(
+        {"word": word, "similarity": PARTS}
+    )
+    several = {"words": st.lists(word | near, min_size=1, max_size=3) | st.just("flat tyre")}
+    return st.one_of(
+        near,
+        st.fixed_dictionaries(several, optional=threshold),
+        st.fixed_dictionaries({**several, "similarity": PARTS}),
+    )
+
+
+@cache
 def operators(depth: int = 2) -> st.SearchStrategy[dict[str, Any]]:
     """What stands inside a field."""
     plain = some_of(
@@ -95,10 +113,14 @@ def operators(depth: int = 2) -> st.SearchStrategy[dict[str, Any]]:
             "$mod": mods(),
             "$size": st.integers(0, 3),
             "$all": st.lists(values() | values() | regexes(), max_size=2),
-            "$words": st.sampled_from(["flat", "TIRE flat", "a", "é"]),
-            "$fuzzy": st.fixed_dictionaries(
-                {"word": st.sampled_from(["flt", "tire", "ab", "xy"])},
-                optional={"distance": st.integers(0, 3)},
+            "$words": st.sampled_from(
+                ["flat", "TIRE flat", "a", "é", '"flat tire"', '"TIRE, flat"', 'a" b', '"a" 1']
+            ),
+            "$fuzzy": fuzzies(),
+            "$contains": st.sampled_from(["flat", "E, F", "a", "\n", "É", "t t"]),
+            "$jaccard": st.fixed_dictionaries(
+                {"text": st.sampled_from(["flat tire", "tire", "a", ""]), "similarity": PARTS},
+                optional={"grams": st.integers(1, 4)},
             ),
         }
     )

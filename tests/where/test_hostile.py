@@ -204,7 +204,7 @@ BAD = {
     ),
     "an open ring": (
         {"a": {"$geoWithin": {GEOMETRY: {"type": "Polygon", "coordinates": [[*POLYGON, [1, 1]]]}}}},
-        "where.a.$geoWithin.$geometry.coordinates[0] must be a ring of 4 points or more, closed",
+        "where.a.$geoWithin.$geometry.coordinates[0] must be a ring of 4 points or more, the last",
     ),
     "a line": (
         {"a": {"$geoWithin": {GEOMETRY: {"type": "LineString", "coordinates": POLYGON}}}},
@@ -218,7 +218,45 @@ BAD = {
         {"a": {"$geoWithin": {"$centerSphere": [[0, 0], -1]}}},
         "where.a.$geoWithin.$centerSphere[1] must be a number, 0 or more",
     ),
-    "near without a distance": ({"a": {"$near": [0, 0]}}, "where.a.$near needs a $maxDistance or"),
+    "a radius in metres": (
+        {"a": {"$geoWithin": {"$centerSphere": [[0, 0], 500]}}},
+        "where.a.$geoWithin.$centerSphere[1] is in radians, and half around the earth is 3.14: "
+        "divide metres by 6371009. value=500",
+    ),
+    "a box with its corners the wrong way": (
+        {"a": {"$geoWithin": {"$box": [[3, 49], [2, 48]]}}},
+        "where.a.$geoWithin.$box must be [[west, south], [east, north]]; one that crosses the "
+        "antimeridian: two boxes in an $or. value=[[3, 49], [2, 48]]",
+    ),
+    "near a point that stands alone": (
+        {"a": {"$near": {"type": "Point", "coordinates": [0, 0]}}},
+        "where.a.$near.coordinates is none of $geometry, $maxDistance, $minDistance: a point is "
+        "[lon, lat], or {'$geometry': {'type': 'Point', 'coordinates': [lon, lat]}}",
+    ),
+    "intersects a line of one point": (
+        {"a": {"$geoIntersects": {GEOMETRY: {"type": "LineString", "coordinates": [[0, 0]]}}}},
+        "where.a.$geoIntersects.$geometry is no LineString",
+    ),
+    "intersects what is no type": (
+        {"a": {"$geoIntersects": {GEOMETRY: {"type": "Circle", "coordinates": [0, 0]}}}},
+        "where.a.$geoIntersects.$geometry.type must be one of Point, MultiPoint",
+    ),
+    "intersects nothing": (
+        {"a": {"$geoIntersects": [0, 0]}},
+        "where.a.$geoIntersects must hold one of $box",
+    ),
+    "a collection without geometries": (
+        {"a": {"$geoIntersects": {GEOMETRY: {"type": "GeometryCollection", "coordinates": []}}}},
+        "where.a.$geoIntersects.$geometry must be GeoJSON, {'type': ..., 'geometries': ...}",
+    ),
+    "within a line": (
+        {"a": {"$geoWithin": {GEOMETRY: {"type": "LineString", "coordinates": [[0, 0], [1, 1]]}}}},
+        "where.a.$geoWithin.$geometry.type must be 'Polygon' or 'MultiPolygon'",
+    ),
+    "within no polygons": (
+        {"a": {"$geoWithin": {GEOMETRY: {"type": "MultiPolygon", "coordinates": []}}}},
+        "where.a.$geoWithin.$geometry.coordinates must be a list of polygons",
+    ),
     "near nowhere": ({"a": {"$near": {"$maxDistance": 5}}}, "where.a.$near.$geometry must be Geo"),
     "near with more": (
         {"a": {"$near": {GEOMETRY: {"type": "Point", "coordinates": [0, 0]}, "$limit": 5}}},
@@ -244,6 +282,45 @@ BAD = {
     "no words": ({"a": {"$words": " ... "}}, "where.a.$words must be text with one word or more"),
     "words of a number": ({"a": {"$words": 5}}, "where.a.$words must be text with one word or"),
     "fuzzy text": ({"a": {"$fuzzy": "x"}}, "where.a.$fuzzy must be like {'word': 'acident',"),
+    "fuzzy with two thresholds": (
+        {"a": {"$fuzzy": {"words": ["x"], "distance": 1, "similarity": 0.5}}},
+        "where.a.$fuzzy takes a distance or a similarity, not both",
+    ),
+    "fuzzy without words": (
+        {"a": {"$fuzzy": {"words": []}}},
+        "where.a.$fuzzy.words must be a list of 1 to 32 words",
+    ),
+    "fuzzy with something else": (
+        {"a": {"$fuzzy": {"words": ["x"], "n": 1}}},
+        "where.a.$fuzzy must be like {'words':",
+    ),
+    "fuzzy with no word": (
+        {"a": {"$fuzzy": {"words": ["x", 7]}}},
+        "where.a.$fuzzy.words[1].word must be one word",
+    ),
+    "fuzzy too similar": (
+        {"a": {"$fuzzy": {"words": [{"word": "x", "similarity": 1.5}]}}},
+        "where.a.$fuzzy.words[0].similarity must be a number, 0 to 1",
+    ),
+    "fuzzy as true": (
+        {"a": {"$fuzzy": {"word": "x", "similarity": True}}},
+        "where.a.$fuzzy.similarity must be a number, 0 to 1",
+    ),
+    "contains nothing": ({"a": {"$contains": ""}}, "where.a.$contains must be text of one char"),
+    "contains a number": ({"a": {"$contains": 5}}, "where.a.$contains must be text of one char"),
+    "jaccard text": ({"a": {"$jaccard": "x"}}, "where.a.$jaccard must be like {'text':"),
+    "jaccard of a number": (
+        {"a": {"$jaccard": {"text": 5, "similarity": 0.5}}},
+        "where.a.$jaccard.text must be text",
+    ),
+    "jaccard of many": (
+        {"a": {"$jaccard": {"text": "x", "similarity": 0.5, "grams": 9}}},
+        "where.a.$jaccard.grams must be a whole number, 1 to 8",
+    ),
+    "jaccard below nothing": (
+        {"a": {"$jaccard": {"text": "x", "similarity": -0.5}}},
+        "where.a.$jaccard.similarity must be a number, 0 to 1",
+    ),
     "fuzzy with more": ({"a": {"$fuzzy": {"word": "x", "n": 1}}}, "where.a.$fuzzy must be like"),
     "two fuzzy words": ({"a": {"$fuzzy": {"word": "a b"}}}, "where.a.$fuzzy.word must be one word"),
     "a long fuzzy word": (

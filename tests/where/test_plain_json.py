@@ -7,16 +7,19 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any, NamedTuple
 from uuid import UUID
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tideline.errors import InvalidRequest
 from tideline.where.plain import plain_json
+from tideline.where.texts import in_json
 
 
 @dataclass
@@ -55,10 +58,18 @@ JSON: list[Any] = [
 ]  # fmt: skip
 
 ODD: list[Any] = [
-    b"x", bytearray(b"x"), memoryview(b"x"), Decimal("1.5"), {1, 2}, frozenset(), date(2026, 1, 2),
-    datetime(2026, 1, 2, tzinfo=UTC), timedelta(1), UUID(int=1), Point(1), Struct(1), Colour.RED,
-    object(), 1j, math.nan, math.inf, "\ud800", range(3),
+    b"x", bytearray(b"x"), memoryview(b"x"), Decimal("1.5"), {1, 2}, frozenset(), timedelta(1),
+    Point(1), Struct(1), Colour.RED, object(), 1j, math.nan, math.inf, "\ud800", range(3),
 ]  # fmt: skip
+
+NEW_YORK = timezone(timedelta(hours=-5))
+SAID: list[tuple[Any, str]] = [
+    (datetime(2026, 1, 2, tzinfo=UTC), "2026-01-02T00:00:00.000000Z"),
+    (datetime(2026, 1, 2, 3, 4, 5, 6), "2026-01-02T03:04:05.000006Z"),  # without a zone: UTC
+    (datetime(2026, 1, 2, 22, tzinfo=NEW_YORK), "2026-01-03T03:00:00.000000Z"),
+    (date(2026, 1, 2), "2026-01-02"),
+    (UUID(int=1), "00000000-0000-0000-0000-000000000001"),
+]
 
 
 @pytest.mark.parametrize("value", JSON, ids=lambda value: type(value).__name__)
@@ -80,6 +91,32 @@ def test_what_json_has_not_is_refused_wherever_it_stands(value: Any) -> None:
     for whole in places:
         with pytest.raises(InvalidRequest, match="body is not JSON: "):
             plain_json(whole, "body")
+
+
+@pytest.mark.parametrize(("value", "said"), SAID, ids=lambda value: str(value))
+def test_times_and_uuids_are_texts_wherever_they_stand(
+    value: Any, said: str, over: str, open_database: Callable[..., Any]
+) -> None:
+    assert plain_json({"a": [1, {"b": value}], "c": None}, "body") == (
+        f'{{"a":[1,{{"b":"{said}"}}],"c":null}}'.encode()
+    )
+    db = open_database(over=over)
+    cars, roads = db.collection("cars", key="id"), db.channel("roads")
+    cars.put({"id": 1, "at": value})
+    cars.insert({"id": 2, "at": [value]})
+    assert cars.put_many([{"id": 3, "at": value}, {"id": 4}]).rejected.num_rows == 0
+    assert cars.update(4, {"$set": {"at": value}}) == {"id": 4, "at": said}
+    cars.replace(2, {"id": 2, "at": value})
+    assert [one["at"] for one in cars.find({"at": value}, sort=[("id", 1)])] == [said] * 4
+    assert cars.count({"at": {"$gt": value}}) == 0
+    roads.publish("A1", {"at": value}, ttl_s=60)
+    assert [event.body for event in roads.find("A1", where={"at": value})] == [{"at": said}]
+
+
+@given(st.lists(st.datetimes(timezones=st.just(UTC)), min_size=2))
+def test_texts_order_as_the_times_do(times: list[datetime]) -> None:
+    assert sorted(times, key=in_json) == sorted(times)
+    assert len({len(in_json(moment)) for moment in times}) == 1
 
 
 @pytest.mark.parametrize(

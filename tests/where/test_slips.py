@@ -1,4 +1,4 @@
-"""Operators without their $ are caught where a condition is given, and nowhere else."""
+"""Operators without their $ and metres for radians are caught where a condition is given."""
 
 from __future__ import annotations
 
@@ -15,6 +15,12 @@ SLIPS = [
     ({"price": {"options": "i", "regex": "^A"}}, r"did you mean \$options\?"),
     ({"$or": [{"a": 1}, {"a.b": {"ne": None}}]}, r"where.\$or\[1\].a.b.ne is not an operator"),
     ({"a": {"$elemMatch": {"b": {"lte": 1}}}}, r"where.a.\$elemMatch.b.lte is not"),
+    ({"at": {"near": [2, 48]}}, r"did you mean \$near\?"),
+    ({"at": {"maxDistance": 9, "near": [2, 48]}}, r"did you mean \$(near|maxDistance)\?"),
+    ({"name": {"contains": "sushi"}}, r"did you mean \$contains\?"),
+    ({"name": {"fuzzy": {"word": "sushi"}}}, r"did you mean \$fuzzy\?"),
+    ({"name": {"jaccard": {"text": "a", "similarity": 1}}}, r"did you mean \$jaccard\?"),
+    ({"at": {"$geoWithin": {"$centerSphere": [[2, 48], 500]}}}, r"divide metres by 6371009"),
 ]
 MEANT = [
     {"price": {"$eq": {"gte": 20}}},
@@ -24,6 +30,10 @@ MEANT = [
     {"length": {"in": 5}},  # inches
     {"found": {"exists": "yes"}},
     {"a": {}},
+    {"sign": {"maxDistance": 9}},
+    {"road": {"near": "Kiel"}},
+    {"page": {"words": "one"}},
+    {"at": {"$geoWithin": {"$centerSphere": [[2, 48], 4]}}},
     {"gte": 20},
     {"a": {"b": {"gte": 20}}},
 ]

@@ -104,7 +104,7 @@ def test_a_ring_crosses_the_antimeridian_and_the_pole():
     [None, 5, "0,0", [], [0], [0, 0, 0], ["0", 0], [True, 0], [181, 0], [0, -90.5], [[0, 0]],
      {"type": "Point"}, {"type": "point", "coordinates": [0, 0]},
      {"type": "Point", "coordinates": [0]}, {"type": "Point", "coordinates": [0, 0, "x"]},
-     {"type": "LineString", "coordinates": [[0, 0], [1, 1]]}, {"lon": 0, "lat": 0}],
+     {"type": "LineString", "coordinates": [[0, 0]]}, {"lon": 0, "lat": 0}],
 )  # fmt: skip
 def test_what_is_no_point_lies_nowhere(value):
     assert point_of(value) is None

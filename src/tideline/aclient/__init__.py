@@ -5,6 +5,7 @@
     live.py        the WebSocket of all subscriptions; reconnects, resumes
     http.py        requests; the verbs and their retries are those of client/
     connection.py  HTTP/1.1, pipelined;  websocket.py  frames
+    sockets.py     the connections themselves, until the loop has let go of them
 
 Imports point down that list. Nothing here takes a thread, but `aopen`, whose calls run in a few.
 """

@@ -204,8 +204,10 @@ class AsyncRemoteChanges(Arriving):
             if handle is not None:
                 handle._news.set()
 
-        socket = await WebSocket.open(http.endpoint, uri, http.headers, receive, within, lost)
+        socket = await WebSocket.open(http.sockets, uri, http.headers, receive, within, lost)
         self._socket = socket
+        if self._is_over():  # it was closed meanwhile
+            raise Again("closed")
         socket.send(encode(self._request()))
         while not self._answered and not self._is_over():
             if socket.error is not None:

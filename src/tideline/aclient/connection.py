@@ -21,82 +21,47 @@ for each further piece. For one event loop; not safe from other threads.
 from __future__ import annotations
 
 import asyncio
-import socket
-import ssl
 import time
 from collections import deque
-from collections.abc import Callable, Generator
-from typing import TypeVar, cast
+from collections.abc import Generator
 
+from tideline.aclient.sockets import Held, Sockets, left_s
 from tideline.client.answers import Answer, Broken, Failure, NoConnection, Reading, request_bytes
-from tideline.client.connection import Endpoint, failure
+from tideline.client.connection import failure
 
-__all__ = ["Pool", "connect"]
+__all__ = ["Pool"]
 
 _KEPT = 8  # connections, as long as the server answers on them
 _MOST = 64  # and when it is slow with some requests
 _SLOW_S = 0.25
 _JOINED_BYTES = 1 << 20  # a longer body is not copied behind its head
 
-P = TypeVar("P", bound=asyncio.BaseProtocol)
-
-
-async def connect(endpoint: Endpoint, protocol: Callable[[], P], limit: float) -> P:
-    """A protocol on a new connection: the first of the host's addresses that takes one.
-
-    `OSError` when there is none before `limit`, a time of `time.monotonic`.
-    """
-    loop = asyncio.get_running_loop()
-    host, port = endpoint.address
-    async with asyncio.timeout(_left_s(limit)):
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    failed: OSError = OSError("the name has no address")
-    for n, (family, _, number, _, address) in enumerate(found):
-        # One that is silent leaves time for the others.
-        span_s = _left_s(limit) / (len(found) - n)
-        try:
-            async with asyncio.timeout(span_s):
-                _, made = await loop.create_connection(
-                    protocol, str(address[0]), port, family=family, proto=number,
-                    ssl=endpoint.tls,
-                    server_hostname=None if endpoint.tls is None else endpoint.name,
-                )  # fmt: skip
-                return made
-        except OSError as error:
-            if isinstance(error, ssl.SSLError):
-                raise
-            failed = error
-    raise failed
-
 
 class Pool:
     """The connections to one server."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint = endpoint
+    def __init__(self, sockets: Sockets) -> None:
+        self._sockets = sockets
         self._connections: list[_Connection] = []
 
     async def request(
         self, method: str, target: str, kind: str | None, body: bytes | None, limit: float
     ) -> Answer:
         """Ask, and wait for the answer; `client.connection.Pool.request`."""
-        head = request_bytes(method, target, self._endpoint.head, kind, body)
+        head = request_bytes(method, target, self._sockets.endpoint.head, kind, body)
         call = _Call(method == "HEAD", limit)
         connection = self._choose(limit)
         connection.ask(call, head, body)
         try:
             return await call.answer
         finally:
-            call.timer.cancel()
             if call.answer.cancelled():
                 connection.give_up()
 
-    async def close(self) -> None:
+    def end(self) -> None:
         """Cut all connections; whoever waits for an answer gets none."""
         for connection in [*self._connections]:
             connection.end(Broken("the connection was closed"))
-        while self._connections:
-            await asyncio.sleep(0)  # the loop lets go of them
 
     def _choose(self, limit: float) -> _Connection:
         slow = time.monotonic() - _SLOW_S
@@ -117,53 +82,56 @@ class Pool:
             ):
                 best, best_quick = one, quick
         if best is None or usable < _KEPT or (not best_quick and usable < _MOST):
-            return _Connection(self._endpoint, limit, self._connections)
+            return _Connection(self._sockets, limit, self._connections)
         return best
 
 
 class _Call:
     """A request that waits for its answer."""
 
-    __slots__ = ("answer", "bare", "given_s", "timer")
+    __slots__ = ("answer", "bare", "due", "given_s")
 
     def __init__(self, bare: bool, limit: float) -> None:
         self.bare = bare
         try:
-            self.given_s = _left_s(limit)
+            self.given_s = left_s(limit)
         except TimeoutError as error:
             raise NoConnection(str(error)) from None
+        self.due = time.monotonic() + self.given_s
+        """When it is too late."""
         self.answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self.timer: asyncio.TimerHandle
 
     def fail(self, error: Failure) -> None:
         if not self.answer.done():
             self.answer.set_exception(error)
 
 
-class _Connection(asyncio.Protocol):
+class _Connection(Held):
     """A connection, from the moment that somebody wants one."""
 
-    def __init__(self, endpoint: Endpoint, limit: float, all_: list[_Connection]) -> None:
+    def __init__(self, sockets: Sockets, limit: float, all_: list[_Connection]) -> None:
+        self.sockets = sockets
         self.accepts = True
         """Whether it takes another request."""
         self._all = all_
         all_.append(self)
         self._loop = asyncio.get_running_loop()
-        self._transport: asyncio.Transport | None = None
         self.waiting: deque[_Call] = deque()
         """The requests that have no answer yet, in order."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0  # when it looks
         self._unsent: list[bytes] = []
-        self._reading = Reading(tls=endpoint.tls is not None)
+        self._reading = Reading(tls=sockets.endpoint.tls is not None)
         self._steps: Generator[None, bytes, Answer] | None = None
         self.heard = time.monotonic()
         """When the server said something, or had nothing to say."""
-        self._opening = self._loop.create_task(self._open(endpoint, limit))
+        self._opening = self._loop.create_task(self._open(limit))
 
     # ---- requests ----------------------------------------------------------------------------
 
     def ask(self, call: _Call, head: bytes, body: bytes | None) -> None:
         """Send a request behind the others."""
-        call.timer = self._loop.call_later(call.given_s, self._late, call)
+        self._wake(call.due)
         if not self.waiting:
             self.heard = time.monotonic()  # nobody was waited for until now
         self.waiting.append(call)
@@ -184,10 +152,12 @@ class _Connection(asyncio.Protocol):
         """Close it; whoever waits gets the error."""
         self.accepts = False
         self._opening.cancel()
-        if self._transport is not None:
-            self._transport.abort()
-        elif self in self._all:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._transport is None and self in self._all:
             self._all.remove(self)
+        self.cut()
         waiting, self.waiting = self.waiting, deque()
         for call in waiting:
             call.fail(error)
@@ -206,31 +176,47 @@ class _Connection(asyncio.Protocol):
             if joined:
                 self._transport.write(b"".join(joined))
 
-    def _late(self, call: _Call) -> None:
-        """The time of a call is over, unless its answer is coming."""
-        if self._reading.in_body and self.waiting and self.waiting[0] is call:
-            left_s = call.given_s - (time.monotonic() - self.heard)
-            if left_s > 0:
-                call.timer = self._loop.call_later(left_s, self._late, call)
+    def _wake(self, due: float) -> None:
+        """Look for calls that are too late at this time, or before."""
+        if self._timer is not None:
+            if self._due <= due:
                 return
-        call.fail((NoConnection if self._transport is None else Broken)("timed out"))
-        self.give_up()
+            self._timer.cancel()
+        self._due = due
+        self._timer = self._loop.call_later(max(due - time.monotonic(), 0.0), self._look)
+
+    def _look(self) -> None:
+        """One timer is for all calls: to make one for each would take longer than all else."""
+        self._timer = None
+        now, late = time.monotonic(), False
+        for call in self.waiting:
+            if call.answer.done():
+                continue
+            if call.due <= now and self._reading.in_body and call is self.waiting[0]:
+                call.due = self.heard + call.given_s  # it is coming
+            if call.due <= now:
+                call.fail((NoConnection if self._transport is None else Broken)("timed out"))
+                late = True
+            else:
+                self._wake(call.due)
+        if late:
+            self.give_up()
 
     # ---- the loop ----------------------------------------------------------------------------
 
-    async def _open(self, endpoint: Endpoint, limit: float) -> None:
+    async def _open(self, limit: float) -> None:
         try:
-            await connect(endpoint, lambda: self, limit)
+            await self.sockets.connect(lambda: self, limit)
         except OSError as error:
             self.end(failure(NoConnection, error))
         except Exception as error:  # nobody is left waiting
             self.end(NoConnection(f"{type(error).__name__}: {error}"))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
+        super().connection_made(transport)
         self.heard = time.monotonic()
         if not self.accepts and not self.waiting:  # it was ended before it was there
-            self._transport.abort()
+            self.cut()
         self._flush()
 
     def data_received(self, data: bytes) -> None:
@@ -241,6 +227,7 @@ class _Connection(asyncio.Protocol):
             self.end(error)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
         if self in self._all:
             self._all.remove(self)
         if isinstance(exc, OSError):
@@ -251,6 +238,16 @@ class _Connection(asyncio.Protocol):
 
     def _read(self, data: bytes) -> None:
         """Read on in the answer, and in those behind it."""
+        at = 0
+        while self._steps is None and self.waiting:
+            found = self._reading.whole(data, at, self.waiting[0].bare)
+            if found is None:
+                break
+            at = found[1]
+            self._answered(found[0])
+            if at == len(data):
+                return
+        data = data[at:]
         while True:
             try:
                 if self._steps is None:
@@ -280,10 +277,3 @@ class _Connection(asyncio.Protocol):
             raise NoConnection("the server closed the connection after another answer")
         if not self.accepts and all(call.answer.done() for call in self.waiting):
             raise Broken("nobody waits any more")
-
-
-def _left_s(limit: float) -> float:
-    left_s = limit - time.monotonic()
-    if left_s <= 0:
-        raise TimeoutError("timed out")
-    return left_s

@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from types import TracebackType
+from typing import Any
 
+from tideline.aclient.embedded_live import AsyncEmbeddedLive
 from tideline.aclient.threads import Run, streamed, threaded
-from tideline.documents import Changes, Collection
+from tideline.clock import Seconds
+from tideline.documents import Changes
+from tideline.live import Collection, Live
 from tideline.model import Change
 
 __all__ = ["AsyncChanges", "AsyncCollection"]
 
+Names = str | Sequence[str] | None
 _PART = 1_000  # documents that are fetched at once from an iterator
 
 
@@ -34,7 +39,7 @@ class AsyncCollection:
         """What tells this collection from every other, of the same name too."""
         return self._sync.identity
 
-    async def indexes(self) -> dict[str, str]:
+    async def indexes(self) -> dict[str, str | dict[str, Any]]:
         """The indexed fields and the kind of each index, without one that is being built."""
         return self._sync.indexes
 
@@ -66,7 +71,10 @@ class AsyncCollection:
     count = threaded(Collection.count)
     distinct = threaded(Collection.distinct)
     aggregate = threaded(Collection.aggregate)
+    aggregate_grid = threaded(Collection.aggregate_grid)
+    nearest = threaded(Collection.nearest)
     explain = threaded(Collection.explain)
+    explain_watch = threaded(Collection.explain_watch)
     landed = threaded(Collection.landed)
     position = threaded(Collection.position)
     earliest = threaded(Collection.earliest)
@@ -76,10 +84,11 @@ class AsyncCollection:
     stats = threaded(Collection.stats)
 
     async def create_index(
-        self, field: str, kind: str | None = None, *, unique: bool = False
-    ) -> None:
+        self, field: str | Sequence[str], kind: str | Mapping[str, Any] | None = None, *,
+        unique: bool = False, **settings: Any,
+    ) -> None:  # fmt: skip
         """Index a field, and wait until it is done: `Collection.create_index`."""
-        build = await self._run(self._sync.create_index, field, kind, unique=unique)
+        build = await self._run(self._sync.create_index, field, kind, unique=unique, **settings)
         await self._run(build.wait)
 
     def changes(self, after: int | None = None, *, before: bool = False) -> AsyncChanges:
@@ -98,6 +107,52 @@ class AsyncCollection:
         Change(seq=1, key=1, after={'id': 1})
         """
         return AsyncChanges(self._sync.changes(after, before=before), self._run)
+
+    async def watch(
+        self, where: dict[str, Any] | None = None, *, sort: Any = None, limit: int | None = None,
+        offset: int = 0, slack: int | None = None, ttl_s: Seconds | None = None,
+        first: bool = True, queue: int = 10_000,
+    ) -> AsyncEmbeddedLive:  # fmt: skip
+        """Ask now and stay up to date: `Collection.watch`.
+
+        >>> import asyncio
+        >>> import tideline
+        >>> async def main():
+        ...     async with await tideline.aopen(":memory:") as db:
+        ...         orders = await db.collection("orders", key="id")
+        ...         async with await orders.watch({"shop": 7}) as live:
+        ...             await orders.put({"id": 1, "shop": 7})
+        ...             async for change in live:
+        ...                 return change.kind, live.result
+        >>> asyncio.run(main())
+        ('add', [{'id': 1, 'shop': 7}])
+        """
+        found: Live = await self._run(
+            self._sync.watch, where, sort=sort, limit=limit, offset=offset, slack=slack,
+            ttl_s=ttl_s, first=first, queue=queue,
+        )  # fmt: skip
+        return AsyncEmbeddedLive(found, self._run)
+
+    async def watch_groups(
+        self, where: dict[str, Any] | None = None, *, by: str | Sequence[str], count: bool = False,
+        sum: Names = None, avg: Names = None, min: Names = None, max: Names = None,
+        ttl_s: Seconds | None = None,
+    ) -> AsyncEmbeddedLive:  # fmt: skip
+        """Groups of documents, kept up to date: `Collection.watch_groups`."""
+        found: Live = await self._run(
+            self._sync.watch_groups, where, by=by, count=count, sum=sum, avg=avg, min=min, max=max,
+            ttl_s=ttl_s,
+        )  # fmt: skip
+        return AsyncEmbeddedLive(found, self._run)
+
+    async def watch_again(
+        self, token: str, *, ttl_s: Seconds | None = None, first: bool = True, queue: int = 10_000
+    ) -> AsyncEmbeddedLive:
+        """Go on where a handle stood that had this token: `Collection.watch_again`."""
+        found: Live = await self._run(
+            self._sync.watch_again, token, ttl_s=ttl_s, first=first, queue=queue
+        )
+        return AsyncEmbeddedLive(found, self._run)
 
     def __repr__(self) -> str:
         return f"Async{self._sync!r}"

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from types import TracebackType
@@ -32,6 +32,7 @@ from tideline.space import Space
 
 if TYPE_CHECKING:
     from tideline.aclient.documents import AsyncCollection
+    from tideline.aclient.window import AsyncWindow
 
 __all__ = ["AsyncChannel", "AsyncDatabase", "AsyncSubscription"]
 
@@ -89,10 +90,27 @@ class AsyncDatabase:
 
         return AsyncCollection(found, self._run)
 
+    async def window(
+        self, name: str, *, span_s: Seconds | None = None, slide_s: Seconds | None = None,
+        key: str | Sequence[str] | Mapping[str, Any] | None = None,
+        values: Mapping[str, str] | None = None, keep: str | None = None, time: str | None = None,
+        durable: bool | None = None, max_ahead_s: Seconds | None = None,
+    ) -> AsyncWindow:  # fmt: skip
+        """Open a stream window, or create it: `Database.window`."""
+        found = await self._run(
+            self._sync.window, name, span_s=span_s, slide_s=slide_s, key=key, values=values,
+            keep=keep, time=time, durable=durable, max_ahead_s=max_ahead_s,
+        )  # fmt: skip
+        from tideline.aclient.window import AsyncWindow
+
+        return AsyncWindow(found, self._run)
+
     channels = threaded(Database.channels)
     drop_channel = threaded(Database.drop_channel)
     collections = threaded(Database.collections)
     drop_collection = threaded(Database.drop_collection)
+    windows = threaded(Database.windows)
+    drop_window = threaded(Database.drop_window)
     stats = threaded(Database.stats)
     check = threaded(Database.check)
     backup = threaded(Database.backup)

@@ -8,6 +8,7 @@ import weakref
 from typing import Any
 
 from tideline.aclient.connection import Pool
+from tideline.aclient.sockets import Sockets
 from tideline.client.answers import Answer
 from tideline.client.http import Requests
 
@@ -21,16 +22,23 @@ class AsyncHttp(Requests):
         self, url: str, token: str | None, timeout_s: float, tls: ssl.SSLContext | None
     ) -> None:
         super().__init__(url, token, timeout_s, tls)
-        self._pool = Pool(self.endpoint)
+        self.sockets = Sockets(self.endpoint)
+        """All there are: requests', live and those of followers."""
+        self._pool = Pool(self.sockets)
         self.followers: weakref.WeakSet[Any] = weakref.WeakSet()
         """Who has a connection of its own, and is told when this is closed."""
 
-    async def close(self) -> None:
-        """Let go of the connections; closing twice is allowed."""
+    def end(self) -> None:
+        """Take no more requests; whoever waits is told."""
         self._closed = True
         for follower in list(self.followers):
             follower.shut()
-        await self._pool.close()
+        self._pool.end()
+
+    async def close(self) -> None:
+        """End it, and wait until there is no connection; closing twice is allowed."""
+        self.end()
+        await self.sockets.close()
 
     async def _exchange(
         self, method: str, target: str, kind: str | None, data: bytes | None, limit: float

@@ -27,9 +27,19 @@ from websockets.exceptions import WebSocketException
 from tideline.aclient.http import AsyncHttp
 from tideline.aclient.subscription import AsyncRemoteSubscription
 from tideline.aclient.websocket import WebSocket
-from tideline.client.feeds import Again, Call, Feed, Lost, refusal, rest_s, told
+from tideline.client.feeds import (
+    Again,
+    Call,
+    Feed,
+    Lost,
+    MakeWatch,
+    WatchFeed,
+    refusal,
+    rest_s,
+    told,
+)
 from tideline.client.http import waits
-from tideline.client.receiving import Receiver, resume_message
+from tideline.client.receiving import Receiver
 from tideline.client.wire import Answer, encode
 from tideline.errors import Closed, NotFound, TidelineError, Unavailable
 
@@ -47,8 +57,8 @@ class _Call(Call):
 
     __slots__ = ("reply",)
 
-    def __init__(self, make: Any = None) -> None:
-        super().__init__(make)
+    def __init__(self, make: Any = None, watch: Any = None) -> None:
+        super().__init__(make, watch)
         self.reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     def finish(self, result: Any = None, error: Exception | None = None) -> None:
@@ -106,7 +116,42 @@ class AsyncLive(Receiver):
             except Unavailable as error:
                 await self._rest(error, limit)
 
-    async def cancel(self, handle: AsyncRemoteSubscription) -> None:
+    async def watch(self, make: MakeWatch, asked: Any) -> Any:
+        """Have a live query watched; what `make` makes of it when its result is there."""
+        limit = self._limit()
+        while True:
+            call = _Call(watch=make)
+            try:
+                feed = WatchFeed(asked, call)
+                return await self._opened_feed(feed, call, asked.request, limit)
+            except Lost:
+                pass
+            except Unavailable as error:
+                await self._rest(error, limit)
+
+    async def prolong(self, feed: WatchFeed, ttl_s: float | None) -> None:
+        """Move the end of a live query."""
+        limit = self._limit()
+        while not feed.state.ended:
+            socket = await self._connected(limit)
+            if self._feeds.get(feed.tag) is not feed or feed.resuming or feed.call is not None:
+                await self._wait_a_little(limit)
+                continue
+            call = feed.call = _Call()
+            try:
+                message = {"do": "prolong", "tag": feed.tag, "ttl_s": ttl_s}
+                await self._exchange(socket, call, message, limit)
+                feed.lasts(ttl_s)
+                return
+            except Lost:
+                pass
+            except Unavailable as error:
+                await self._rest(error, limit)
+            finally:
+                if feed.call is call:
+                    feed.call = None
+
+    async def cancel(self, handle: Any) -> None:
         """End a subscription; what was sent before the end has arrived when this returns."""
         limit = self._limit()
         while not handle.inbox.ended:
@@ -184,31 +229,39 @@ class AsyncLive(Receiver):
         self._closed = True
         if self._socket is not None:
             self._socket.end(Again("closed"), goodbye=True)
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        task = self._task
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+            if self._task is task:  # it had not begun, and so could not say that it ends
+                self._end_closed()
 
     # ---- inside a call ----------------------------------------------------------------------
 
     async def _open(
         self, do: str, channel: Any, fields: dict[str, Any], limit: float
     ) -> AsyncRemoteSubscription:
-        socket = await self._connected(limit)
         call = _Call(partial(AsyncRemoteSubscription, channel, self))
         feed = Feed(channel.name, fields["id"], fields.get("after"), call)
         feed.retractions = fields.get("retractions", False)
+        message = {"do": do, "channel": channel.name, **fields}
+        handle: AsyncRemoteSubscription = await self._opened_feed(feed, call, message, limit)
+        return handle
+
+    async def _opened_feed(
+        self, feed: Feed, call: _Call, message: dict[str, Any], limit: float
+    ) -> Any:
+        """Ask for a feed; its handle."""
+        socket = await self._connected(limit)
         feed.tag = next(self._tags)
         self._feeds[feed.tag] = feed
-        message = {"do": do, "tag": feed.tag, "channel": channel.name, **fields}
         try:
-            handle: AsyncRemoteSubscription = await self._exchange(socket, call, message, limit)
+            return await self._exchange(socket, call, {"tag": feed.tag, **message}, limit)
         except BaseException:
             if self._forget(feed):  # nobody wants it any more, and the server may have it
                 with contextlib.suppress(OSError):
                     socket.send(encode({"do": "release", "tag": feed.tag}))
             raise
-        return handle
 
     async def _tagged(self, socket: WebSocket, message: dict[str, Any], limit: float) -> Any:
         """A call that is about no feed."""
@@ -227,6 +280,7 @@ class AsyncLive(Receiver):
         try:
             socket.send(*self._releases(), text)
         except OSError:
+            await asyncio.sleep(0)  # whoever keeps the connection must notice
             raise Lost from None
         try:
             async with asyncio.timeout(max(limit - time.monotonic(), 0.001)):
@@ -319,16 +373,16 @@ class AsyncLive(Receiver):
                 await asyncio.sleep(max(next(spans), rest_s(error) or 0.0))
         finally:
             if self._task is not None:  # not refused: closed
-                self._lost(Again("closed"))
-                self._end_all("closed", None)
+                self._end_closed()
 
     async def _open_socket(self) -> WebSocket:
         limit = time.monotonic() + _OPEN_S
         http = self._http
-        return await WebSocket.open(http.endpoint, self._uri, http.headers, self._hear, limit)
+        return await WebSocket.open(http.sockets, self._uri, http.headers, self._hear, limit)
 
     def _begin(self, socket: WebSocket) -> None:
         """A new connection: resume every feed that somebody holds, then let callers in."""
+        self._note_reached()
         held = [feed for feed in self._feeds.values() if feed.handle() is not None]
         self._feeds = {}
         self._resting.clear()
@@ -337,7 +391,7 @@ class AsyncLive(Receiver):
             feed.resuming, feed.rested = True, False
             self._feeds[feed.tag] = feed
         if held:
-            socket.send(*(encode(resume_message(feed)) for feed in held))
+            socket.send(*(encode(feed.resume_message()) for feed in held))
         self._socket = socket
         self._changed.set()
 
@@ -354,7 +408,7 @@ class AsyncLive(Receiver):
         self._resting.clear()
         if self._socket is not None and feeds:
             with contextlib.suppress(OSError):  # it broke: the next connection resumes all
-                self._socket.send(*(encode(resume_message(feed)) for feed in feeds))
+                self._socket.send(*(encode(feed.resume_message()) for feed in feeds))
 
     def _lost(self, error: Exception) -> None:
         """No connection any more: whoever waits for a reply must ask again."""
@@ -369,6 +423,10 @@ class AsyncLive(Receiver):
         self._calls.clear()
         for call in calls:
             call.finish(error=Lost())
+
+    def _end_closed(self) -> None:
+        self._lost(Again("closed"))
+        self._end_all("closed", None)
 
     def _end_all(self, reason: str, error: TidelineError | None) -> None:
         self._task = None

@@ -1,6 +1,6 @@
 """The object an async user of a server holds: what `Remote` is for one that blocks.
 
-    AsyncRemote ── AsyncHttp    requests on a few connections (http.py, connection.py)
+    AsyncRemote ── AsyncHttp    requests on a few connections (http.py, connection.py, sockets.py)
               └─── AsyncLive    one WebSocket for all subscriptions (live.py)
 
 It belongs to the event loop it was made in.
@@ -8,11 +8,10 @@ It belongs to the event loop it was made in.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tideline.aclient.channel import AsyncRemoteChannel
 from tideline.aclient.collection import AsyncRemoteCollection
@@ -21,6 +20,9 @@ from tideline.aclient.live import AsyncLive
 from tideline.client.http import trusting
 from tideline.client.remote import DatabaseVerbs, check_timeout
 from tideline.clock import Seconds
+
+if TYPE_CHECKING:
+    from tideline.aclient.window import AsyncRemoteWindow
 
 __all__ = ["AsyncRemote"]
 
@@ -46,7 +48,22 @@ class AsyncRemote(DatabaseVerbs[AsyncRemoteChannel]):
             name, key=key, indexes=indexes, policy=policy, filter=filter, bloom_bits=bloom_bits,
             journal_s=journal_s, journal_before=journal_before, ttl_s=ttl_s,
         )  # fmt: skip
-        return AsyncRemoteCollection(self._http, facts)
+        return AsyncRemoteCollection(self._http, self._live, facts)
+
+    async def window(
+        self, name: str, *, span_s: Seconds | None = None, slide_s: Seconds | None = None,
+        key: str | Sequence[str] | Mapping[str, Any] | None = None,
+        values: Mapping[str, str] | None = None, keep: str | None = None, time: str | None = None,
+        durable: bool | None = None, max_ahead_s: Seconds | None = None,
+    ) -> AsyncRemoteWindow:  # fmt: skip
+        """Open a stream window, or create it: `Database.window`."""
+        facts = await self.open_window(
+            name, span_s=span_s, slide_s=slide_s, key=key, values=values, keep=keep, time=time,
+            durable=durable, max_ahead_s=max_ahead_s,
+        )  # fmt: skip
+        from tideline.aclient.window import AsyncRemoteWindow
+
+        return AsyncRemoteWindow(self._http, facts)
 
     @property
     def url(self) -> str:
@@ -59,10 +76,9 @@ class AsyncRemote(DatabaseVerbs[AsyncRemoteChannel]):
 
     async def close(self) -> None:
         """End every subscription's handle and the connections; what is stored stays stored."""
-        await self._http.close()
+        self._http.end()
         await self._live.close()
-        await asyncio.sleep(0)  # the loop lets go of the sockets
-        await asyncio.sleep(0)
+        await self._http.close()
 
     async def __aenter__(self) -> AsyncRemote:
         return self

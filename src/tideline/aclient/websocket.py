@@ -12,17 +12,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from typing import NoReturn, cast
+from typing import NoReturn
 
-from tideline.aclient.connection import connect
-from tideline.client.connection import Endpoint
+from tideline.aclient.sockets import Held, Sockets
 from tideline.client.frames import Frames, close_frame, frame, ping_frame
 from tideline.client.websocket import BEAT_S
 
 __all__ = ["WebSocket"]
 
 
-class WebSocket(asyncio.Protocol):
+class WebSocket(Held):
     """A WebSocket; `open` makes one."""
 
     def __init__(
@@ -34,7 +33,6 @@ class WebSocket(asyncio.Protocol):
         self._tell = lost
         self.error: Exception | None = None
         """Why there is no connection any more."""
-        self._transport: asyncio.Transport | None = None
         loop = asyncio.get_running_loop()
         self._shaken: asyncio.Future[None] = loop.create_future()
         self._over = asyncio.Event()
@@ -42,14 +40,14 @@ class WebSocket(asyncio.Protocol):
 
     @classmethod
     async def open(
-        cls, endpoint: Endpoint, uri: str, headers: Mapping[str, str],
+        cls, sockets: Sockets, uri: str, headers: Mapping[str, str],
         receive: Callable[[bytes], None], limit: float, lost: Callable[[], None] | None = None,
     ) -> WebSocket:  # fmt: skip
         """Connect and shake hands, before `limit` of `time.monotonic`.
 
         receive: called with every message. lost: called when there is an end.
         """
-        made = await connect(endpoint, lambda: cls(uri, headers, receive, lost), limit)
+        made = await sockets.connect(lambda: cls(uri, headers, receive, lost), limit)
         try:
             async with asyncio.timeout(max(limit - time.monotonic(), 0.001)):
                 await made._shaken
@@ -77,7 +75,7 @@ class WebSocket(asyncio.Protocol):
         if self._transport is not None:
             if goodbye and not self._transport.get_write_buffer_size():
                 self._transport.write(close_frame())
-            self._transport.abort()
+            self.cut()
 
     async def ended(self) -> NoReturn:
         """Wait for the end; raises why it came."""
@@ -113,7 +111,7 @@ class WebSocket(asyncio.Protocol):
     # ---- the loop ----------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
+        super().connection_made(transport)
         self._write(self._frames.request)
 
     def data_received(self, data: bytes) -> None:
@@ -137,6 +135,7 @@ class WebSocket(asyncio.Protocol):
         self._lost()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
         self._lost()
 
     def _lost(self) -> None:

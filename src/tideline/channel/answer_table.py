@@ -25,7 +25,7 @@ __all__ = ["answers_columns", "answers_table", "rejected_table"]
 
 Words = NDArray[np.int64]
 Codes = NDArray[np.int32]
-_KINDS = pa.array(["past", "live"])
+_KINDS = ["past", "live"]  # an array of it is made late: the first loads pandas, if there is one
 _TEXT = pa.dictionary(pa.int32(), pa.string())
 _ANSWERS = pa.schema(
     [("row", pa.int64()), ("subscription", _TEXT), ("event", _TEXT), ("user", _TEXT),
@@ -43,7 +43,7 @@ def answers_columns(engine: Engine, answers: Answers, starts: Words) -> pa.Table
             _coded(subs, sub_ids),
             _coded(events, event_ids),
             _coded(users, user_ids),
-            _coded(answers.live, _KINDS),
+            _coded(answers.live, pa.array(_KINDS)),
         ],
         schema=_ANSWERS,
     )

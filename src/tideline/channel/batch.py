@@ -3,12 +3,14 @@
     table -> Operations -> rows -> kernel -> codes -> dictionary columns (answer_table.py)
 
 A part of at most 65,536 rows is one call of the engine, under its lock and sheltered. Whoever holds
-a subscription is told when the rows are in the log, though a later part may fail.
+a subscription is told when the rows are in the log, though a later part may fail. A row that ends
+an event is logged by itself: who was told of the event is asked before it runs (retract.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,19 +23,21 @@ from tideline.channel.answers import Answers
 from tideline.channel.checks import BODY_LIMIT_BYTES, ID_LIMIT_BYTES, same_json
 from tideline.channel.codec import read_rows
 from tideline.channel.engine import Engine
+from tideline.channel.find import find_event
 from tideline.channel.operations import Operations, read_operations
 from tideline.channel.results import Done, Taken, cancelled_by
+from tideline.channel.retract import told_of
 from tideline.channel.writers import WriterBatch
 from tideline.kernels import layout as at
 from tideline.kernels.rows import UNKNOWN
 from tideline.lsm.position import Position
-from tideline.model import Applied, Event
+from tideline.model import Applied, Event, RetractedEvent
 
 if TYPE_CHECKING:
     from tideline.channel.core import Core
     from tideline.channel.subscription import Subscription
 
-__all__ = ["Admit", "apply", "read_table", "why_repeated"]
+__all__ = ["Admit", "apply", "nothing_to_retract", "read_table", "why_repeated"]
 
 Words = NDArray[np.int64]
 _MOST_ROWS = 65_536  # operations that share one frame of the log
@@ -91,14 +95,14 @@ def _apply(
         engine.watch_deltas()
     # A change is judged against what was valid then: no row after it may have run.
     most = 1 if engine.deltas else _MOST_ROWS
+    ending = operations.ending
     tables: list[pa.Table] = []
     for first in range(landed, max(n, 1) if once else n, most):
         limit = min(first + most, n)
         end = used if limit == n else int(starts[limit])
         begin = int(starts[first]) if n else 0
-        tables.extend(
-            _run(core, operations, rows[begin:end], starts[first:limit] - begin, first, once)
-        )
+        part = rows[begin:end], starts[first:limit] - begin, ending[first:limit]
+        tables.extend(_run(core, operations, *part, first, once))
     tables = [table for table in tables if table.num_rows] or tables[:1]
     if len(tables) == 1:
         answers = tables[0]
@@ -110,14 +114,13 @@ def _apply(
 
 
 def _run(
-    core: Core, operations: Operations, rows: Words, starts: Words, first: int,
-    once: tuple[str, int] | None,
+    core: Core, operations: Operations, rows: Words, starts: Words, ending: NDArray[np.bool_],
+    first: int, once: tuple[str, int] | None,
 ) -> list[pa.Table]:  # fmt: skip
     """Run some of the rows; the answers' row numbers count from the table's start."""
     engine, handles = core.engine, core.handles
     parts: list[pa.Table] = []
-    deliveries: list[tuple[Subscription, Event]] = []
-    batch = None if once is None else WriterBatch(*once, first, len(operations.kinds))
+    deliveries: list[tuple[Subscription, Event, int]] = []
     taken = 0
     logged = (0, 0)  # rows, and deliveries, that the log has
 
@@ -126,30 +129,60 @@ def _run(
         nonlocal logged
         logged = (taken, len(deliveries))
 
-    def take(done: Done) -> Taken:
-        """Take the answers of rows that have run out of the engine's memory."""
-        nonlocal taken
-        answers = done.answers
-        parts.append(answers_columns(engine, answers, starts))
-        for at_row in np.flatnonzero(done.existing).tolist():
-            row = done.first + at_row
-            operations.repeated.add(first + row)
-            reason = why_repeated(engine, rows, starts, row, int(done.existing[at_row]))
-            if reason:
-                operations.rejected[first + row] = reason
-        taken = done.limit
-        if handles:
-            deliveries.extend(_deliveries(core, answers, rows, starts))
-        annotations = b""
-        if engine.journal_us and len(answers.row):
-            annotations = annotate_answers(_with_times(parts[-1], operations))
-        return Taken(len(answers.row), annotations)
+    def write(low: int, limit: int) -> Position | None:
+        """Run the rows [low, limit) of these and log them."""
+        begin = int(starts[low]) if len(starts) else 0
+        end = int(starts[limit]) if limit < len(starts) else len(rows)
+        some, some_starts = rows[begin:end], starts[low:limit] - begin
+        batch = None if once is None else WriterBatch(*once, first + low, len(operations.kinds))
+        losing = _losing(core, some) if handles.retracting and ending[low:limit].any() else None
+        before = len(deliveries)
+
+        def take(done: Done) -> Taken:
+            """Take the answers of rows that have run out of the engine's memory."""
+            nonlocal taken
+            answers = done.answers
+            if len(answers.row) or not parts:
+                parts.append(answers_columns(engine, answers, some_starts))
+            for at_row in np.flatnonzero(done.existing).tolist():
+                row = done.first + at_row
+                if some[some_starts[row]] & 0xFF != at.VOID:
+                    continue  # it replaced what had its id
+                number = first + low + row
+                operations.repeated.add(number)
+                if operations.kinds[number] == at.RETRACT:
+                    reason: str | None = nothing_to_retract(some, some_starts, row)
+                else:
+                    existing = int(done.existing[at_row])
+                    reason = why_repeated(engine, some, some_starts, row, existing)
+                if reason:
+                    operations.rejected[number] = reason
+            taken = low + done.limit
+            if handles:
+                found = _deliveries(core, answers, some, some_starts)
+                deliveries.extend((handle, event, event.seq) for handle, event in found)
+            annotations = b""
+            if engine.journal_us and len(answers.row):
+                annotations = annotate_answers(_with_times(parts[-1], operations))
+            return Taken(len(answers.row), annotations)
+
+        position = engine.calls.write(
+            some, some_starts, take, offset=first + low, batch=batch, landed=landed
+        )
+        if losing is not None and some[0] & 0xFF != at.VOID:
+            event, told = losing
+            seq = int(some[at.R_SEQ])
+            kept = {handle.seq for handle, *_ in deliveries[before:]}
+            gone = RetractedEvent.of(event, seq)
+            deliveries.extend((handle, gone, seq) for handle in told if handle.seq not in kept)
+            landed()
+        return position
 
     def run() -> Position | None:
+        position = None
         try:
-            position = engine.calls.write(
-                rows, starts, take, offset=first, batch=batch, landed=landed
-            )
+            for low, limit in _cut(ending):
+                position = write(low, limit) or position
         finally:
             if handles:
                 engine.interrupts.owe(tell)
@@ -158,8 +191,8 @@ def _run(
 
     def tell() -> None:
         """Hand out what was logged, though the rest may have failed."""
-        for handle, event in deliveries[: logged[1]]:
-            handle.inbox.deliver([event], event.seq)
+        for handle, event, seq in deliveries[: logged[1]]:
+            handle.inbox.deliver([event], seq)
         for seq in cancelled_by(rows, starts[: logged[0]]):
             ended = handles.get(seq)
             if ended is not None:
@@ -172,6 +205,35 @@ def _run(
     if position is not None and engine.store.sync:
         engine.store.log.sync(position)
     return parts
+
+
+def _cut(ending: NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """Rows as ranges that are logged together: those that end an event by themselves.
+
+    >>> _cut(np.array([False, False, True, True, False]))
+    [(0, 2), (2, 3), (3, 4), (4, 5)]
+    >>> _cut(np.array([False, False])), _cut(np.array([], bool))
+    ([(0, 2)], [(0, 0)])
+    """
+    cuts = np.flatnonzero(ending)
+    if not len(cuts):
+        return [(0, len(ending))]
+    return list(pairwise(np.unique([0, *cuts, *(cuts + 1), len(ending)]).tolist()))
+
+
+def _losing(core: Core, rows: Words) -> tuple[Event, list[Subscription]] | None:
+    """The event that a row is about to end, and the handles that were told of it."""
+    row = read_rows(rows)[0]
+    now = core.engine.now(row.made)
+    event = find_event(core, row.id.encode(), now)
+    return None if event is None else (event, told_of(core, event, now))
+
+
+def nothing_to_retract(rows: Words, starts: Words, row: int) -> str:
+    """Why a row that retracts did not land."""
+    start = int(starts[row])
+    given = read_rows(rows[start : start + (int(rows[start]) >> 32)])[0]
+    return f"no valid event has this id: {given.id!r}"
 
 
 def _with_times(answers: pa.Table, operations: Operations) -> pa.Table:

@@ -403,10 +403,11 @@ class Channel:
     ) -> tuple[pa.Table, str]:  # fmt: skip
         """What was written after a position, in order, and the position reached.
 
-        `kind` is "events", "subscriptions" or "answers". `after=None` begins with the earliest
-        that is kept, `upto=None` ends with what is there now; it stops soon after `limit` rows.
-        The same positions give the same table, after a restart too. `Unavailable` when `after`
-        lies before what is kept: see `journal_s` of `Database.channel`.
+        `kind` is "events", "subscriptions", "answers" or "retractions" (events that were retracted
+        or replaced). `after=None` begins with the earliest that is kept, `upto=None` ends with
+        what is there now; it stops soon after `limit` rows. The same positions give the same
+        table, after a restart too. `Unavailable` when `after` lies before what is kept: see
+        `journal_s` of `Database.channel`.
         """
         return journals.journal(self.core, kind, after, upto, limit)
 

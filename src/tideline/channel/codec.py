@@ -2,7 +2,7 @@
 
 The layout is in kernels/layout.py. One row is a fixed head of seven words, four words
 of shape when the place has one, the key filled up to whole words, and the other texts
-end to end.
+end to end; the corners of a polygon from the next whole word on.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from tideline.kernels import layout as at
 from tideline.kernels import listing
 from tideline.model import Event, Subscriber
-from tideline.space.place import Place, Space
+from tideline.space.place import POLYGON, Place, Space
 
 __all__ = [
     "Row",
@@ -73,6 +73,8 @@ def write_row(
     texts = key + _PADS[len(key) & 7] + ident + user
     if text:
         texts += text
+    if shape == POLYGON:
+        texts += _PADS[len(texts) & 7] + place[6]
     words = (len(texts) + 7) >> 3
     lengths = len(key) | len(ident) << 16 | len(user) << 32
     if shape:
@@ -135,13 +137,18 @@ def read_rows(words: Words | bytes) -> list[Row]:
         user_end = id_end + (lengths >> 32 & _LOW16)
         text_end = user_end + (text & _LOW32)
         end = start + (head >> 32) * 8
+        corners = b""
+        if shape == POLYGON:
+            at_byte = text_end + (-text_end & 7)
+            [count] = _WORD.unpack_from(data, at_byte)
+            corners = bytes(data[at_byte : at_byte + 8 + 8 * count])
         root = seq
         if head >> 8 & at.R_PROLONGED and head & 0xFF == at.SUBSCRIBE:
             [root] = _WORD.unpack_from(data, end + 8 * at.R_ROOT)
         rows.append(
             Row(
                 head & 0xFF, head >> 8 & 0xFF, seq, made, first, until,
-                Place(bytes(data[position:key_end]), shape, *numbers),
+                Place(bytes(data[position:key_end]), shape, *numbers, corners),
                 str(data[id_start:id_end], "utf-8"), str(data[id_end:user_end], "utf-8"),
                 bytes(data[user_end:text_end]), root,
             )

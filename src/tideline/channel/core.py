@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from tideline.channel.ahead import Ahead, ahead_s, ahead_us
-from tideline.channel.batch import Admit
 from tideline.channel.codec import Row
 from tideline.channel.engine import Engine
 from tideline.channel.handles import Handles
@@ -31,6 +30,7 @@ from tideline.space import Space
 from tideline.where import parse_text
 
 if TYPE_CHECKING:
+    from tideline.channel.batch import Admit
     from tideline.channel.kept import Subscriptions
 
 __all__ = ["Core", "Ids"]

@@ -3,6 +3,9 @@
 A position lies between two frames: "segment:offset". It stays good while its segment is
 kept, over restarts and kills: what was read once is read again the same. A channel with
 `journal_s` keeps segments that long (by the channel's own time) and logs answers, too.
+
+A retraction is told with the seq of the event that it ended; an event that replaced another has
+ended that one.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import pyarrow as pa
 
 from tideline.channel.annotations import ANSWERS, read_answers
 from tideline.channel.core import Core
-from tideline.channel.tables import Columns, count_rows, read_columns, records_table
+from tideline.channel.tables import Columns, Words, count_rows, read_columns, records_table
 from tideline.errors import InvalidRequest, Unavailable
 from tideline.kernels import layout as at
 from tideline.lsm.position import Position
@@ -22,8 +25,12 @@ from tideline.space import Space
 
 __all__ = ["KINDS", "earliest", "journal", "position"]
 
-KINDS = ("events", "subscriptions", "answers")
+KINDS = ("events", "subscriptions", "answers", "retractions")
 _ROW_KINDS = {"events": at.PUBLISH, "subscriptions": at.SUBSCRIBE, "answers": at.NOTE}
+_RETRACTIONS = pa.schema([
+    ("id", pa.string()), ("at", pa.timestamp("us", "UTC")), ("event", pa.int64()),
+    ("seq", pa.int64()),
+])  # fmt: skip
 
 
 def position(core: Core) -> str:
@@ -37,7 +44,13 @@ def earliest(core: Core) -> str:
     """The earliest position that the journal still reaches back to."""
     with core.engine.lock:
         core.begin()
-        return _text(core.engine.store.log.start)
+        return _text(_start(core))
+
+
+def _start(core: Core) -> Position:
+    """Where the journal begins: after what was loaded in bulk, which is in no log."""
+    start, loaded = core.engine.store.log.start, core.engine.facts.get("loaded")
+    return start if loaded is None else max(start, Position.parse(loaded))
 
 
 def _text(position: Position) -> str:
@@ -59,12 +72,13 @@ def journal(
     log = engine.store.log
     with engine.lock:
         core.begin()
-        start, end = log.start, log.end
+        start, end = _start(core), log.end
     first = start if after is None else Position.parse(after, "after")
     last = end if upto is None else Position.parse(upto, "upto")
     if first < start:
         raise Unavailable(
-            "the journal does not reach back so far any more", after=after,
+            "the journal does not reach back so far any more, or a bulk load came in between: "
+            "read the channel, then follow from the earliest", after=after,
             earliest=_text(start),
         )  # fmt: skip
     if first > end or last > end:
@@ -72,7 +86,7 @@ def journal(
             "the position is after the journal's end: it is of another store, or this one lost "
             "its end", position=after if first > end else upto, end=_text(end),
         )  # fmt: skip
-    row_kind = _ROW_KINDS[kind]
+    row_kind = _ROW_KINDS.get(kind, at.RETRACT)
     found, reached = 0, first
     pieces: list[Any] = []
     for following, payload in log.read(first, last):
@@ -80,7 +94,10 @@ def journal(
             raise InvalidRequest("after is not a position between two frames", after=after)
         words = np.frombuffer(payload, np.int64)
         count = count_rows(words, row_kind)
-        if count and kind == "answers":
+        if kind == "retractions":
+            pieces.append(_retractions(words))
+            count = len(pieces[-1])
+        elif count and kind == "answers":
             pieces.append(read_columns(words, row_kind))
             count = int(pieces[-1].first.sum())  # an annotation says how many it holds
         elif count:
@@ -91,8 +108,29 @@ def journal(
             break
     else:
         reached = max(first, last)
-    table = _answers(pieces) if kind == "answers" else _records(core.space, kind, pieces)
+    if kind == "retractions":
+        table = pa.concat_tables([_RETRACTIONS.empty_table(), *pieces])
+    else:
+        table = _answers(pieces) if kind == "answers" else _records(core.space, kind, pieces)
     return table, _text(reached)
+
+
+def _retractions(words: Words) -> pa.Table:
+    """The events that the rows of a frame ended, in order."""
+    tables = []
+    for kind in (at.RETRACT, at.PUBLISH):
+        if not count_rows(words, kind):
+            continue
+        rows = read_columns(words, kind)
+        ended = rows.first
+        if kind == at.PUBLISH:
+            ends = rows.starts + (words[rows.starts] >> 32)
+            ended = np.where(rows.flags & at.R_REPLACES, words[ends + at.R_TARGET], 0)
+        times = pa.array(rows.now).cast(_RETRACTIONS.field("at").type)
+        columns = [rows.ids.cast(pa.string()), times, pa.array(ended), pa.array(rows.seq)]
+        table = pa.Table.from_arrays(columns, schema=_RETRACTIONS)
+        tables.append(table.filter(pa.array(ended > 0)))
+    return pa.concat_tables(tables or [_RETRACTIONS.empty_table()]).sort_by("seq")
 
 
 def _records(space: Space, kind: str, pieces: list[Any]) -> pa.Table:

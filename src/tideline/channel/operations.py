@@ -34,7 +34,7 @@ __all__ = ["Operations", "read_operations"]
 Words = NDArray[np.int64]
 _KNOWN = frozenset([
     "op", "id", "place", "lon", "lat", "radius_m", "user", "at", "since", "until", "body", "where",
-    "unseen",
+    "unseen", "replace",
 ])  # fmt: skip
 
 
@@ -58,6 +58,12 @@ class Operations:
     repeated: set[int] = field(default_factory=set)
     """Rows that stored nothing because their id was there, or ended nothing, once they have run."""
 
+    @property
+    def ending(self) -> NDArray[np.bool_]:
+        """The rows that end an event: they retract or replace one."""
+        found: NDArray[np.bool_] = (self.kinds == at.RETRACT) | (self.flags & at.R_REPLACES != 0)
+        return found
+
     def reject(self, row: int, reason: str) -> None:
         """Take a row out, before they are encoded."""
         self.rejected.setdefault(row, reason)
@@ -71,14 +77,28 @@ class Operations:
                 self.places.data, self.ids[0], self.users[0], self.bodies[0], self.wheres[0]
             )
         )  # fmt: skip
-        rows = np.empty(n * (at.R_BODY + 6) + texts // 8 + 16, np.int64)
+        corners, corner_at = self._corners()
+        rows = np.empty(n * (at.R_BODY + 9) + texts // 8 + len(corners) + 16, np.int64)
         starts = np.empty(max(n, 1), np.int64)
         used = encode.encode_rows(
             self.kinds, self.flags, self.now, self.first, self.until, self.places.data,
             self.places.offsets, self.places.kinds.astype(np.int64), self.places.shapes,
-            *self.ids, *self.users, *self.bodies, *self.wheres, rows, address_of(rows), starts,
+            *self.ids, *self.users, *self.bodies, *self.wheres, corners, corner_at, rows,
+            address_of(rows), starts,
         )  # fmt: skip
         return rows, starts, int(used)
+
+    def _corners(self) -> tuple[Words, Words]:
+        """The corners of polygons end to end, and where those of each row begin; most have none."""
+        found = self.places.corners
+        if not found:
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        offsets = np.zeros(len(self.kinds) + 1, np.int64)
+        for row, corners in found.items():
+            offsets[row + 1] = len(corners) // 8
+        np.cumsum(offsets, out=offsets)
+        joined = bytearray().join(found[row] for row in sorted(found))
+        return np.frombuffer(joined, np.int64), offsets
 
 
 def read_operations(
@@ -116,7 +136,7 @@ def read_operations(
         rejected[row] = (
             "op is missing"
             if given is None
-            else f"op must be publish, subscribe or cancel, not {str(given)[:40]!r}"
+            else f"op must be publish, subscribe, cancel or retract, not {str(given)[:40]!r}"
         )
     publish, subscribe = kinds == at.PUBLISH, kinds == at.SUBSCRIBE
 
@@ -145,6 +165,9 @@ def read_operations(
 
     ids, missing = _texts(table, "id")
     reject((kinds == at.CANCEL) & missing, "a cancel needs the id of a subscription")
+    reject((kinds == at.RETRACT) & missing, "a retract needs the id of an event")
+    replaces = _yes(table, "replace")
+    reject((kinds == at.PUBLISH) & replaces & missing, "replace needs the id of what it replaces")
     wanted = np.flatnonzero(missing & (kinds != at.VOID))
     if len(wanted):
         fresh = np.full(n, None, dtype=object)
@@ -171,17 +194,23 @@ def read_operations(
 
     flags = np.zeros(n, np.int64)
     wheres, deltas = _conditions(table, kinds, flags, rejected)
-    if "unseen" in table.column_names:
-        column = table["unseen"].combine_chunks()
-        if not (pa.types.is_boolean(column.type) or pa.types.is_null(column.type)):
-            raise InvalidRequest("the column unseen must hold booleans", type=str(column.type))
-        if pa.types.is_boolean(column.type):
-            yes = pc.fill_null(column, False).to_numpy(zero_copy_only=False)
-            flags[yes & (kinds == at.SUBSCRIBE)] |= at.R_UNSEEN
+    flags[_yes(table, "unseen") & (kinds == at.SUBSCRIBE)] |= at.R_UNSEEN
+    flags[replaces & (kinds == at.PUBLISH)] |= at.R_REPLACES
     return Operations(
         kinds, flags, now, first, until, places, (id_data, id_at), (user_data, user_at),
         (body_data, body_at), bytes_of(wheres), rejected, deltas,
     )  # fmt: skip
+
+
+def _yes(table: pa.Table, name: str) -> NDArray[np.bool_]:
+    """The rows that say yes in a column of booleans; none when there is no such column."""
+    if name in table.column_names:
+        column = table[name].combine_chunks()
+        if pa.types.is_boolean(column.type):
+            return np.array(pc.fill_null(column, False).to_numpy(zero_copy_only=False), np.bool_)
+        if not pa.types.is_null(column.type):
+            raise InvalidRequest(f"the column {name} must hold booleans", type=str(column.type))
+    return np.zeros(table.num_rows, np.bool_)
 
 
 def _times(table: pa.Table, name: str) -> tuple[Words, NDArray[np.bool_]]:

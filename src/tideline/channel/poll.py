@@ -303,8 +303,8 @@ class PolledSubscriptions:
                 ]
                 if row.kind == at.CANCEL:
                     rejected[number] = f"layout 'poll' stores no subscriptions: {row.id!r}"
-                elif row.kind == at.PUBLISH:
-                    engine.interrupts.sheltered(partial(self._publish, number, words, rejected))
+                elif row.kind in (at.PUBLISH, at.RETRACT):
+                    engine.interrupts.sheltered(partial(self._write, number, words, rejected))
                 elif row.flags & at.R_UNSEEN:
                     rejected[number] = "poll stores no subscriptions: unseen needs them"
                 else:
@@ -320,14 +320,17 @@ class PolledSubscriptions:
         columns = list(zip(*found, strict=True)) or [()] * 5
         return Applied(answers_table(*map(list, columns)), rejected_table(rejected))
 
-    def _publish(self, number: int, words: Any, rejected: dict[int, str]) -> None:
-        """Store the event of a row; why it was rejected, if it was."""
+    def _write(self, number: int, words: Any, rejected: dict[int, str]) -> None:
+        """Store or retract the event of a row; why it was rejected, if it was."""
         engine = self._core.engine
         rows, starts = np.ascontiguousarray(words), np.zeros(1, np.int64)
+        retracts = rows[0] & 0xFF == at.RETRACT
 
         def take(done: Done) -> Taken:
-            if done.existing[0]:
-                reason = batch.why_repeated(engine, rows, starts, 0, int(done.existing[0]))
+            if done.existing[0] and rows[0] & 0xFF == at.VOID:
+                reason: str | None = batch.nothing_to_retract(rows, starts, 0)
+                if not retracts:
+                    reason = batch.why_repeated(engine, rows, starts, 0, int(done.existing[0]))
                 if reason:
                     rejected[number] = reason
             return Taken(0)

@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any
 
 from tideline.channel.annotations import annotate_listed
-from tideline.channel.bodies import body_json
 from tideline.channel.checks import (
     BODY_LIMIT_BYTES,
     check_flag,
@@ -50,10 +49,7 @@ def publish(
 ) -> Told:  # fmt: skip
     """See `Channel.publish`."""
     encoded = core.space.encode(place)
-    try:  # the short way of `encode_body`
-        text = plain_json(body, "body")
-    except InvalidRequest:
-        text = body_json(body)
+    text = plain_json(body, "body")  # the short way of `encode_body`
     if len(text) > BODY_LIMIT_BYTES:
         raise too_large(text)
     ident = core.ids.one() if id is None else check_text(id, "id")

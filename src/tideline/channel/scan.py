@@ -106,12 +106,17 @@ def times_between(core: Core, parts: int) -> list[int]:
 def _near(space: Space, rows: Columns, place: Place) -> pa.Array:
     """Which rows' places meet a place; each distinct place is asked once."""
     coded = rows.keys.dictionary_encode()
-    shapes = np.column_stack([coded.indices.to_numpy(), rows.shape_kind, *rows.shapes])
+    polygons = np.zeros(len(rows.seq))  # by row, the number of its corners among all, from 1 on
+    numbers: dict[bytes, int] = {b"": 0}
+    for row, corners in rows.corners.items():
+        polygons[row] = numbers.setdefault(corners, len(numbers))
+    known = list(numbers)
+    shapes = np.column_stack([coded.indices.to_numpy(), rows.shape_kind, *rows.shapes, polygons])
     distinct, back = np.unique(shapes, axis=0, return_inverse=True)
     keys = coded.dictionary.to_pylist()
     near = [
-        meets(space, Place(keys[int(code)], int(kind), *shape), place)
-        for code, kind, *shape in distinct.tolist()
+        meets(space, Place(keys[int(code)], int(kind), a, b, c, d, known[int(polygon)]), place)
+        for code, kind, a, b, c, d, polygon in distinct.tolist()
     ]
     return pa.array(np.array(near, np.bool_)[back.ravel()])
 

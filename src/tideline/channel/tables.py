@@ -3,7 +3,8 @@
     rows (packed records, or frames of the log) -> kernel -> columns -> table
 
 Places come back as they were given: a text in `place`, a point in `lon` and `lat`, a
-circle with `radius_m`, a box in `west`, `south`, `east` and `north`.
+circle with `radius_m`, a box in `west`, `south`, `east` and `north`, a polygon as GeoJSON in
+`place`.
 """
 
 from __future__ import annotations
@@ -11,18 +12,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from tideline.addresses import address_of
+from tideline.channel.codec import read_rows
 from tideline.clock import FOREVER
 from tideline.kernels import columns as kernel
 from tideline.kernels import layout as at
 from tideline.space import Space
-from tideline.space.place import BOX, CELLS, CIRCLE, FLAT, POINT
+from tideline.space.place import BOX, CELLS, CIRCLE, FLAT, POINT, POLYGON
+from tideline.space.plain import to_plain
+from tideline.space.polygon import from_corners
 
-__all__ = ["Columns", "count_rows", "read_columns", "records_table", "schema_of"]
+__all__ = ["Columns", "Words", "count_rows", "read_columns", "records_table", "schema_of"]
 
 Words = NDArray[np.int64]
 _TIME = pa.timestamp("us", "UTC")
@@ -45,6 +50,10 @@ class Columns:
     ids: pa.Array
     users: pa.Array
     texts: pa.Array
+    corners: dict[int, bytes]
+    """Of the rows that are at polygons."""
+    starts: Words
+    """Where the rows begin."""
 
 
 def count_rows(words: Words, kind: int) -> int:
@@ -56,7 +65,7 @@ def read_columns(words: Words, kind: int) -> Columns:
     """The rows of a kind, of rows that lie end to end."""
     sizes = np.empty(4, np.int64)
     n = int(kernel.measure(address_of(words), len(words), kind, sizes))
-    numbers = np.empty((6, n), np.int64)
+    numbers = np.empty((7, n), np.int64)
     shapes = np.empty((4, n), np.float64)
     parts: list[Any] = []
     for size in sizes.tolist():
@@ -68,9 +77,15 @@ def read_columns(words: Words, kind: int) -> Columns:
         )
         for i in range(0, 8, 2)
     ]
-    flags, seq, now, first, until, shape_kind = numbers
+    flags, seq, now, first, until, shape_kind, starts = numbers
     keys, ids, users, bodies = texts
-    return Columns(flags, seq, now, first, until, shape_kind, shapes, keys, ids, users, bodies)
+    corners = {}
+    for row in np.flatnonzero(shape_kind == POLYGON).tolist():
+        start = int(starts[row])
+        corners[row] = read_rows(words[start : start + (int(words[start]) >> 32)])[0].place.corners
+    return Columns(
+        flags, seq, now, first, until, shape_kind, shapes, keys, ids, users, bodies, corners, starts
+    )
 
 
 def schema_of(kind: str, space: Space) -> pa.Schema:
@@ -131,14 +146,20 @@ def _place_texts(found: Columns, space: Space) -> pa.Array:
         return found.keys.cast(pa.large_string())
     coded = found.keys.dictionary_encode()
     # A shape's key is only the cell it lies in: the text would say too much.
-    shaped = pa.array(np.isin(found.shape_kind, (POINT, CIRCLE, BOX)))
+    shaped = pa.array(np.isin(found.shape_kind, (POINT, CIRCLE, BOX, POLYGON)))
     named = pa.compute.if_else(shaped, pa.scalar(None, pa.int32()), coded.indices)
     wanted = set(named.drop_null().to_pylist())
     texts = [
         str(space.decode(key, 0, 0.0, 0.0, 0.0, 0.0)) if code in wanted else None
         for code, key in enumerate(coded.dictionary.to_pylist())
     ]
-    return pa.array(texts, pa.large_string()).take(named)
+    names = pa.array(texts, pa.large_string()).take(named)
+    if not found.corners:
+        return names
+    listed = names.to_pylist()
+    for row, corners in found.corners.items():
+        listed[row] = msgspec.json.encode(to_plain(from_corners(corners))).decode()
+    return pa.array(listed, pa.large_string())
 
 
 def _shape_columns(found: Columns) -> dict[str, pa.Array]:

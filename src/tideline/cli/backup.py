@@ -24,7 +24,6 @@ import typer
 
 from tideline.cli.output import line
 from tideline.cli.store import SETTINGS, open_folder
-from tideline.database import Database
 from tideline.errors import InvalidRequest, NotFound, TidelineError, Unavailable
 from tideline.lsm import inventory
 from tideline.lsm.files import sync_folder, telling
@@ -105,6 +104,8 @@ def restore(
         inventory.begin_restore(target, source)
         inventory.copy_listed(source, target, files)
         owner.leave()
+        from tideline.database import Database  # loads what only opening a folder needs
+
         with Database(target, restoring=True, **SETTINGS) as database:
             report = database.check()
         inventory.end_restore(target)

@@ -41,11 +41,12 @@ _TYPES: dict[str, Any] = {
     "body": pa.string(),
     "where": pa.string(),
     "unseen": pa.bool_(),
+    "replace": pa.bool_(),
 }
 _KINDS: dict[str, tuple[tuple[type, ...], str]] = {
     **dict.fromkeys(("op", "id", "user"), ((str,), "text")),
     **dict.fromkeys(("lon", "lat", "radius_m"), ((int, float), "a number")),
-    "unseen": ((bool,), "true or false"),
+    **dict.fromkeys(("unseen", "replace"), ((bool,), "true or false")),
 }
 
 
@@ -174,8 +175,8 @@ def _csv_lines(file: Path) -> Iterator[dict[str, Any] | InvalidRequest]:
                 try:
                     for name in given.keys() & {"lon", "lat", "radius_m"}:
                         given[name] = _number(given[name], name)
-                    if "unseen" in given:
-                        given["unseen"] = _flag(given["unseen"])
+                    for name in given.keys() & {"unseen", "replace"}:
+                        given[name] = _flag(given[name], name)
                     yield _flat(given)
                 except InvalidRequest as error:
                     yield InvalidRequest(f"line {reader.line_num}: {error}")
@@ -190,10 +191,10 @@ def _number(text: str, name: str) -> float:
         raise InvalidRequest(f"{name} must be a number", **{name: text}) from None
 
 
-def _flag(text: str) -> bool:
+def _flag(text: str, name: str) -> bool:
     found = {"true": True, "1": True, "false": False, "0": False}.get(text.lower())
     if found is None:
-        raise InvalidRequest("unseen must be true or false", unseen=text)
+        raise InvalidRequest(f"{name} must be true or false", **{name: text})
     return found
 
 
@@ -212,8 +213,10 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
     elif isinstance(place, dict) and _is_circle(place.get("circle")):
         row["place"] = None
         row["lon"], row["lat"], row["radius_m"] = place["circle"]
+    elif isinstance(place, dict):  # GeoJSON, a box: a map reads it as text
+        row["place"] = msgspec.json.encode(place).decode()
     elif place is not None and not isinstance(place, str):
-        raise InvalidRequest("place must be text, [lon, lat] or a circle", place=place)
+        raise InvalidRequest("place must be text, [lon, lat], a circle or GeoJSON", place=place)
     for name, (kinds, wanted) in _KINDS.items():
         value = row.get(name)
         if value is not None and (

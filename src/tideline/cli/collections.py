@@ -41,6 +41,7 @@ from tideline.cli.documents import (
     check_given,
     condition_of,
     fields_of,
+    kind_of,
     lasting,
     opened_collection,
     order_of,
@@ -82,9 +83,10 @@ def create(
     index: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="FIELD[=KIND]",
-            help="eager, lazy (if none is named), composite or embedded; repeatable. Several "
-            "fields, with commas between, are one index.",
+            metavar="FIELD[=KIND[,SETTING=VALUE]]",
+            help="eager, lazy (if none is named), composite or embedded; spatial for places; "
+            "words, ngrams or fuzzy for text. Repeatable. Several fields, with commas between, "
+            "are one index. Settings of the kind follow it: name=ngrams,n=3.",
         ),
     ] = None,
     unique: Annotated[
@@ -119,9 +121,11 @@ def create(
         field, equals, kind = each.partition("=")
         if not field or (equals and not kind) or field in indexes:
             raise InvalidRequest("--index must be FIELD or FIELD=KIND, once a field", index=each)
-        indexes[field] = kind or None
+        indexes[field] = kind_of(kind) if kind else None
     for field in unique or []:
-        indexes[field] = {"kind": indexes.get(field), "unique": True}
+        spec = indexes.get(field)
+        given = spec if isinstance(spec, dict) else {"kind": spec}
+        indexes[field] = {**given, "unique": True}
     with open_database(database, create=True) as found:
         made = found.collection(
             name, key=key, indexes=indexes or None, policy=policy, filter=filter,
@@ -322,7 +326,8 @@ def changes(
     database: Database,
     collection: Name,
     after: Annotated[
-        int | None, typer.Option(metavar="SEQ", help="From the next one on; the earliest there is.")
+        int | None,
+        typer.Option(metavar="SEQ", help="From the next one on, not the earliest."),
     ] = None,
     before: Annotated[bool, typer.Option("--before", help="With old versions.")] = False,
     limit: Limit = None,
@@ -330,11 +335,11 @@ def changes(
         bool, typer.Option("--follow", help="Wait for what is written next, until Ctrl-C.")
     ] = False,
 ) -> None:
-    """Print what was written, in order, as far as the log still has it.
+    """Print what was written, in order, from the earliest that the log still has on.
 
-    Twin of Collection.changes. --journal-s of a collection keeps more of it, --journal-before old
-    versions. It ends with the newest change; --follow goes on, for the database of a server: nobody
-    else writes while a command has a folder.
+    Twin of Collection.changes. --after SEQ begins behind that one. --journal-s of a collection
+    keeps more of it, --journal-before old versions. It ends with the newest change; --follow goes
+    on, for the database of a server: nobody else writes while a command has a folder.
     """
     with opened_collection(database, collection) as opened:
         begin = opened.earliest() if after is None else after
@@ -346,6 +351,8 @@ def changes(
                 if left == 0:
                     break
             if follow:
+                if sys.stderr.isatty():
+                    print(f"waiting for changes after seq {found.seq}", file=sys.stderr)
                 for change in itertools.islice(found, left):
                     line(_change(change, before))
 
@@ -362,7 +369,9 @@ def index(
     kind: Annotated[
         str | None,
         typer.Argument(
-            metavar="KIND", help="eager, lazy, composite or embedded; without it, what fits."
+            metavar="KIND[,SETTING=VALUE]",
+            help="eager, lazy, composite or embedded; spatial for places; words, ngrams or fuzzy "
+            "for text; without it, what fits. With settings of the kind: ngrams,n=3.",
         ),
     ] = None,
     unique: Annotated[
@@ -374,7 +383,7 @@ def index(
     Twin of Collection.create_index. Interrupted, it goes on when the collection is opened again.
     """
     with opened_collection(database, collection) as opened:
-        build = opened.create_index(field, kind, unique=unique)
+        build = opened.create_index(field, kind_of(kind) if kind else None, unique=unique)
         live = sys.stderr.isatty()
         while live and not build.done:
             print(f"\r{field}: {build.progress:.0%}", end="", file=sys.stderr, flush=True)
@@ -437,4 +446,7 @@ def _fields(collection: Any) -> dict[str, Any]:
         **({"unique": list(collection.unique)} if collection.unique else {}),
         "policy": collection.policy["name"],
         "filter": collection.filter,
+        "journal_s": collection.journal_s,
+        "journal_before": collection.journal_before,
+        "ttl_s": collection.ttl_s,
     }

@@ -6,7 +6,9 @@
 Drivers, as they move, ask about the circle around them: what happened there in the last ten
 minutes that they were not told yet, and what happens until they ask again. Incidents appear
 beside the roads. Desks in some towns are clients of the server and hear of all around them over
-its WebSocket. Everything is real: the database has its log on, in a temporary folder.
+its WebSocket. Beside them some hundred orders change all the time (orders.py), for the live tables,
+and places open and close (places.py), for the search box of the map.
+Everything is real: the database has its log on, in a temporary folder.
 
 Half of the drivers start at once, in this process (traffic.py). The other half comes through Spark
 when that is up (spark_feed.py): it cleans, deduplicates and places the rows and stores them by the
@@ -36,6 +38,8 @@ from rich.live import Live
 
 import tideline
 from tideline.cli.ending import Ending
+from tideline.cli.orders import Orders
+from tideline.cli.places import Places
 from tideline.cli.spark_feed import SparkFeed
 from tideline.cli.story import Story
 from tideline.cli.traffic import Traffic
@@ -81,6 +85,12 @@ def run_demo(
         traffic = Traffic(lambda: _roads(database), ours)
         stack.callback(traffic.stop)
         traffic.start()
+        orders = Orders(database, seed)
+        stack.callback(orders.stop)
+        orders.start()
+        places = Places(database, seed)
+        stack.callback(places.stop)
+        places.start()
         spark = _spark(stack, url, folder, sparks, traffic)
         ending.kill = spark.kill
         story = _story(stack, database, drivers, url, traffic, spark, ending.stop)

@@ -60,7 +60,7 @@ class _Feed:
         from tideline.spark.session import session
 
         spark = session(app="tideline demo", master="local[1]", memory="1g")
-        from tideline.spark.traffic import TrafficSource
+        from tideline.cli.demo_source import TrafficSource
 
         spark.dataSource.register(TrafficSource)
         try:

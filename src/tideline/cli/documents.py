@@ -6,6 +6,7 @@ A KEY or VALUE is JSON if it reads as JSON, else text: 17 is a number, '"17"' an
 from __future__ import annotations
 
 import itertools
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,15 +22,17 @@ from tideline.cli.parse import parse_json
 from tideline.cli.session import failed
 from tideline.cli.store import open_database
 from tideline.errors import InvalidRequest, NotFound
+from tideline.near import did_you_mean
 
 __all__ = [
     "BATCH", "Change", "Document", "Field", "File", "IfVersion", "Key", "Keys", "Limit", "Met",
     "Most", "Name", "Sort", "TtlS", "Where",
     "check_given", "condition_of", "documents_in", "existing_collection", "fields_of",
-    "lasting", "opened_collection", "order_of", "store", "value_of",
+    "kind_of", "lasting", "opened_collection", "order_of", "store", "value_of",
 ]  # fmt: skip
 
 BATCH = 10_000
+_SETTING = re.compile(r",(?=\w+=)")
 _TABLES = (".parquet", ".arrow", ".feather", ".ipc")
 
 Name = Annotated[str, typer.Argument(metavar="COLLECTION", help="The name of the collection.")]
@@ -80,7 +83,8 @@ def existing_collection(database: Any, name: str) -> Any:
     names = database.collections()
     if name not in names:
         raise NotFound(
-            "no such collection; `tideline collection create` makes one",
+            "no such collection; `tideline collection create` makes one"
+            + did_you_mean(name, names),
             collection=name, collections=names,
         )  # fmt: skip
     return database.collection(name)
@@ -103,6 +107,25 @@ def condition_of(text: str | None) -> Any:
     return None if text is None else parse_json(text, "where")
 
 
+def kind_of(text: str) -> Any:
+    """A kind of index, with its settings if any are given; a value is JSON, or else text.
+
+    >>> kind_of("lazy"), kind_of("ngrams,n=3,levels=[1,2],mode=fast")
+    ('lazy', {'kind': 'ngrams', 'n': 3, 'levels': [1, 2], 'mode': 'fast'})
+    """
+    kind, *settings = _SETTING.split(text)
+    found: dict[str, Any] = {"kind": kind}
+    for each in settings:
+        name, _, value = each.partition("=")
+        if name in found:
+            raise InvalidRequest("a setting of an index is given once", setting=name, given=text)
+        try:
+            found[name] = msgspec.json.decode(value)
+        except msgspec.DecodeError:
+            found[name] = value
+    return found if settings else kind
+
+
 def order_of(given: list[str] | None) -> list[tuple[str, int]] | None:
     """Fields with their directions.
 
@@ -114,6 +137,10 @@ def order_of(given: list[str] | None) -> list[tuple[str, int]] | None:
     found = []
     for each in given:
         name, colon, direction = each.rpartition(":")
+        if not colon and each.startswith("-"):
+            raise InvalidRequest(
+                f"--sort must be FIELD, FIELD:1 or FIELD:-1: did you mean {each[1:]}:-1?", sort=each
+            )
         if not colon:
             found.append((each, 1))
         elif direction in ("1", "-1"):

@@ -1,8 +1,11 @@
-"""`tideline heatmap`: where the events of a channel are, as a picture.
+"""`tideline heatmap`: where the events of a channel or the documents of a collection are.
 
 Twin of tideline.spark.aggregate and tideline.spark.heatmap. The live store alone is counted in
 this process, without Spark (heatmap/counts.py); with `--archive` Spark counts both. The numbers are
 the same either way.
+
+Of a collection, also on a server, twin of `Collection.aggregate_grid`. Without bounds the picture
+shows what is there: cells of one degree are counted first.
 """
 
 from __future__ import annotations
@@ -14,10 +17,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tideline.cli.manage import Folder, Name
+from tideline.cli.command import Database, add
 from tideline.cli.output import line
 from tideline.cli.parse import parse_json, parse_numbers, parse_time
-from tideline.cli.store import open_channel
+from tideline.cli.store import check_exists, is_address, open_database
 from tideline.cli.verbs import Since, SinceS, Until, UntilS, Where
 from tideline.clock import FOREVER, from_us
 from tideline.errors import InvalidRequest, NotFound
@@ -33,15 +36,16 @@ __all__ = ["register"]
 
 def register(app: typer.Typer) -> None:
     """Hang the command of this file on the command line."""
-    app.command()(heatmap)
+    add(app, heatmap)
 
 
 def heatmap(
-    folder: Folder,
-    channel: Name,
+    database: Database,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A channel, or a collection.")],
     out: Annotated[Path, typer.Option(help="The picture: .png .svg .pdf .jpg .webp")],
     bounds: Annotated[
-        str | None, typer.Option(metavar="W,S,E,N", help="What to show (all of the channel's map).")
+        str | None,
+        typer.Option(metavar="W,S,E,N", help="What to show (the map, all documents)."),
     ] = None,
     rows: Annotated[int, typer.Option(help="Cells from south to north.", min=1)] = 120,
     cols: Annotated[int, typer.Option(help="Cells from west to east.", min=1)] = 160,
@@ -50,22 +54,25 @@ def heatmap(
     until_s: UntilS = None,
     until: Until = None,
     where: Where = None,
+    field: Annotated[
+        str | None, typer.Option(help="Of a collection: the field of the places (the indexed one).")
+    ] = None,
     archive: Annotated[
         Path | None,
         typer.Option(metavar="FOLDER", help="Also the archive of a pipeline, counted by Spark."),
     ] = None,
-    title: Annotated[str | None, typer.Option(help="Over the picture (the channel).")] = None,
+    title: Annotated[str | None, typer.Option(help="Over the picture (the name).")] = None,
     master: Annotated[
         str | None, typer.Option(metavar="URL", help="Spark's master, with --archive (local[*]).")
     ] = None,
 ) -> None:
-    """Draw where the events are: counts on a grid, as a heat map.
+    """Draw where events or documents are: counts on a grid, as a heat map.
 
-    Twin of tideline.spark.aggregate and tideline.spark.heatmap.
+    Twin of tideline.spark.aggregate and tideline.spark.heatmap, and of Collection.aggregate_grid.
 
-    Counts the valid events of the channel that happened in the window and meet the condition; an
+    Counts the valid events of a channel that happened in the window and meet the condition; an
     event that is also in the archive counts once. An event on a circle, a box or a named cell is
-    counted in its centre.
+    counted in its centre. Or the documents of a collection that meet the condition.
     """
     from tideline.heatmap.counts import make_grid, map_space
     from tideline.heatmap.picture import check_file, check_plot
@@ -83,25 +90,46 @@ def heatmap(
     }
     condition = None if where is None else parse_json(where, "where")
     given = None if bounds is None else parse_numbers(bounds, 4, "WEST,SOUTH,EAST,NORTH")
-    with open_channel(folder, channel) as opened:
-        map_space(opened.space)
-        grid = make_grid(given, rows, cols, opened.space)
-        span = _span(opened, window)
-        if archive is None:
-            counts = _count_here(opened, grid, span, condition)
+    with open_database(database) as opened_database:
+        check_exists(opened_database, name)
+        is_channel = name in opened_database.channels()
+        if not is_channel:
+            if archive is not None or any(value is not None for value in window.values()):
+                raise InvalidRequest(
+                    "documents are chosen by --where: a window and an --archive are for a channel",
+                    collection=name,
+                )
+            found = _count_documents(
+                opened_database.collection(name), given, rows, cols, condition, field
+            )
+            (counts, grid), subtitle = found, _said((None, None), where, "documents")
+        elif is_address(database):
+            raise InvalidRequest(
+                "the events of a server are counted where its folder is, or by Spark"
+                " (tideline.spark.aggregate)", channel=name,
+            )  # fmt: skip
         else:
-            counts = _count_by_spark(opened, archive, grid, span, condition, master)
-        now = _minute(from_us(opened.clock.now()))
-        always = f"valid at {now} UTC" if archive is None else "all that is kept"
-        subtitle = _said(span, where, always)
+            if field is not None:
+                raise InvalidRequest("--field is for a collection", channel=name)
+            opened: Any = opened_database.channel(name)
+            map_space(opened.space)
+            grid = make_grid(given, rows, cols, opened.space)
+            span = _span(opened, window)
+            if archive is None:
+                counts = _count_here(opened, grid, span, condition)
+            else:
+                counts = _count_by_spark(opened, archive, grid, span, condition, master)
+            now = _minute(from_us(opened.clock.now()))
+            always = f"valid at {now} UTC" if archive is None else "all that is kept"
+            subtitle = _said(span, where, always)
     draw(
-        counts, out, bounds=grid.bounds, rows=rows, cols=cols, title=title or channel,
+        counts, out, bounds=grid.bounds, rows=rows, cols=cols, title=title or name,
         subtitle=subtitle,
     )  # fmt: skip
     numbers = counts.column("count").to_numpy()
     line(
         {
-            "events": int(numbers.sum()),
+            "events" if is_channel else "documents": int(numbers.sum()),
             "cells": len(numbers),
             "most": int(numbers.max(initial=0)),
             "out": str(out),
@@ -122,6 +150,29 @@ def _span(channel: Channel, window: dict[str, Any]) -> Span:
 
 def _moment(us: int) -> datetime | None:
     return None if abs(us) >= FOREVER else from_us(us)
+
+
+def _count_documents(
+    collection: Any, bounds: Any, rows: int, cols: int, where: Any, field: str | None
+) -> tuple[pa.Table, Grid]:
+    """Counts, and the grid: over what there is, when no bounds are given."""
+    from tideline.heatmap.counts import make_grid
+
+    if bounds is None:
+        world = collection.aggregate_grid(
+            (-180, -90, 180, 90), rows=180, cols=360, where=where, field=field
+        )
+        if not world.num_rows:
+            raise NotFound(
+                "no document with a place meets the condition", where=where,
+                field=field or "the one with a spatial index",
+            )  # fmt: skip
+        edges = (world.column(name).to_numpy() for name in ("west", "south", "east", "north"))
+        west, south, east, north = edges
+        bounds = west.min(), south.min(), east.max(), north.max()
+    grid = make_grid(tuple(map(float, bounds)), rows, cols, None)
+    counts = collection.aggregate_grid(grid.bounds, rows=rows, cols=cols, where=where, field=field)
+    return counts, grid
 
 
 def _count_here(channel: Channel, grid: Grid, span: Span, where: Any) -> pa.Table:

@@ -30,6 +30,7 @@ from tideline.cli import (
     collections,
     heatmap,
     manage,
+    nearest,
     pipeline,
     serve,
     session,
@@ -37,6 +38,8 @@ from tideline.cli import (
     store,
     token,
     verbs,
+    watch,
+    windows,
     workload,
 )
 from tideline.cli.output import ReaderGone, warn
@@ -64,7 +67,7 @@ _CODES: dict[type[TidelineError], int] = {
 }
 
 # A point west of Greenwich starts with a minus sign, and would be read as an option.
-_NEGATIVE_NUMBERS = re.compile(r"^-[\d.]+,")
+_NEGATIVE_NUMBERS = re.compile(r"^-(\d|\.\d)[\d.]*(,|$)")
 
 app = typer.Typer(
     name="tideline",
@@ -79,6 +82,9 @@ app = typer.Typer(
 manage.register(app)
 verbs.register(app)
 collections.register(app)
+watch.register(app)
+nearest.register(app)
+windows.register(app)
 session.register(app)
 shell.register(app)
 pipeline.register(app)
@@ -167,5 +173,15 @@ def run(words: list[str]) -> int:
         if not words or type(error).__name__ == "NoArgsIsHelpError":
             print(message(), file=sys.stderr)
             return _CODES[InvalidRequest]
-        warn("InvalidRequest", message() or "no command given; see `tideline --help`")
+        said = message() or "no command given; see `tideline --help`"
+        warn("InvalidRequest", said + _given(error))
         return _CODES[InvalidRequest]
+
+
+def _given(error: Exception) -> str:
+    """The value that a complaint of the parser is about, where it does not say so itself."""
+    try:
+        [found] = error.__cause__.errors()  # type: ignore[union-attr]
+        return f". given={found['input']!r}"
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return ""

@@ -27,6 +27,8 @@ __all__ = [
     "STYLE",
     "ReaderGone",
     "answer_line",
+    "cell",
+    "clean",
     "event_fields",
     "line",
     "place_fields",
@@ -103,14 +105,14 @@ def show(
         for record in records:
             table.add_column(str(record[name]), justify="right")
         for field in fields:
-            table.add_row(field, *(_cell(record[field]) for record in records))
+            table.add_row(field, *(cell(record[field]) for record in records))
     elif records:
         # Channels of different spaces have different fields.
         names = list(dict.fromkeys(name for record in records for name in record))
         for name in names:
             table.add_column(name)
         for record in records:
-            table.add_row(*(_cell(record.get(name)) for name in names))
+            table.add_row(*(cell(record.get(name)) for name in names))
     Console().print(table if records else f"{title}: none")
 
 
@@ -215,12 +217,23 @@ def _is_record(value: Any) -> bool:
     return dataclasses.is_dataclass(value) and not isinstance(value, type)
 
 
-def _cell(value: Any) -> str:
+def clean(text: str, most: int) -> str:
+    """A text for a terminal: one line, no control characters, not too long.
+
+    >>> clean("a\\x1b[31m\\nb" + "c" * 9, 8)
+    'a [31m …'
+    """
+    printable = "".join(letter if letter.isprintable() else " " for letter in text[: 4 * most])
+    words = " ".join(printable.split())
+    return words if len(words) <= most else words[: most - 1] + "…"
+
+
+def cell(value: Any) -> str:
     """A value as a table shows it.
 
     >>> from tideline.model import IndexStats
-    >>> _cell((IndexStats("user", "lazy", "ready", components=3, bytes_disk=4096),))
-    'field user, kind lazy, state ready, components 3, bytes_disk 4,096'
+    >>> cell((IndexStats("user", "lazy", "ready", components=3, bytes_disk=4096),))
+    'field user, kind lazy, state ready, components 3, bytes_disk 4,096, ...'
     """
     if value is None:
         return ""
@@ -231,9 +244,11 @@ def _cell(value: Any) -> str:
     if isinstance(value, dict):
         return msgspec.json.encode(value).decode()
     if isinstance(value, (list, tuple)):
-        return "\n".join(map(_cell, value)) if any(map(_is_record, value)) else ", ".join(
+        return "\n".join(map(cell, value)) if any(map(_is_record, value)) else ", ".join(
             str(part) for part in value
         )  # fmt: skip
     if _is_record(value):
-        return ", ".join(f"{name} {_cell(part)}" for name, part in plain(value).items())
+        return ", ".join(
+            f"{name} {cell(part)}" for name, part in plain(value).items() if part != {}
+        )
     return str(value)

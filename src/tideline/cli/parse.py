@@ -4,10 +4,11 @@
            | LON,LAT                      a point
            | circle:LON,LAT,RADIUS_M
            | box:WEST,SOUTH,EAST,NORTH
+           | GeoJSON                      {"type": "Polygon", "coordinates": ...}
 
 In a flat or topics channel every text is a key: "1,2" is not a point there. In JSON a place may
-also be written as it is printed: [lon, lat], {"circle": [lon, lat, radius_m]} or
-{"box": [west, south, east, north]}.
+also be written as it is printed: [lon, lat], {"circle": [lon, lat, radius_m]},
+{"box": [west, south, east, north]} or GeoJSON.
 
 Pure functions; every failure is `InvalidRequest` naming the value.
 """

@@ -53,7 +53,7 @@ def run(
     check_pyspark()
     with _each_on_its_line():
         pipeline = _pipeline(file)
-        from tideline.spark.pipeline.progress import summary_text, watch_for_terminal
+        from tideline.cli.progress import summary_text, watch_for_terminal
 
         with watch_for_terminal(pipeline.config.name, as_json=as_json) as watch:
             summary = pipeline.run(watch=watch)

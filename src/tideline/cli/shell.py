@@ -1,17 +1,19 @@
 """`tideline shell`: the commands on data at a prompt, on one database that stays open.
 
-    data> collection find cars '{"speed": {"$gt": 50}}' --limit 3
-    data> publish roads I-87 '{"kind": "accident"}' --ttl-s 600
+    data> collection find cars {"speed": {"$gt": 50}} --limit 3
+    data> publish roads I-87 {"kind": "accident"} --ttl-s 600
 
-A line is a command of `tideline` without its DATABASE, split as a shell splits it; the command runs
-as it does by itself, with the same words for what is wrong. On a terminal, results are tables, and
-Tab completes commands, options, and the names of channels, collections and fields. From a pipe it
-reads commands, too; the exit code is then that of the first one that failed.
+A line is a command of `tideline` without its DATABASE, split as a shell splits it, but for JSON,
+which needs no quotes. The command runs as it does by itself, with the same words for what is
+wrong. On a terminal, results are tables, and Tab completes commands, options, and the names of
+channels, collections and fields. From a pipe it reads commands, too; the exit code is then that of
+the first one that failed.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import shlex
 import sys
 from collections.abc import Iterator
@@ -30,6 +32,7 @@ _ENDS = ("quit", "exit")
 _SAMPLE = 20  # documents that fields are taken from
 _BREAKS = " \t\n'\"{}[]:,="  # what a word that is completed begins after
 _LEFT_OUT = ("session", "shell")
+_JSON = json.JSONDecoder()
 
 
 def register(app: typer.Typer) -> None:
@@ -41,8 +44,9 @@ def shell(database: Database) -> None:
     """A prompt for commands on one database, with completion and tables.
 
     A line is a command without its DATABASE: `find roads I-87`, `collection get cars 17`. `help`
-    lists them, `help COMMAND` explains one; `quit` or Ctrl-D ends. Commands may also come from a
-    pipe: then the exit code is that of the first one that failed.
+    lists them, `help COMMAND` explains one; `quit` or Ctrl-D ends. JSON needs no quotes around it:
+    `collection find cars {"speed": 50}`. Commands may also come from a pipe: then the exit code is
+    that of the first one that failed.
     """
     from tideline.cli.main import app, run
 
@@ -103,7 +107,7 @@ def _lines(prompt: str) -> Iterator[list[str]]:
         if not prompt and not text:
             return
         try:
-            words = shlex.split(text, comments=True)
+            words = words_of(text)
         except ValueError as error:
             warn("InvalidRequest", f"the line cannot be read: {error}. line={text.strip()!r}")
             yield []
@@ -114,6 +118,27 @@ def _lines(prompt: str) -> Iterator[list[str]]:
             return
         if words:
             yield words
+
+
+def words_of(line: str) -> list[str]:
+    """The words of a line, as a shell splits it; but JSON is one word as it stands, unquoted.
+
+    >>> words_of("find cars {\\"speed\\": 50} --sort 'my road'  # the fast ones")
+    ['find', 'cars', '{"speed": 50}', '--sort', 'my road']
+    """
+    words: list[str] = []
+    begin = at = 0  # what lies between is split as a shell does
+    while at < len(line):
+        if line[at] in "{[" and (at == begin or line[at - 1].isspace()):
+            with contextlib.suppress(ValueError):  # no JSON, or inside of quotes
+                end = _JSON.raw_decode(line, at)[1]
+                before = shlex.split(f"{line[begin:at]} x", comments=True)
+                if before[-1:] == ["x"] and not line[end : end + 1].strip():
+                    words += [*before[:-1], line[at:end]]
+                    begin = at = end
+                    continue
+        at += 1
+    return words + shlex.split(line[begin:], comments=True)
 
 
 def _commands(root: Any, before: str = "") -> dict[str, DataCommand]:

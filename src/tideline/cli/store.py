@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tideline
-from tideline.database import check_no_address
-from tideline.errors import InvalidRequest, NotFound, Unavailable
+from tideline.errors import InvalidRequest, NotFound, Unauthorized, Unavailable
+from tideline.near import did_you_mean
 
 if TYPE_CHECKING:
     from tideline.client.remote import Remote
@@ -93,11 +93,13 @@ def open_database(
 @contextmanager
 def open_folder(folder: Path, *, create: bool = False) -> Iterator[tideline.Database]:
     """The database in a folder, closed at the end of the command."""
+    from tideline.database import check_no_address  # loads what commands on a server do without
+
     check_no_address(folder)
     if not create and not (folder / "MANIFEST").is_file():
         raise NotFound(
-            "no database in this folder; `tideline channel create` or `tideline collection create` "
-            "makes one",
+            "no database in this folder; `tideline channel create`, `tideline collection create` "
+            "or `tideline window create` makes one",
             folder=str(folder),
         )
     try:
@@ -123,16 +125,25 @@ def check_exists(database: Any, name: str) -> None:
     """`NotFound` names the channels and collections that are there."""
     channels, collections = database.channels(), database.collections()
     if name not in channels and name not in collections:
+        hint = did_you_mean(name, [*channels, *collections])
+        with suppress(Unauthorized):
+            if name in database.windows():
+                hint = f": {name} is a stream window, see `tideline window --help`"
         raise NotFound(
-            "no such channel or collection", name=name, channels=channels, collections=collections
-        )
+            f"no such channel or collection{hint}", name=name, channels=channels,
+            collections=collections,
+        )  # fmt: skip
 
 
 def existing(database: Any, name: str) -> Any:
     """A stored channel; `NotFound` names those that are there."""
     names = database.channels()
     if name not in names:
+        hint = did_you_mean(name, names)
+        if not hint and name in database.collections():
+            hint = f": {name} is a collection, as in `collection find {name}`"
         raise NotFound(
-            "no such channel; `tideline channel create` makes one", channel=name, channels=names
-        )
+            f"no such channel; `tideline channel create` makes one{hint}",
+            channel=name, channels=names,
+        )  # fmt: skip
     return database.channel(name)

@@ -14,6 +14,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from tideline.cli.output import clean
+
 if TYPE_CHECKING:
     from tideline.cli.figures import Figures
     from tideline.cli.spark_feed import SparkFeed
@@ -173,17 +175,6 @@ def describe(body: Any) -> tuple[str, str]:
 def _short(value: Any) -> str:
     text = value if isinstance(value, str) else msgspec.json.encode(value).decode(errors="replace")
     return clean(text, 60)
-
-
-def clean(text: str, most: int) -> str:
-    """A text for a terminal: one line, no control characters, not too long.
-
-    >>> clean("a\\x1b[31m\\nb" + "c" * 9, 8)
-    'a [31m …'
-    """
-    printable = "".join(letter if letter.isprintable() else " " for letter in text[: 4 * most])
-    words = " ".join(printable.split())
-    return words if len(words) <= most else words[: most - 1] + "…"
 
 
 def _told(count: int) -> str:

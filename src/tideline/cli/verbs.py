@@ -38,12 +38,12 @@ from tideline.cli.output import (
 )
 from tideline.cli.parse import parse_json, parse_place, parse_time
 from tideline.cli.session import Publish, do_publish, failed, input_lines, read_line
-from tideline.cli.store import open_channel
+from tideline.cli.store import check_exists, existing, open_channel, open_database
 from tideline.errors import InvalidRequest, NotFound, TidelineError
 
 __all__ = ["register"]
 
-_PLACE = "A key or path; LON,LAT; circle:LON,LAT,RADIUS_M; box:W,S,E,N."
+_PLACE = "A key or path; LON,LAT; circle:LON,LAT,RADIUS_M; box:W,S,E,N; GeoJSON."
 Place = Annotated[str, typer.Argument(metavar="PLACE", help=_PLACE)]
 Id = Annotated[str, typer.Argument(metavar="ID", help="The id of the subscription.")]
 SinceS = Annotated[float | None, typer.Option(help="Window start, seconds from now (-600: past).")]
@@ -180,8 +180,17 @@ def resume(
 
 def find(
     database: Database,
-    channel: Name,
-    place: Place,
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="The name of a channel or a collection.")
+    ],
+    place: Annotated[
+        str,
+        typer.Argument(
+            metavar="PLACE",
+            help="A key or path; LON,LAT; circle:LON,LAT,RADIUS_M; box:W,S,E,N; GeoJSON. Of a "
+            "collection, a condition as JSON.",
+        ),
+    ],
     since_s: SinceS = None,
     since: Since = None,
     until_s: UntilS = None,
@@ -191,9 +200,20 @@ def find(
 ) -> None:
     """Ask once and store nothing, newest first.
 
-    Twin of Channel.find.
+    Twin of Channel.find. NAME may also be a collection: then PLACE is a condition, as JSON, and
+    documents are found. Those of a condition with $near come nearest first, with the metres.
     """
-    with open_channel(database, channel) as opened:
+    with open_database(database) as found:
+        if name not in found.channels():
+            check_exists(found, name)
+            if any(value is not None for value in (since_s, since, until_s, until, where)):
+                raise InvalidRequest(
+                    "documents are found by one condition: a window and --where are for a channel",
+                    collection=name,
+                )
+            _find_documents(found.collection(name), name, place, limit)
+            return
+        opened = existing(found, name)
         events = opened.find(
             parse_place(place, opened.space),
             since_s=since_s,
@@ -203,7 +223,23 @@ def find(
             where=None if where is None else parse_json(where, "where"),
             limit=limit,
         )
-        print_all(map(event_fields, events), title=channel)
+        print_all(map(event_fields, events), title=name)
+
+
+def _find_documents(collection: Any, name: str, where: str, limit: int | None) -> None:
+    """Documents, nearest first and with the distance where the condition has a `$near`."""
+    from tideline.where import parse
+
+    try:
+        condition = parse_json(where, "where")
+    except InvalidRequest as error:
+        raise InvalidRequest(f"{name} is a collection: {error}") from None
+    near = parse(condition).near
+    fields = None if near is None else {"metres": {"$meta": "geoNearDistance"}}
+    found = collection.find(condition, limit=limit, fields=fields)
+    if near is not None:  # the distance first
+        found = [{"metres": round(one.pop("metres"), 3), **one} for one in found]
+    show(found, title=name, as_json=False, wide=60)
 
 
 def event(database: Database, channel: Name, id: EventId) -> None:

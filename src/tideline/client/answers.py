@@ -2,6 +2,7 @@
 
     reading = Reading(...)
     steps = reading.answer(bare)     wants more bytes at each `yield`, returns the answer
+    reading.whole(data, at, bare)    the same for one that is all there, which most are
 
 1. An answer is given only when all of it is there: a head up to its empty line, a body of the
    length that the head says or up to the mark of its end. A body that ends with the connection
@@ -16,8 +17,9 @@ safe from several threads.
 from __future__ import annotations
 
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from functools import lru_cache
+from types import MappingProxyType
 from typing import TypeAlias
 
 __all__ = ["Answer", "Broken", "Failure", "NoConnection", "Reading", "request_bytes"]
@@ -53,7 +55,7 @@ class Answer:
 
     __slots__ = ("data", "headers", "status")
 
-    def __init__(self, status: int, headers: dict[str, str], data: bytes) -> None:
+    def __init__(self, status: int, headers: Mapping[str, str], data: bytes) -> None:
         self.status = status
         self.headers = headers
         self.data = data
@@ -91,6 +93,24 @@ class Reading:
         silent = not (self._used or self.in_body or self._buffer)
         return Broken("the answer was cut" + (f" off{self._hint}" if silent else ""))
 
+    def whole(self, data: bytes, at: int, bare: bool) -> tuple[Answer, int] | None:
+        """The answer that begins at `at` and its end, if all of it is there and says its length.
+
+        None for any other: `answer` reads it. Nothing must be left of an earlier one.
+        """
+        end = data.find(b"\r\n\r\n", at)
+        if end < 0 or bare or self.rest:
+            return None
+        try:
+            status, headers, size = _plain_head(data[at:end])
+        except Broken:
+            return None
+        start, end = end + 4, end + 4 + size
+        if size < 0 or end > len(data):
+            return None
+        self.in_body, self.lasting, self._used = False, True, True
+        return Answer(status, headers, data[start:end]), end
+
     def answer(self, bare: bool) -> Generator[None, bytes, Answer]:
         """Read one answer, which has no body when it is `bare`; send in what arrives."""
         self.lasting = self.in_body = False
@@ -122,20 +142,7 @@ class Reading:
 
     def _head(self) -> Generator[None, bytes, tuple[str, int, dict[str, str]]]:
         """The minor version, the status and the headers."""
-        text = yield from self._until(b"\r\n\r\n")
-        first, *lines = text.decode("latin-1").split("\r\n")
-        found = _STATUS.fullmatch(first)
-        if found is None:
-            raise Broken(f"this is no HTTP: {first[:100]}")
-        headers: dict[str, str] = {}
-        name = ""
-        for line in lines:
-            if line[:1] in _BLANK and name:  # an old way to go on with a value
-                headers[name] += " " + line.strip(_BLANK)
-                continue
-            name, value = _field(line)
-            headers[name] = f"{headers[name]}, {value}" if name in headers else value
-        return found[1], int(found[2]), headers
+        return _read_head((yield from self._until(b"\r\n\r\n")))
 
     def _chunks(self) -> Bytes:
         """A body in chunks, and the trailers after it, which nobody needs."""
@@ -190,6 +197,36 @@ class Reading:
             parts.append(self._buffer[: self._at])
             left -= self._at
         return b"".join(parts)
+
+
+def _read_head(text: bytes) -> tuple[str, int, dict[str, str]]:
+    """The minor version, the status and the headers that a head says."""
+    first, *lines = text.decode("latin-1").split("\r\n")
+    found = _STATUS.fullmatch(first)
+    if found is None:
+        raise Broken(f"this is no HTTP: {first[:100]}")
+    headers: dict[str, str] = {}
+    name = ""
+    for line in lines:
+        if line[:1] in _BLANK and name:  # an old way to go on with a value
+            headers[name] += " " + line.strip(_BLANK)
+            continue
+        name, value = _field(line)
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    return found[1], int(found[2]), headers
+
+
+@lru_cache(256)  # one a second and length, as long as a server says the time
+def _plain_head(text: bytes) -> tuple[int, Mapping[str, str], int]:
+    """The status, the headers and the length; -1 for a head that says more than that."""
+    version, status, headers = _read_head(text)
+    length = headers.get("content-length", "")
+    plain = (
+        version == "1" and 200 <= status not in (204, 304) and "transfer-encoding" not in headers
+        and "connection" not in headers and length.isascii() and length.isdigit()
+    )  # fmt: skip
+    size = int(length) if plain and len(length) < 10 else -1
+    return status, MappingProxyType(headers), size  # many answers share them
 
 
 @lru_cache(64)  # a server says most of them again and again

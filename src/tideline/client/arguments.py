@@ -19,11 +19,13 @@ import msgspec
 
 from tideline.clock import span_us
 from tideline.errors import InvalidRequest
+from tideline.near import check_no_directions
 from tideline.where.plain import plain_json
 
 __all__ = [
-    "as_count", "as_document", "as_index", "as_json", "as_key", "as_list", "as_question",
-    "as_scalar", "as_sort", "as_text", "check_condition", "lasting",
+    "as_box", "as_count", "as_document", "as_fields", "as_index", "as_indexes", "as_json",
+    "as_key", "as_list", "as_question", "as_scalar", "as_sort", "as_text", "check_condition",
+    "lasting",
 ]  # fmt: skip
 
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
@@ -71,6 +73,21 @@ def as_text(value: Any, name: str) -> str:
     return value
 
 
+def as_box(box: Any) -> Any:
+    """Four numbers; a `Box`, or two corners as `$box` has them, as such."""
+    if isinstance(box, Mapping) and list(box) == ["$box"]:
+        box = box["$box"]
+    if hasattr(box, "west"):
+        box = box.west, box.south, box.east, box.north
+    elif isinstance(box, (list, tuple)) and all(
+        isinstance(one, (list, tuple)) and len(one) == 2 for one in box
+    ):
+        box = [number for corner in box for number in corner]
+    if box is None:
+        raise InvalidRequest("box must be (west, south, east, north) in degrees", box=box)
+    return as_json(list(box) if isinstance(box, tuple) else box, "box")
+
+
 def as_count(value: Any, name: str) -> Any:
     """A number, also one of numpy's; what is none, the server says."""
     if value is not None and not isinstance(value, bool):
@@ -113,9 +130,25 @@ def lasting(ttl_s: Any) -> Any:
 
 def as_index(field: Any) -> Any:
     """The field of an index, or several."""
+    check_no_directions(field)
     if isinstance(field, (list, tuple)):
         return [as_text(part, "field") for part in field]
     return as_text(field, "field")
+
+
+def as_indexes(given: Any) -> Any:
+    """Indexes of a collection: those on several fields by their names.
+
+    >>> as_indexes({("at", "name"): "lazy", "text": "lazy"})
+    {'at,name': 'lazy', 'text': 'lazy'}
+    """
+    if not isinstance(given, Mapping):
+        return given
+    found = {}
+    for field, kind in given.items():
+        parts = as_index(field) if isinstance(field, (list, tuple)) else field
+        found[",".join(parts) if isinstance(parts, list) else parts] = kind
+    return found
 
 
 def as_sort(sort: Any) -> Any:

@@ -25,7 +25,7 @@ from tideline.where.plain import plain_json
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Part", "slices", "stored_of", "table_of_stream"]
+__all__ = ["Part", "slices", "stored_of", "table_of_cells", "table_of_stream"]
 
 _ROWS = 16_384
 _BYTES = 16 << 20
@@ -170,6 +170,17 @@ def stored_of(count: int, rejected: dict[int, str]) -> Stored:
         "reason": pa.array([rejected[row] for row in numbers], pa.string()),
     })  # fmt: skip
     return Stored(count, table)
+
+
+def table_of_cells(found: dict[str, Any]) -> pa.Table:
+    """The cells of a grid that have any, as `Collection.aggregate_grid` gives them."""
+    import numpy as np
+
+    from tideline.space import Grid
+    from tideline.space.counted import counted
+
+    grid = Grid(bounds=tuple(found["box"]), rows=found["rows"], cols=found["cols"])
+    return counted(grid, *(np.array(found[name], np.int64) for name in ("row", "col", "count")))
 
 
 def table_of_stream(data: Any) -> Iterator[pa.RecordBatch]:

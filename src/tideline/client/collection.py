@@ -20,13 +20,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
 from tideline.client.arguments import (
+    as_box,
     as_count,
     as_document,
+    as_fields,
     as_index,
     as_json,
     as_key,
@@ -38,15 +41,27 @@ from tideline.client.arguments import (
     check_condition,
     lasting,
 )
-from tideline.client.batches import slices, stored_of, table_of_stream
+from tideline.client.batches import slices, stored_of, table_of_cells, table_of_stream
 from tideline.client.blocking import blocking, run
 from tideline.client.changes import RemoteChanges
 from tideline.client.http import Http, Requests
+from tideline.client.watching import Asked, RemoteLive
 from tideline.errors import InvalidRequest, Unavailable
-from tideline.model import Advice, CollectionStats, Explanation, Stored, Updated, Versioned
+from tideline.model import (
+    Advice,
+    CollectionStats,
+    Explanation,
+    Nearest,
+    Stored,
+    Updated,
+    Versioned,
+    WatchPlan,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from tideline.client.live import Live
 
 __all__ = ["CollectionFacts", "CollectionVerbs", "RemoteBuild", "RemoteCollection"]
 
@@ -54,6 +69,7 @@ T = TypeVar("T")
 Document = dict[str, Any]
 Given = Document | str | bytes
 Fields = Sequence[str] | dict[str, int] | None
+Names = str | Sequence[str] | None
 Key = int | str
 Ttl = float | timedelta | None
 _NULL = msgspec.Raw(b"null")
@@ -67,7 +83,7 @@ class CollectionFacts(msgspec.Struct):
 
     name: str
     key: str
-    indexes: dict[str, str]
+    indexes: dict[str, str | dict[str, Any]]
     unique: list[str]
     policy: dict[str, Any]
     filter: str | None
@@ -79,6 +95,7 @@ class CollectionFacts(msgspec.Struct):
     earliest: int
     stats: CollectionStats | None
     """None for a token that may not see all documents."""
+    journal_before: bool = False
 
     def is_as(self, given: Mapping[str, Any]) -> bool:
         """Whether it is known to have the settings that were given; the server knows for sure."""
@@ -319,6 +336,34 @@ class CollectionVerbs:
         """What comes out of MongoDB's stages: `Collection.aggregate`."""
         return await self._read("aggregate", list[Document], pipeline=as_json(pipeline, "pipeline"))
 
+    async def nearest(
+        self, point: Any, limit: int = 10, where: Document | None = None, *,
+        field: str | None = None, max_distance_m: float | None = None,
+        min_distance_m: float | None = None, fields: Fields = None,
+    ) -> list[Nearest]:  # fmt: skip
+        """The documents nearest to a point, and how far they are: `Collection.nearest`."""
+        found = await self._read(
+            "nearest", list[dict[str, Any]], point=as_json(point, "point"),
+            limit=_NULL if limit is None else as_count(limit, "limit"),
+            where=as_json(where, "where"),
+            field=None if field is None else as_text(field, "field"),
+            max_distance_m=as_scalar(max_distance_m, "max_distance_m"),
+            min_distance_m=as_scalar(min_distance_m, "min_distance_m"), fields=as_fields(fields),
+        )  # fmt: skip
+        return [Nearest(one["document"], one["metres"]) for one in found]
+
+    async def aggregate_grid(
+        self, box: Any, *, rows: int = 50, cols: int = 50, where: Document | None = None,
+        field: str | None = None,
+    ) -> pa.Table:  # fmt: skip
+        """How many documents are in each cell of a grid: `Collection.aggregate_grid`."""
+        found = await self._read(
+            "aggregate_grid", dict[str, Any], box=as_box(box), rows=as_count(rows, "rows"),
+            cols=as_count(cols, "cols"), where=as_json(where, "where"),
+            field=None if field is None else as_text(field, "field"),
+        )  # fmt: skip
+        return table_of_cells(found)
+
     async def explain(
         self, where: Document | None = None, *, sort: Any = None, limit: int | None = None
     ) -> Explanation:
@@ -326,6 +371,17 @@ class CollectionVerbs:
         return await self._read(
             "explain", Explanation, where=as_json(where, "where"), sort=as_sort(sort),
             limit=as_count(limit, "limit"),
+        )  # fmt: skip
+
+    async def explain_watch(
+        self, where: Document | None = None, *, sort: Any = None, limit: int | None = None,
+        offset: int = 0, slack: int | None = None,
+    ) -> WatchPlan:  # fmt: skip
+        """How a live query would be kept up to date, and its cost: `Collection.explain_watch`."""
+        return await self._read(
+            "explain_watch", WatchPlan, where=as_json(where, "where"), sort=as_sort(sort),
+            limit=as_count(limit, "limit"), offset=as_count(offset, "offset"),
+            slack=as_count(slack, "slack"),
         )  # fmt: skip
 
     async def cuts(self, parts: int) -> list[str]:
@@ -338,11 +394,17 @@ class CollectionVerbs:
     # ---- indexes and facts --------------------------------------------------------------------
 
     async def create_index(
-        self, field: str | Sequence[str], kind: str | None = None, *, unique: bool = False
-    ) -> BuildVerbs:
+        self, field: str | Sequence[str], kind: str | Mapping[str, Any] | None = None, *,
+        unique: bool = False, **settings: Any,
+    ) -> BuildVerbs:  # fmt: skip
         """Index a field, or several; returns at once: `Collection.create_index`."""
+        given = kind
+        if settings or isinstance(kind, Mapping):
+            given = as_json(
+                {**(kind if isinstance(kind, Mapping) else {"kind": kind}), **settings}, "kind"
+            )
         built = await self._write(
-            "create_index", _Built, field=as_index(field), kind=kind, unique=unique,
+            "create_index", _Built, field=as_index(field), kind=given, unique=unique,
             wait_s=0.0,
         )  # fmt: skip
         return BuildVerbs(self, built)
@@ -472,8 +534,9 @@ class RemoteBuild:
 class RemoteCollection:
     """Documents by primary key, on a server. Made by `Remote.collection`."""
 
-    def __init__(self, http: Http, facts: CollectionFacts) -> None:
+    def __init__(self, http: Http, live: Live, facts: CollectionFacts) -> None:
         self._http = http
+        self._live = live
         self._verbs = CollectionVerbs(http, facts)
         self.name = self._verbs.name
         self.key = self._verbs.key
@@ -507,7 +570,10 @@ class RemoteCollection:
     count = blocking(CollectionVerbs.count)
     distinct = blocking(CollectionVerbs.distinct)
     aggregate = blocking(CollectionVerbs.aggregate)
+    aggregate_grid = blocking(CollectionVerbs.aggregate_grid)
+    nearest = blocking(CollectionVerbs.nearest)
     explain = blocking(CollectionVerbs.explain)
+    explain_watch = blocking(CollectionVerbs.explain_watch)
     cuts = blocking(CollectionVerbs.cuts)
     drop_index = blocking(CollectionVerbs.drop_index)
     advise = blocking(CollectionVerbs.advise)
@@ -538,10 +604,11 @@ class RemoteCollection:
             yield from found
 
     def create_index(
-        self, field: str | Sequence[str], kind: str | None = None, *, unique: bool = False
-    ) -> RemoteBuild:
+        self, field: str | Sequence[str], kind: str | Mapping[str, Any] | None = None, *,
+        unique: bool = False, **settings: Any,
+    ) -> RemoteBuild:  # fmt: skip
         """Index a field; returns at once: `Collection.create_index`."""
-        return RemoteBuild(run(self._verbs.create_index(field, kind, unique=unique)))
+        return RemoteBuild(run(self._verbs.create_index(field, kind, unique=unique, **settings)))
 
     def changes(self, after: int | None = None, *, before: bool = False) -> RemoteChanges:
         """Follow what is written: `Collection.changes`.
@@ -550,13 +617,64 @@ class RemoteCollection:
         """
         return RemoteChanges(self._http, self.name, self.identity, after, before)
 
+    def watch(
+        self, where: Document | None = None, *, sort: Any = None, limit: int | None = None,
+        offset: int = 0, slack: int | None = None, ttl_s: Ttl = None, first: bool = True,
+        queue: int = 10_000,
+    ) -> RemoteLive:  # fmt: skip
+        """Ask now and stay up to date: `Collection.watch`.
+
+        It goes on by itself after a lost connection. `queue` changes wait here at most; whoever is
+        further behind is told the difference to the latest result.
+        """
+        asked = Asked.documents(
+            self.name, self.key, where, sort=sort, limit=limit, offset=offset, slack=slack,
+            ttl_s=ttl_s, first=first, queue=queue,
+        )  # fmt: skip
+        return self._watched(asked)
+
+    def watch_groups(
+        self, where: Document | None = None, *, by: str | Sequence[str], count: bool = False,
+        sum: Names = None, avg: Names = None, min: Names = None, max: Names = None,
+        ttl_s: Ttl = None,
+    ) -> RemoteLive:  # fmt: skip
+        """Groups of documents, kept up to date: `Collection.watch_groups`."""
+        asked = Asked.groups(
+            self.name, where, by=by, count=count, sum=sum, avg=avg, min=min, max=max, ttl_s=ttl_s,
+        )  # fmt: skip
+        return self._watched(asked)
+
+    def watch_again(
+        self, token: str, *, ttl_s: Ttl = None, first: bool = True, queue: int = 10_000
+    ) -> RemoteLive:
+        """Go on where a handle stood that had this token: `Collection.watch_again`."""
+        asked = Asked.again(
+            self.name, self.key, token, ttl_s=ttl_s, first=first, queue=queue
+        )  # fmt: skip
+        return self._watched(asked)
+
+    def _watched(self, asked: Asked) -> RemoteLive:
+        self._http.check_open()
+        found: RemoteLive = self._live.watch(partial(RemoteLive, self._live), asked)
+        return found
+
     @property
     def ttl_s(self) -> float | None:
         """How long documents last of which nothing is said; None: for ever."""
         return run(self._verbs.facts()).ttl_s
 
     @property
-    def indexes(self) -> dict[str, str]:
+    def journal_s(self) -> float:
+        """For how many seconds `changes` are kept."""
+        return run(self._verbs.facts()).journal_s
+
+    @property
+    def journal_before(self) -> bool:
+        """Whether they are kept with the old versions."""
+        return run(self._verbs.facts()).journal_before
+
+    @property
+    def indexes(self) -> dict[str, str | dict[str, Any]]:
         """The indexed fields and the kind of each index, without one that is being built."""
         return run(self._verbs.facts()).indexes
 

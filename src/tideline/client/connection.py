@@ -42,6 +42,7 @@ __all__ = ["Answer", "Broken", "Endpoint", "NoConnection", "Pool", "failure"]
 _KEPT = 8  # connections that stay open between calls
 _PIECE_BYTES = 65_536  # read at once
 _LONGEST_S = 1e6  # sockets know no longer wait
+_AT_ONCE_BYTES = 8 << 10  # an idle connection takes so much without waiting
 _JOINED_BYTES = 1 << 20  # a longer body is not copied behind its head
 
 
@@ -192,15 +193,22 @@ class _Connection:
         except (BrokenPipeError, ConnectionResetError):
             refused = True  # it may have said why before it hung up
         reading = self._reading
+        if body is not None and len(body) > _AT_ONCE_BYTES:  # sending it may have taken long
+            self._socket.settimeout(_left_s(limit))
+        piece = self._socket.recv(_PIECE_BYTES)
+        found = reading.whole(piece, 0, bare)
+        if found is not None and found[1] == len(piece):
+            self.lasting = not refused
+            return found[0]
         steps = reading.answer(bare)
         try:
             next(steps)
             while True:
-                self._socket.settimeout(given_s if reading.in_body else _left_s(limit))
-                piece = self._socket.recv(_PIECE_BYTES)
                 if not piece:
                     raise reading.cut()
                 steps.send(piece)
+                self._socket.settimeout(given_s if reading.in_body else _left_s(limit))
+                piece = self._socket.recv(_PIECE_BYTES)
         except StopIteration as done:
             answer: Answer = done.value
         self.lasting = reading.lasting and not (refused or reading.rest)

@@ -6,21 +6,26 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from tideline.client.wire import WireSubscription, error_of, raise_error
-from tideline.errors import TidelineError
+from tideline.client.wire import WireSubscription, WireWatch, error_of, raise_error
+from tideline.errors import Closed, Conflict, NotFound, TidelineError
 from tideline.model import Event
 
-__all__ = ["Again", "Call", "Feed", "Lost", "Make", "refusal", "rest_s", "told"]
+__all__ = [
+    "Again", "Call", "Feed", "Lost", "Make", "MakeWatch", "WatchFeed", "refusal", "rest_s", "told",
+]  # fmt: skip
 
 _REFUSED = {4401: 401, 4403: 403}  # close codes: trying again is no use
 
 # The handle of a subscription, of a client that blocks or of one that waits (aclient/).
 Make = Callable[[WireSubscription, list[Event]], Any]
+MakeWatch = Callable[["WatchFeed"], Any]
 
 
 class Lost(Exception):
@@ -34,15 +39,21 @@ class Again(Exception):
 class Call:
     """Somebody waits for a reply."""
 
-    __slots__ = ("done", "error", "make", "past", "result", "subscribed")
+    __slots__ = ("done", "error", "make", "past", "result", "subscribed", "watch")
 
-    def __init__(self, make: Make | None = None) -> None:
+    def __init__(self, make: Make | None = None, watch: MakeWatch | None = None) -> None:
         self.make = make
+        self.watch = watch
         self.subscribed: WireSubscription | None = None
         self.past: list[Event] = []
         self.result: Any = None
         self.error: Exception | None = None
         self.done = threading.Event()
+
+    @property
+    def opens(self) -> bool:
+        """Whether the reply is a new handle."""
+        return self.make is not None or self.watch is not None
 
     def finish(self, result: Any = None, error: Exception | None = None) -> None:
         self.result, self.error = result, error
@@ -69,6 +80,68 @@ class Feed:
         self.rested = False
         """Whether resuming it was over the server's rate, and is asked for again."""
         self.handle: Callable[[], Any] = lambda: None
+
+    def resume_message(self) -> dict[str, Any]:
+        """The request to follow it again, after what it has got."""
+        message: dict[str, Any] = {
+            "do": "resume", "tag": self.tag, "channel": self.channel, "id": self.id,
+        }  # fmt: skip
+        if self.retractions:
+            message["retractions"] = True
+        if self.after is not None:
+            message["after"] = self.after
+        return message
+
+    def lost_error(self, error: TidelineError) -> tuple[str, TidelineError | None]:
+        """Why it ended, when it cannot be resumed."""
+        # Not found: it expired or was cancelled while there was no connection.
+        return ("expired", None) if isinstance(error, NotFound) else ("refused", error)
+
+
+class WatchFeed(Feed):
+    """A live query on the connection."""
+
+    __slots__ = ("_limit", "asked", "begun", "identity", "state", "until")
+
+    def __init__(self, asked: Any, call: Call) -> None:
+        """`asked` says what, and how its result is kept (watching.py)."""
+        super().__init__(asked.request["collection"], "", None, call)
+        self.asked = asked
+        self.state = asked.state()
+        self.begun = 0
+        """The number of the message that said that it stands."""
+        self.identity: str | None = None
+        self.until: datetime | None = None
+        self._limit: float | None = None
+        """When it ends, by the clock here."""
+
+    def begin(self, watching: WireWatch, number: int) -> None:
+        """It stands."""
+        if self.identity is None:
+            self.lasts(self.asked.request.get("ttl_s"))
+        self.begun = number
+        self.identity, self.until = watching.identity, watching.until
+
+    def lasts(self, ttl_s: float | None) -> None:
+        """It ends so many seconds from now, on other connections too."""
+        self._limit = None if ttl_s is None else time.monotonic() + ttl_s
+
+    def resume_message(self) -> dict[str, Any]:
+        """The request to watch again, after what has arrived, for what is left of its time."""
+        self.state.begin_again()
+        message = {
+            **self.asked.resumed(), "tag": self.tag, "identity": self.identity,
+            "after": self.state.arrived,
+        }  # fmt: skip
+        if self._limit is not None:
+            message["ttl_s"] = max(self._limit - time.monotonic(), 0.001)
+        return message
+
+    def lost_error(self, error: TidelineError) -> tuple[str, TidelineError | None]:
+        """Why it ended, when it cannot be resumed."""
+        if isinstance(error, (NotFound, Conflict)):  # while there was no connection
+            return "dropped", Closed("the collection was dropped", collection=self.channel)
+        return "refused", error
 
 
 def told(error: Exception) -> TidelineError | None:

@@ -39,9 +39,20 @@ from typing import Any
 
 from websockets.exceptions import WebSocketException
 
-from tideline.client.feeds import Again, Call, Feed, Lost, Make, refusal, rest_s, told
+from tideline.client.feeds import (
+    Again,
+    Call,
+    Feed,
+    Lost,
+    Make,
+    MakeWatch,
+    WatchFeed,
+    refusal,
+    rest_s,
+    told,
+)
 from tideline.client.http import Http, waits
-from tideline.client.receiving import Receiver, resume_message
+from tideline.client.receiving import Receiver
 from tideline.client.resting import Resting
 from tideline.client.subscription import RemoteSubscription
 from tideline.client.websocket import WebSocket
@@ -105,7 +116,48 @@ class Live(Receiver):
             except Unavailable as error:
                 self._rest(error, limit)
 
-    def cancel(self, handle: RemoteSubscription) -> None:
+    def watch(self, make: MakeWatch, asked: Any) -> Any:
+        """Have a live query watched; what `make` makes of it when its result is there."""
+        limit = self._limit()
+        while True:
+            call = Call(watch=make)
+            try:
+                feed = WatchFeed(asked, call)
+                return self._opened_feed(feed, call, asked.request, limit)
+            except Lost:
+                pass
+            except Unavailable as error:
+                self._rest(error, limit)
+
+    def prolong(self, feed: WatchFeed, ttl_s: float | None) -> None:
+        """Move the end of a live query."""
+        limit = self._limit()
+        while not feed.state.ended:
+            socket = self._connected(limit)
+            with self._lock:
+                ready = self._feeds.get(feed.tag) is feed and not feed.resuming
+                if ready and feed.call is None:
+                    call = feed.call = Call()
+                else:
+                    ready = False
+            if not ready:  # it is being resumed, or another call waits for its reply
+                self._wait_a_little(limit)
+                continue
+            try:
+                message = {"do": "prolong", "tag": feed.tag, "ttl_s": ttl_s}
+                self._exchange(socket, call, message, limit)
+                feed.lasts(ttl_s)
+                return
+            except Lost:
+                pass
+            except Unavailable as error:
+                self._rest(error, limit)
+            finally:
+                with self._lock:
+                    if feed.call is call:
+                        feed.call = None
+
+    def cancel(self, handle: Any) -> None:
         """End a subscription; what was sent before the end has arrived when this returns."""
         limit = self._limit()
         while not handle.inbox.ended:
@@ -191,20 +243,26 @@ class Live(Receiver):
     def _open(
         self, make: Make, do: str, channel: str, fields: dict[str, Any], limit: float
     ) -> RemoteSubscription:
-        socket = self._connected(limit)
         call = Call(make)
         feed = Feed(channel, fields["id"], fields.get("after"), call)
         feed.retractions = fields.get("retractions", False)
+        message = {"do": do, "channel": channel, **fields}
+        handle: RemoteSubscription = self._opened_feed(feed, call, message, limit)
+        return handle
+
+    def _opened_feed(self, feed: Feed, call: Call, message: dict[str, Any], limit: float) -> Any:
+        """Ask for a feed; its handle."""
+        socket = self._connected(limit)
         with self._lock:
             feed.tag = next(self._tags)
             self._feeds[feed.tag] = feed
-        message = {"do": do, "tag": feed.tag, "channel": channel, **fields}
         try:
-            handle: RemoteSubscription = self._exchange(socket, call, message, limit)
+            return self._exchange(socket, call, {"tag": feed.tag, **message}, limit)
         except BaseException:
-            self._forget(feed)
+            if self._forget(feed):  # nobody wants it any more, and the server may have it
+                with contextlib.suppress(OSError):
+                    socket.send(encode({"do": "release", "tag": feed.tag}))
             raise
-        return handle
 
     def _exchange(
         self, socket: WebSocket, call: Call, message: dict[str, Any], limit: float
@@ -341,6 +399,7 @@ class Live(Receiver):
     def _begin(self, socket: WebSocket) -> None:
         """A new connection: resume every feed that somebody holds, then let callers in."""
         with self._lock:
+            self._note_reached()
             held = [feed for feed in self._feeds.values() if feed.handle() is not None]
             self._feeds = {}
             for feed in held:
@@ -348,7 +407,7 @@ class Live(Receiver):
                 feed.resuming, feed.rested = True, False
                 self._feeds[feed.tag] = feed
         for feed in held:
-            socket.send(encode(resume_message(feed)))
+            socket.send(encode(feed.resume_message()))
         with self._lock:
             if self._closed:
                 raise Again
@@ -364,7 +423,7 @@ class Live(Receiver):
         if socket is not None:
             with contextlib.suppress(OSError):  # it broke: the next connection resumes all
                 for feed in feeds:
-                    socket.send(encode(resume_message(feed)))
+                    socket.send(encode(feed.resume_message()))
 
     def _rest_feed(self, feed: Feed, span_s: float) -> None:
         self._resting.add(feed, span_s)

@@ -19,11 +19,11 @@ from typing import Any
 
 import msgspec
 
-from tideline.client.feeds import Again, Call, Feed, rest_s
+from tideline.client.feeds import Again, Call, Feed, WatchFeed, rest_s
 from tideline.client.wire import Message, WireError, error_of, event_of, time_us
-from tideline.errors import NotFound, TidelineError, Unavailable
+from tideline.errors import TidelineError, Unavailable
 
-__all__ = ["Receiver", "resume_message"]
+__all__ = ["Receiver"]
 
 _decode = msgspec.json.Decoder(Message).decode
 
@@ -43,6 +43,10 @@ class Receiver:
         self._calls: dict[int, Call] = {}
         self._gone: deque[Feed] = deque()  # their handles were let go
         self._heard = False  # something came on the last connection
+        self._reached: dict[str, tuple[int, int]] = {}
+        """By collection: the number of the message that said it, and up to which version nothing is
+        left to tell of the live queries that stood then."""
+        self._messages = itertools.count(1)
 
     def handle(self, channel: str, id: str) -> Any:
         """The handle of a subscription, if somebody here holds it."""
@@ -64,6 +68,10 @@ class Receiver:
                         message = _decode(line)
                     except msgspec.MsgspecError as error:
                         raise Again(f"not a message of a Tideline server: {error}") from None
+                    if message.reached is not None:
+                        number = next(self._messages)
+                        for name, version in message.reached.items():
+                            self._reached[name] = number, version
                     if message.tag is not None:
                         self._handle(message, message.tag)
 
@@ -75,6 +83,8 @@ class Receiver:
                 call.finish(error=_error(message.error))
             elif call is not None:
                 call.finish(message.told or time_us(message.synced))
+        elif isinstance(feed, WatchFeed) and not (message.ended or message.error):
+            self._hear_watch(feed, message)
         elif message.event is not None:
             event = event_of(message.event)
             if feed.call is not None and feed.call.make is not None:
@@ -94,6 +104,48 @@ class Receiver:
             self._ended(feed, message.ended)
         elif message.error is not None:
             self._failed(feed, _error(message.error))
+
+    def _hear_watch(self, feed: WatchFeed, message: Message) -> None:
+        """What the server says of a live query."""
+        state, call = feed.state, feed.call
+        if message.changes is not None:
+            state.take_changes(message.changes, message.version)
+        elif message.result is not None:
+            if state.take_result(message.result, message.version, message.more, message.reset):
+                self._watching(feed)
+        elif message.watching is not None:
+            feed.begin(message.watching, next(self._messages))
+            if not message.watching.result:
+                state.begin(message.watching.version)
+                self._watching(feed)
+        elif message.prolonged is not None and call is not None:
+            feed.until, feed.call = message.prolonged.until, None
+            call.finish(feed.until)
+
+    def _watching(self, feed: WatchFeed) -> None:
+        """The result of a live query is there: its caller gets the handle."""
+        call = feed.call
+        feed.resuming = False
+        if call is not None and call.watch is not None:
+            handle = call.watch(feed)
+            feed.handle = weakref.ref(handle, lambda _: self._gone.append(feed))
+            feed.call = None
+            call.finish(handle)
+
+    def reach(self, feed: WatchFeed) -> None:
+        """A live query has everything up to the version that the server said of its collection."""
+        number, version = self._reached.get(feed.channel, (0, 0))
+        # What was said before it stood says nothing of it: what it missed may still be on its way.
+        stood = not feed.resuming and feed.call is None and number > feed.begun
+        if stood and self._feeds.get(feed.tag) is feed:
+            feed.state.take_version(version)
+
+    def _note_reached(self) -> None:
+        """Before a new connection: what the last one had nothing to tell of."""
+        for feed in self._feeds.values():
+            if isinstance(feed, WatchFeed):
+                self.reach(feed)
+        self._reached = {}
 
     def _opened(self, feed: Feed) -> None:
         """All past events of a feed are there: its caller gets the handle."""
@@ -129,12 +181,10 @@ class Receiver:
                 raise Again(str(error))  # it cannot be resumed now
             self._rest_feed(feed, span_s)
             return
-        if feed.resuming or (call is not None and call.make is not None):
+        if feed.resuming or (call is not None and call.opens):
             self._forget(feed)
         if feed.resuming and handle is not None:
-            # Not found: it expired or was cancelled while there was no connection.
-            gone = isinstance(error, NotFound)
-            handle.fail("expired" if gone else "refused", None if gone else error)
+            handle.fail(*feed.lost_error(error))
         if call is not None:
             feed.call = None
             call.finish(error=error)
@@ -145,18 +195,6 @@ class Receiver:
             if self._named.get((feed.channel, feed.id)) is feed:
                 del self._named[feed.channel, feed.id]
             return self._feeds.pop(feed.tag, None) is not None
-
-
-def resume_message(feed: Feed) -> dict[str, Any]:
-    """The request to follow a feed again, after what it has got."""
-    message: dict[str, Any] = {
-        "do": "resume", "tag": feed.tag, "channel": feed.channel, "id": feed.id,
-    }  # fmt: skip
-    if feed.retractions:
-        message["retractions"] = True
-    if feed.after is not None:
-        message["after"] = feed.after
-    return message
 
 
 def _error(error: WireError) -> TidelineError:

@@ -8,6 +8,7 @@ Everything that is asked of it is asked of the server; it keeps no data. Safe fr
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
@@ -18,15 +19,17 @@ from typing import Any, Generic, Protocol, TypeVar
 import msgspec
 
 from tideline.channel.ahead import check_max_ahead_s
-from tideline.client.arguments import lasting
+from tideline.client.arguments import as_indexes, lasting
 from tideline.client.blocking import blocking, run
 from tideline.client.channel import Facts, RemoteChannel
 from tideline.client.collection import CollectionFacts, RemoteCollection
 from tideline.client.http import Http, Requests, trusting
 from tideline.client.live import Live
+from tideline.client.window import RemoteWindow, WindowFacts
 from tideline.clock import Seconds, span_s, span_us
+from tideline.clock import span_s as span_s_of
 from tideline.errors import Conflict, InvalidRequest, NotFound
-from tideline.model import ChannelStats, CollectionStats
+from tideline.model import ChannelStats, CollectionStats, WindowStats
 from tideline.space import Space
 from tideline.where.plain import plain_json
 
@@ -113,7 +116,7 @@ class DatabaseVerbs(Generic[C]):
         """
         check_collection(name)
         given = {
-            "key": key, "indexes": indexes, "policy": policy, "filter": filter,
+            "key": key, "indexes": as_indexes(indexes), "policy": policy, "filter": filter,
             "bloom_bits": bloom_bits, "journal_before": journal_before, "ttl_s": lasting(ttl_s),
             "journal_s": None if journal_s is None else span_s(journal_s, "journal_s"),
         }  # fmt: skip
@@ -141,14 +144,65 @@ class DatabaseVerbs(Generic[C]):
         check_collection(name)
         await self._http.ask("DELETE", "v1", "collections", name)
 
-    async def stats(self) -> dict[str, ChannelStats | CollectionStats]:
-        """The numbers of every channel and every collection that the token may see whole."""
-        found: dict[str, ChannelStats | CollectionStats] = {
+    async def open_window(
+        self, name: str, *, span_s: Seconds | None = None, slide_s: Seconds | None = None,
+        key: str | Sequence[str] | Mapping[str, Any] | None = None,
+        values: Mapping[str, str] | None = None, keep: str | None = None, time: str | None = None,
+        durable: bool | None = None, max_ahead_s: Seconds | None = None,
+    ) -> WindowFacts:  # fmt: skip
+        """What the server says of a stream window, which is made if there is none.
+
+        Without settings one that is there is only read: that needs no right to make one.
+        """
+        check_collection(name, "window")
+        ahead: Any = max_ahead_s
+        if ahead is not None:
+            check_max_ahead_s(ahead)
+            ahead = "never" if ahead == math.inf else span_s_of(ahead, "max_ahead_s")
+        given: dict[str, Any] = {
+            "span_s": None if span_s is None else span_s_of(span_s, "span_s"),
+            "slide_s": None if slide_s is None else span_s_of(slide_s, "slide_s"),
+            "key": list(key) if isinstance(key, tuple) else key, "values": values, "keep": keep,
+            "time": time, "durable": durable, "max_ahead_s": ahead,
+        }  # fmt: skip
+        given = {setting: value for setting, value in given.items() if value is not None}
+        if not given:
+            with contextlib.suppress(NotFound):
+                found: WindowFacts = await self._http.ask_json(
+                    "GET", "v1", "windows", name, type=WindowFacts
+                )
+                return found
+        made: WindowFacts = await self._http.ask_json(
+            "PUT", "v1", "windows", name, body=msgspec.Raw(plain_json(given, "settings")),
+            type=WindowFacts,
+        )  # fmt: skip
+        return made
+
+    async def windows(self) -> list[str]:
+        """The names of the stream windows."""
+        return [facts.name for facts in await self._list_windows()]
+
+    async def drop_window(self, name: str) -> None:
+        """Delete a stream window with everything in it."""
+        check_collection(name, "window")
+        await self._http.ask("DELETE", "v1", "windows", name)
+
+    async def _list_windows(self) -> list[WindowFacts]:
+        found: list[WindowFacts] = await self._http.ask_json(
+            "GET", "v1", "windows", type=list[WindowFacts]
+        )
+        return sorted(found, key=lambda facts: facts.name)
+
+    async def stats(self) -> dict[str, ChannelStats | CollectionStats | WindowStats]:
+        """The numbers of everything that the token may see whole."""
+        found: dict[str, ChannelStats | CollectionStats | WindowStats] = {
             facts.name: ChannelStats(**facts.stats) for facts in await self._list()
         }
         for facts in await self._list_collections():
             if facts.stats is not None:
                 found[facts.name] = facts.stats
+        for window in await self._list_windows():
+            found[window.name] = window.stats
         return dict(sorted(found.items()))
 
     async def _list_collections(self) -> list[CollectionFacts]:
@@ -220,8 +274,23 @@ class Remote:
                 ttl_s=ttl_s,
             )
         )  # fmt: skip
-        return RemoteCollection(self._http, facts)
+        return RemoteCollection(self._http, self._live, facts)
 
+    def window(
+        self, name: str, *, span_s: Seconds | None = None, slide_s: Seconds | None = None,
+        key: str | Sequence[str] | Mapping[str, Any] | None = None,
+        values: Mapping[str, str] | None = None, keep: str | None = None, time: str | None = None,
+        durable: bool | None = None, max_ahead_s: Seconds | None = None,
+    ) -> RemoteWindow:  # fmt: skip
+        """Open a stream window, or create it: `Database.window`."""
+        facts = run(self._verbs.open_window(
+            name, span_s=span_s, slide_s=slide_s, key=key, values=values, keep=keep, time=time,
+            durable=durable, max_ahead_s=max_ahead_s,
+        ) )  # fmt: skip
+        return RemoteWindow(self._http, facts)
+
+    windows = blocking(DatabaseVerbs.windows)
+    drop_window = blocking(DatabaseVerbs.drop_window)
     collections = blocking(DatabaseVerbs.collections)
     drop_collection = blocking(DatabaseVerbs.drop_collection)
 
@@ -243,12 +312,12 @@ class Remote:
         return f"Remote({self.url!r})"
 
 
-def check_collection(name: Any) -> None:
+def check_collection(name: Any, what: str = "collection") -> None:
     """`InvalidRequest` for what cannot be asked for; what is no name, the server says."""
     if not isinstance(name, str) or not name or len(name.encode(errors="replace")) > 128:
-        raise InvalidRequest("a collection's name must be text of 1 to 128 bytes", name=name)
+        raise InvalidRequest(f"a {what}'s name must be text of 1 to 128 bytes", name=name)
     if not name.isprintable():
-        raise InvalidRequest("a collection's name must be printable, without '/'", name=name)
+        raise InvalidRequest(f"a {what}'s name must be printable, without '/'", name=name)
 
 
 def check_timeout(timeout_s: Seconds) -> float:

@@ -22,14 +22,15 @@ from tideline import errors
 from tideline.clock import FOREVER, Seconds, from_us, span_s, to_us
 from tideline.errors import InvalidRequest, TidelineError, Unauthorized, Unavailable
 from tideline.model import Event, LateEvent, RetractedEvent, SubscriptionInfo
-from tideline.space import CELLS, Box, Circle, Space
+from tideline.space import CELLS, Box, Circle, MultiPolygon, Polygon, Space
 from tideline.space.geojson import from_mapping, interface_of
 from tideline.space.plain import from_plain, to_plain
 from tideline.space.shapes import pair_of
 
 __all__ = [
-    "Answer", "Message", "WireError", "WireEvent", "WireSubscription", "encode", "error_of",
-    "event_of", "info_of", "place_json", "raise_error", "time_text", "time_us", "window_json",
+    "Answer", "Message", "WireError", "WireEvent", "WireSubscription", "WireWatch", "encode",
+    "error_of", "event_of", "info_of", "place_json", "raise_error", "time_text", "time_us",
+    "window_json",
 ]  # fmt: skip
 
 # What is not a class of errors.py: how a caller should take it.
@@ -89,6 +90,23 @@ class Answer(msgspec.Struct):
     duplicate: bool = False
 
 
+class WireWatch(msgspec.Struct):
+    """What a live query is, once it stands."""
+
+    identity: str
+    version: int
+    until: datetime | None = None
+    resumed: bool = False
+    result: bool = True
+    """Whether a result follows."""
+
+
+class WireProlonged(msgspec.Struct):
+    """The new end of a subscription or a live query."""
+
+    until: datetime | None = None
+
+
 class Message(msgspec.Struct):
     """A message of the live connection; which fields it has says what it is."""
 
@@ -101,6 +119,14 @@ class Message(msgspec.Struct):
     ended: str | None = None
     synced: datetime | None = None
     error: WireError | None = None
+    watching: WireWatch | None = None
+    changes: list[list[Any]] | None = None
+    result: list[Any] | None = None
+    version: int = 0
+    more: bool = False
+    reset: bool = False
+    prolonged: WireProlonged | None = None
+    reached: dict[str, int] | None = None
 
 
 def encode(value: Any) -> bytes:
@@ -123,7 +149,7 @@ def place_json(place: Any, space: Space) -> Any:
     said = interface_of(place)
     if said is not None and space.mode == CELLS:
         place = from_mapping(said)
-    if isinstance(place, (Circle, Box)) and space.mode == CELLS:
+    if isinstance(place, (Circle, Box, Polygon, MultiPolygon)) and space.mode == CELLS:
         return to_plain(place)
     space.encode(place)  # says what is wrong; JSON has no NaN, and would make it null
     return list(pair_of(place))

@@ -6,6 +6,8 @@
     operations are writes
     lookups want the newest few                                     lazy
     lookups want all there are                                      composite
+    mostly asked for what is no value: places, words, pieces of     a kind that says that it is
+    text, by one field or by two together                           made for that (index/kind.py)
 
 (Publications on secondary indexes in LSM stores call this the selection strategy; an eager
 index wins nowhere, because every put rewrites a list.)
@@ -19,17 +21,19 @@ not of money.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
+from tideline.index.compound import SEPARATOR
 from tideline.index.extract import ARRAYS, of_document
+from tideline.index.kind import kinds_made_for
 from tideline.model import Advice
 
-__all__ = ["UNKNOWN", "Asked", "Workload", "advise", "correlation", "kind_for"]
+__all__ = ["UNKNOWN", "Asked", "Seen", "Workload", "advise", "correlation", "kind_for"]
 
 UNKNOWN = "lazy"
 """The kind for a field of which nothing is known yet: lookups will want the newest few."""
@@ -58,6 +62,21 @@ class Asked:
         )
 
 
+class Seen(NamedTuple):
+    """How often a field was asked for what is no value."""
+
+    times: int = 0
+    unserved: int = 0
+    """How many of them no index could serve."""
+
+    def plus(self, other: Seen, sign: int = 1) -> Seen:
+        """Both together."""
+        return Seen(self.times + sign * other.times, self.unserved + sign * other.unserved)
+
+
+_UNSEEN = Seen()
+
+
 @dataclass
 class Workload:
     """What was done to a collection.
@@ -76,6 +95,8 @@ class Workload:
     lookups: int = 0
     finds: int = 0
     fields: dict[str, Asked] = field(default_factory=dict)
+    tests: dict[str, dict[str, Seen]] = field(default_factory=dict)
+    """By field, or two fields, what was asked that is no value, by the names of the tests."""
 
     def looked(self, name: str, k: int | None, *, ranged: bool) -> None:
         """A lookup by `lookup` or `range_lookup`."""
@@ -96,6 +117,25 @@ class Workload:
         if k is not None and k <= SMALL_K:
             found.limited += 1
 
+    def tested(self, tests: Iterable[tuple[str, tuple[str, ...], bool]]) -> None:
+        """Fields were asked for what is no value; those that a kind is made for count.
+
+        Fields that were asked together count for each two of them, too.
+        """
+        found = [(name, test, served) for name, names, served in tests for test in names]
+        for name, test, served in found:
+            if kinds_made_for(test):
+                self._test(name, test, served)
+            for first, before, both in found:
+                if first != name and kinds_made_for(test, before):
+                    self._test(f"{first}{SEPARATOR}{name}", f"{before} {test}", served and both)
+
+    def _test(self, name: str, test: str, served: bool) -> None:
+        if name not in self.tests and len(self.tests) >= _FIELDS_LIMIT:
+            return
+        counts = self.tests.setdefault(name, {})
+        counts[test] = counts.get(test, _UNSEEN).plus(Seen(1, int(not served)))
+
     def plus(self, other: Workload, times: int = 1) -> Workload:
         """Both together; with `times=-1`, what is left without the other."""
         mine, theirs = dict(self.fields), dict(other.fields)  # others may count meanwhile
@@ -107,7 +147,7 @@ class Workload:
         sums: dict[str, Any] = {
             name: getattr(self, name) + times * getattr(other, name) for name in _SUMS
         }
-        return Workload(**sums, fields=fields)
+        return Workload(**sums, fields=fields, tests=_both(self.tests, other.tests, times))
 
     def facts(self) -> dict[str, Any]:
         """As it is stored."""
@@ -115,24 +155,47 @@ class Workload:
         fields = {
             name: [each.lookups, each.ranges, each.limited] for name, each in self.fields.items()
         }
-        return {**sums, "fields": fields}
+        found = {**sums, "fields": fields}
+        if self.tests:
+            found["tests"] = {name: dict(tests) for name, tests in list(self.tests.items())}
+        return found
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> Workload:
         """As it was stored; nothing when it never was."""
         fields = {name: Asked(*each) for name, each in facts.get("fields", {}).items()}
         sums: dict[str, Any] = {name: facts.get(name, 0) for name in _SUMS}
-        return cls(**sums, fields=fields)
+        tests = {
+            name: {test: Seen(*each) for test, each in found.items()}
+            for name, found in facts.get("tests", {}).items()
+        }
+        return cls(**sums, fields=fields, tests=tests)
 
 
 _NEVER = Asked()
+
+
+def _both(
+    mine: dict[str, dict[str, Seen]], theirs: dict[str, dict[str, Seen]], times: int
+) -> dict[str, dict[str, Seen]]:
+    """Counts of tests together; those that never were are left out."""
+    found: dict[str, dict[str, Seen]] = {}
+    for name in list({**mine, **theirs})[:_FIELDS_LIMIT]:
+        one, other = dict(mine.get(name, {})), dict(theirs.get(name, {}))
+        counts = {
+            test: one.get(test, _UNSEEN).plus(other.get(test, _UNSEEN), times)
+            for test in {**one, **other}
+        }
+        if counts := {test: each for test, each in counts.items() if each != _UNSEEN}:
+            found[name] = counts
+    return found
 
 
 def advise(
     engine: Any, work: Workload, indexes: dict[str, str], *, scarce: bool = False
 ) -> list[Advice]:
     """Advice for every field that has an index or was asked for."""
-    names = sorted({*indexes, *work.fields})
+    names = sorted({*indexes, *work.fields, *work.tests})
     rising = correlation(engine, names)
     stats = engine.stats()
     sizes = {
@@ -160,16 +223,26 @@ def advise(
             else round(size / max(sizes["primary"], 1), 4),
         }
         kind, why = _choose(asked, count, share, written, rises, scarce)
+        tests = work.tests.get(name, {})
+        if tests:
+            facts["tests"] = sum(each.times for each in tests.values())
+            facts["tests_unserved"] = sum(each.unserved for each in tests.values())
+            kind, why = _for_tests(tests, count) or (kind, why)
         found.append(Advice(name, indexes.get(name), kind, why, facts))
     return found
 
 
-def kind_for(engine: Any, work: Workload, name: str) -> str:
+def kind_for(engine: Any, work: Workload, name: str, *, unique: bool = False) -> str:
     """The kind of an index that is made without naming one: by the same rules.
 
-    A field that nobody has asked by is taken to be looked up for the newest few.
+    A `unique` one is of values. A field that nobody has asked by is taken to be looked up for the
+    newest few.
     """
     asked = work.fields.get(name)
+    tests = {} if unique else work.tests.get(name, {})
+    served = _for_tests(tests, asked.lookups + asked.ranges if asked else 0)
+    if served is not None:
+        return served[0]
     rises = correlation(engine, [name])[name]
     if asked is None or not asked.lookups + asked.ranges:
         return _choose(Asked(1, 0, 1), 1, 1.0, 0.0, rises, False)[0] or UNKNOWN
@@ -177,6 +250,23 @@ def kind_for(engine: Any, work: Workload, name: str) -> str:
     share = count / max(count + work.gets, 1)
     written = writes / max(writes + work.gets + count, 1)
     return _choose(asked, count, share, written, rises, False)[0] or UNKNOWN
+
+
+def _for_tests(tests: Mapping[str, Seen], count: int) -> tuple[str, str] | None:
+    """The kind that is made for most of the tests; None when values were asked for more often."""
+    votes: dict[str, Seen] = {}
+    for test, each in tests.items():
+        *before, last = test.split()
+        for kind in kinds_made_for(last, *before):
+            votes[kind] = votes.get(kind, _UNSEEN).plus(each)
+    if not votes:
+        return None
+    kind, most = max(votes.items(), key=lambda vote: vote[1].times)
+    if most.times < count:
+        return None
+    asked = count + sum(each.times for each in tests.values())
+    why = f"{most.times} of {asked} questions ask for what {kind} is made for"
+    return kind, why + (f", and no index served {most.unserved} of them" if most.unserved else "")
 
 
 def _choose(

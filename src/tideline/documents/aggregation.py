@@ -14,7 +14,6 @@ and ends a `$sort`. Everything wrong is `InvalidRequest`, naming the place: `pip
 
 from __future__ import annotations
 
-import difflib
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -26,6 +25,7 @@ from tideline.documents.expressions import Expression, expression, field_path, f
 from tideline.documents.grouping import group
 from tideline.documents.projection import projection_of
 from tideline.errors import InvalidRequest
+from tideline.near import nearest
 from tideline.where import Condition, parse
 from tideline.where.order import sort_keys
 from tideline.where.plain import plain_json
@@ -133,9 +133,9 @@ def _is_deep(value: Any, levels: int) -> bool:
 
 
 def _unknown(name: str, number: int) -> str:
-    close = difflib.get_close_matches(f"${name.lstrip('$')}"[:32].casefold(), STAGES, 1, 0.75)
-    if close:
-        return f"pipeline[{number}].{name} is not a stage: did you mean {close[0]}?"
+    meant = nearest(f"${name.lstrip('$')}", STAGES, 0.75)
+    if meant:
+        return f"pipeline[{number}].{name} is not a stage: did you mean {meant}?"
     return f"pipeline[{number}].{name} is not a stage; supported are {', '.join(STAGES)}"
 
 

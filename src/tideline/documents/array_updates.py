@@ -16,6 +16,7 @@ from typing import Any
 
 from tideline.documents.refused import Refused, kind_of
 from tideline.errors import InvalidRequest
+from tideline.near import nearest
 from tideline.where import parse
 from tideline.where.build import LOGIC
 from tideline.where.order import sort_key
@@ -148,11 +149,22 @@ def _met(operand: Any, place: str) -> Callable[[Any], bool]:
 
 def _each(operand: Any, place: str, allowed: tuple[str, ...]) -> tuple[list[Any], dict[str, Any]]:
     """The values to add, and the modifiers beside them."""
-    if not isinstance(operand, dict) or not any(name.startswith("$") for name in operand):
+    if not isinstance(operand, dict):
+        return [operand], {}
+    if not any(name.startswith("$") for name in operand):
+        if isinstance(operand.get("each"), list) and {f"${name}" for name in operand} <= {*allowed}:
+            raise InvalidRequest(
+                f"{place}.each is not a modifier: did you mean $each? To add this very object, put "
+                "it into a list for $each", given=operand,
+            )  # fmt: skip
         return [operand], {}
     odd = [name for name in operand if name not in allowed]
     if odd:
-        raise InvalidRequest(f"{place}.{odd[0]} is not one of {', '.join(allowed)}", given=operand)
+        meant = nearest(f"${odd[0].lstrip('$')}", allowed)
+        hint = f": did you mean {meant}?" if meant else ""
+        raise InvalidRequest(
+            f"{place}.{odd[0]} is not one of {', '.join(allowed)}{hint}", given=operand
+        )
     values = operand.get("$each")
     if not isinstance(values, list):
         raise InvalidRequest(f"{place} needs $each with a list of values", given=operand)

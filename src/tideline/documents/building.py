@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from tideline.documents.index import Index
 from tideline.errors import Conflict, NotFound, Unavailable
+from tideline.index.kind import Spec
 from tideline.index.sorted import SortedReader
 from tideline.index.texts import Texts
 from tideline.kernels.documents.layout import TOMB
@@ -65,7 +66,7 @@ class Building:
         self._jobs: dict[str, _Job] = {}  # by field: the newest one counts
         self._postponed: list[_Job] = []
 
-    def add(self, field: str, kind: str, progress: Progress | None) -> None:
+    def add(self, field: str, kind: Spec, progress: Progress | None) -> None:
         """Begin to build an index in the background."""
         engine = self._engine
         engine.make_kind(kind)  # or say that there is none
@@ -76,7 +77,7 @@ class Building:
                 raise Conflict("there is an index on this field", field=field)
             engine.sheltered(lambda: self._add(field, kind, progress))
 
-    def _add(self, field: str, kind: str, progress: Progress | None) -> None:
+    def _add(self, field: str, kind: Spec, progress: Progress | None) -> None:
         engine = self._engine
         if not engine.active.is_empty:
             engine.freeze()  # if that fails, nothing has changed
@@ -88,7 +89,7 @@ class Building:
             raise
         engine.dataset.submit(lambda: self._run(job))
 
-    def _begin(self, field: str, kind: str, progress: Progress | None) -> _Job:
+    def _begin(self, field: str, kind: Spec, progress: Progress | None) -> _Job:
         """An index without entries, for what is written from now on."""
         engine = self._engine
         made = engine.make_kind(kind)
@@ -98,7 +99,7 @@ class Building:
                 index = engine.new_index(field)
                 engine.store.attach(index.tree, 0)
                 engine.alone[field] = index
-            engine.indexes = {**engine.indexes, field: made.name}
+            engine.indexes = {**engine.indexes, field: kind}
             engine.building = [*engine.building, field]
             job = self._jobs[field] = _Job(field, engine.next_seq, progress)
             engine.begin_generation()

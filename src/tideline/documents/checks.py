@@ -20,7 +20,8 @@ from tideline.documents.policies import SETTINGS, policy_of
 from tideline.errors import InvalidRequest
 from tideline.index import kinds as kinds  # registers them
 from tideline.index.compound import SEPARATOR, parts_of
-from tideline.index.kind import kind_names, make_kind
+from tideline.index.kind import Spec, kind_names, make_kind, name_of, spec_of
+from tideline.near import check_no_directions
 from tideline.where import Condition, parse
 from tideline.where.build import path_of
 from tideline.where.order import sort_keys
@@ -138,10 +139,12 @@ def condition(where: Any, verb: str) -> Condition:
     return parse(where)
 
 
-def sort(spec: Any, key: str) -> list[tuple[str, int]] | None:
-    """An order; None for the newest first."""
+def sort(
+    spec: Any, key: str, condition: Condition | None = None
+) -> list[tuple[str, int]] | None:  # fmt: skip
+    """An order; None for the newest first. A condition with a `$near` has one of its own."""
     if spec is None:
-        return None
+        return None if condition is None or condition.near is None else condition.near.order
     allowed = "sort must be pairs of a field and 1 or -1, like [('time', -1)]"
     if isinstance(spec, (str, bytes)) or not isinstance(spec, (Mapping, Iterable)):
         raise InvalidRequest(allowed, sort=spec)
@@ -149,11 +152,14 @@ def sort(spec: Any, key: str) -> list[tuple[str, int]] | None:
     if not pairs or not all(isinstance(pair, (tuple, list)) and len(pair) == 2 for pair in pairs):
         raise InvalidRequest(allowed, sort=spec)
     found = [(name, direction) for name, direction in pairs]
+    for name, _ in found:
+        if isinstance(name, str) and name.startswith("$"):
+            path_of(name, ("sort", name))  # which says that it is none
     sort_keys(found, key)  # names the rest that can be wrong
     return found
 
 
-def indexes(given: Any, key: str) -> dict[str, str | None]:
+def indexes(given: Any, key: str) -> dict[str, Spec | None]:
     """Indexed fields and their kinds; None for any kind."""
     if isinstance(given, (list, tuple)):
         names = [index_name(each) for each in given]
@@ -171,34 +177,43 @@ def unique(given: Any) -> dict[str, bool]:
     found: dict[str, bool] = {}
     for field, kind in given.items() if isinstance(given, Mapping) else ():
         if isinstance(kind, Mapping):
-            odd = kind.keys() - {"kind", "unique"}
-            if odd:
-                raise InvalidRequest(
-                    "an index has the settings kind and unique, like "
-                    "{'kind': 'lazy', 'unique': True}", field=field, given=dict(kind),
-                )  # fmt: skip
             wanted = found[index_name(field)] = flag(kind.get("unique", False), "unique")
-            name = kind.get("kind")
-            if wanted and name in kind_names() and make_kind(name, seed=0).extract:
+            spec = _spec(field, kind)
+            if wanted and spec is not None and make_kind(spec, seed=0).extract:
                 raise InvalidRequest(
-                    "an index of this kind cannot be unique", field=field, kind=name
+                    "an index of this kind cannot be unique", field=field, kind=name_of(spec)
                 )
     return found
 
 
-def index(field: Any, kind: Any, key: str) -> tuple[str, str | None]:
+def index(field: Any, kind: Any, key: str) -> tuple[str, Spec | None]:
     """A field and the kind of its index; None for any kind."""
     field = index_name(field)
-    if isinstance(kind, Mapping):
-        kind = kind.get("kind")
-    if kind is not None and (not isinstance(kind, str) or kind not in kind_names()):
-        names = ", ".join(kind_names())
-        raise InvalidRequest(f"kind must be one of {names}", field=field, kind=kind)
-    if SEPARATOR in field and kind is not None and make_kind(kind, seed=0).extract:
-        raise InvalidRequest("an index of this kind is on one field", field=field, kind=kind)
+    spec = _spec(field, kind)
+    if spec is not None:
+        make_kind(spec, seed=0).check_fields(parts_of(field))
     if field == key:
         raise InvalidRequest("the key needs no index: documents are in its order", field=field)
-    return field, kind
+    return field, spec
+
+
+def _spec(field: Any, given: Any) -> Spec | None:
+    """A kind by its name, or with settings; whether it is unique is no setting of its kind."""
+    name, settings = given, {}
+    if isinstance(given, Mapping):
+        name = given.get("kind")
+        settings = {key: each for key, each in given.items() if key not in ("kind", "unique")}
+    if name is not None and (not isinstance(name, str) or name not in kind_names()):
+        names = ", ".join(kind_names())
+        raise InvalidRequest(f"kind must be one of {names}", field=field, kind=name)
+    for setting in settings:
+        if name is None or not isinstance(setting, str):
+            raise InvalidRequest(
+                "an index without a kind has the setting unique and no other; with one it has "
+                "those of its kind, like {'kind': 'lazy', 'unique': True}",
+                field=field, given=dict(given),
+            )  # fmt: skip
+    return None if name is None else spec_of(name, settings)
 
 
 def at_most(indexes: int) -> None:
@@ -214,12 +229,18 @@ def index_name(given: Any) -> str:
     ('road', 'road,speed', 'road,speed')
     """
     if isinstance(given, (list, tuple)):
+        check_no_directions(given)
         for part in given:
             if SEPARATOR in name_of_field(part):
                 raise InvalidRequest("the name of a field of several has no comma", field=part)
         given = SEPARATOR.join(given)
     parts = parts_of(name_of_field(given)) if isinstance(given, str) and given else [given]
     if len(parts) > 1:
+        if given[0] + given[-1] in ("()", "[]"):
+            raise InvalidRequest(
+                "several fields are a list, or text with commas between", field=given,
+                did_you_mean=SEPARATOR.join(each.strip(" ()[]'\"") for each in parts),
+            )  # fmt: skip
         for part in parts:
             if part != part.strip():
                 raise InvalidRequest(

@@ -19,7 +19,7 @@ means by that number. Safe from any thread.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -40,6 +40,7 @@ from tideline.documents.queries import Fields, Queries
 from tideline.documents.types import Found, Rows
 from tideline.errors import Closed, Conflict, InvalidRequest
 from tideline.index.compound import SEPARATOR
+from tideline.index.kind import name_of, settings_of
 from tideline.index.texts import Texts
 from tideline.lsm.writers import check_once
 from tideline.model import Advice, CollectionStats, Explanation, IndexStats, Stored
@@ -150,6 +151,7 @@ class Collection(Edits, Queries):
     def delete(self, key: int | str, *, if_version: int | None = None) -> None:
         """Delete the document with this key; deleting what is not there changes nothing.
 
+        It writes without looking, so it does not say whether there was one: `delete_where` does.
         With `if_version` it must be there, or it is `NotFound`, and have this version, or it is
         `Conflict`.
         """
@@ -262,7 +264,8 @@ class Collection(Edits, Queries):
     ) -> list[Document]:  # fmt: skip
         """The documents that meet a condition, planned onto the indexes.
 
-        Without `sort` the newest come first; `sort` is [("time", -1), ...], 1 up and -1 down.
+        Without `sort` the newest come first, and with a `$near` in the condition the nearest;
+        `sort` is [("time", -1), ...], 1 up and -1 down.
         The first `skip` are left out, and at most `limit` come. `fields` are those that are
         wanted, ["speed", "place.road"], or {"text": 0} for all but these; the key comes with
         them unless it says {"id": 0}.
@@ -277,9 +280,9 @@ class Collection(Edits, Queries):
         >>> db.close()
         """
         condition = parse(where)
-        order = checks.sort(sort, self.key)
+        order = checks.sort(sort, self.key, condition)
         most, without = checks.count(limit, "limit"), checks.skip(skip)
-        project = parse_fields(fields, self.key)
+        project = parse_fields(fields, self.key, condition.near)
         found = self._finder.find(condition, order, most, without)
         return found if project is None else [project(one) for one in found]
 
@@ -311,7 +314,7 @@ class Collection(Edits, Queries):
         >>> db.close()
         """
         condition = parse(where)
-        order = checks.sort(sort, self.key)
+        order = checks.sort(sort, self.key, condition)
         most = checks.count(limit, "limit")
         return self._finder.explain(condition, order, most)
 
@@ -368,6 +371,18 @@ class Collection(Edits, Queries):
         return ttl_us / SECOND if ttl_us else None
 
     @property
+    def journal_s(self) -> float:
+        """For how many seconds `changes` are kept."""
+        journal_us: int = self._engine.feed.journal_us
+        return journal_us / SECOND
+
+    @property
+    def journal_before(self) -> bool:
+        """Whether they are kept with the old versions."""
+        kept: bool = self._engine.feed.journal_before
+        return kept
+
+    @property
     def identity(self) -> str:
         """What tells this collection from every other, of the same name too."""
         return f"{self._engine.seed & (1 << 64) - 1:016x}"
@@ -422,8 +437,11 @@ class Collection(Edits, Queries):
     # ---- indexes ------------------------------------------------------------------------------
 
     @property
-    def indexes(self) -> dict[str, str]:
-        """The indexed fields and the kind of each index, without one that is being built."""
+    def indexes(self) -> dict[str, str | dict[str, Any]]:
+        """The indexed fields and the kind of each index, without one that is being built.
+
+        A kind that was made with settings is like {"kind": "ngrams", "n": 3}.
+        """
         return self._finder.indexes()
 
     @property
@@ -433,13 +451,15 @@ class Collection(Edits, Queries):
         return unique
 
     def create_index(
-        self, field: str | Sequence[str], kind: str | None = None, *, unique: bool = False
-    ) -> Build:
+        self, field: str | Sequence[str], kind: str | Mapping[str, Any] | None = None, *,
+        unique: bool = False, **settings: Any,
+    ) -> Build:  # fmt: skip
         """Index a field of what is stored and of what will be, while everything else goes on.
 
         Several fields, ["road", "speed"] or "road,speed", are one index: for values of the first
         ones and a range of the next. Without a `kind` it gets the one that fits by the rules of
-        `advise`. One that is there already stays as it is. A `unique` one is waited for; `Conflict`
+        `advise`. Settings of a kind are given beside it, or within: {"kind": "ngrams", "n": 3}.
+        One that is there already stays as it is. A `unique` one is waited for; `Conflict`
         when documents have the same value, and then there is no index.
 
         Returns at once: `Build.wait()` waits, `Build.progress` tells how far it is.
@@ -453,22 +473,24 @@ class Collection(Edits, Queries):
         [8, 5, 2]
         >>> db.close()
         """
-        field = checks.index(field, kind, self.key)[0]
-        checks.unique({field: {"kind": kind, "unique": unique}})
+        given = {"kind": kind} if not isinstance(kind, Mapping) else dict(kind)
+        given = {"unique": unique, **given, **settings}
+        field, spec = checks.index(field, given, self.key)
+        unique = checks.unique({field: given})[field]
         there = self._engine.indexes.get(field)
-        if there is not None and kind in (None, there) and unique == (field in self.unique):
+        if there is not None and spec in (None, there) and unique == (field in self.unique):
             return Build(self._engine, field, there, begin=False)
         if there is not None:
             raise InvalidRequest(
-                "the field has an index; drop it first to have another kind",
+                "the field has an index; drop it first to have another kind, or other settings",
                 field=field, kind=there,
             )  # fmt: skip
         checks.at_most(len(self._engine.indexes) + 1)
         if self._build is not None and not self._build.done:
             raise InvalidRequest("an index is being built; wait for it", field=self._build.field)
         self._finder.indexes_change(field)
-        kind = kind or kind_for(self._engine, self._observed(), field)
-        self._build = Build(self._engine, field, kind)
+        spec = spec or kind_for(self._engine, self._observed(), field, unique=unique)
+        self._build = Build(self._engine, field, spec)
         if unique:
             self._build.wait()
             try:
@@ -502,7 +524,8 @@ class Collection(Edits, Queries):
         conditions = [parse(one) for one in checks.listed(where, "where")]
         more = self._finder.would_ask(conditions, checks.count(limit, "limit"))
         work = self._observed().plus(more)
-        return advise(self._engine, work, self.indexes, scarce=scarce)
+        names = {field: name_of(spec) for field, spec in self.indexes.items()}
+        return advise(self._engine, work, names, scarce=scarce)
 
     def forget_workload(self) -> None:
         """Let `advise` begin anew: what was done so far no longer counts there."""
@@ -513,13 +536,20 @@ class Collection(Edits, Queries):
         found = self._engine.stats()
         counted = self._engine.counters()
         work = self._workload
-        components = found["components"]
+        components, written = found["components"], found["written_bytes"]
+
+        def bytes_written(tree: str) -> tuple[int, int]:
+            whole = sum(size for what, size in written.items() if what.startswith(f"{tree} "))
+            merged = written.get(f"{tree} merge", 0)
+            return whole - merged, merged
+
         indexes = tuple(
             IndexStats(
-                name, kind, "building" if name in self._engine.building else "ready",
+                name, name_of(spec), "building" if name in self._engine.building else "ready",
                 len(components.get(name, [])), sum(c["bytes"] for c in components.get(name, [])),
+                settings_of(spec), *bytes_written(f"index {name} {name_of(spec)}"),
             )
-            for name, kind in sorted(self._engine.indexes.items())
+            for name, spec in sorted(self._engine.indexes.items())
         )  # fmt: skip
         return CollectionStats(
             found["memory_rows"] + sum(c["rows"] for c in components["primary"]),
@@ -527,7 +557,7 @@ class Collection(Edits, Queries):
             found["memory_bytes"], found["component_bytes"], found["log_bytes"],
             work.puts, work.deletes, work.gets, work.lookups, work.finds,
             counted["primary_blocks"], counted["index_blocks"], counted["bloom_checks"],
-            counted["bloom_false"], indexes,
+            counted["bloom_false"], indexes, 0, *bytes_written("primary"),
         )  # fmt: skip
 
     def __repr__(self) -> str:

@@ -7,15 +7,17 @@
     seal     a full generation freezes; the dataset writes one component a tree; all take its
              place at once (lsm/dataset.py); indexes come and go meanwhile (building.py)
 
+Reading is in reading.py, writing in writing.py; here is what both work on, and its life.
+
 Every write of a record has a seq: 1, 2, 3 and so on. An index entry is (value, key, seq), and it
 counts exactly when the newest version of its key has that seq. So indexes need no deletes, and a
 record that was replaced cannot appear, whatever has been merged so far.
 
-Facts, kept in the manifest: `seed`, `indexes` (field -> kind), `building` (fields whose index is
-not complete yet), `unique` (fields: unique.py), `policy`, `filter` (a field or None), `bloom_bits`,
-`next_seq`, `writers` (whose batches have landed: lsm/writers.py), `workload` (what was done so far,
-for `advise`; the owner of the engine counts it), those of the feed (feed.py) and of what expires
-(expiry.py).
+Facts, kept in the manifest: `seed`, `indexes` (field -> name of the kind, or the same with its
+settings: `Spec` in index/kind.py), `building` (fields whose index is not complete yet), `unique`
+(fields: unique.py), `policy`, `filter` (a field or None), `bloom_bits`, `next_seq`, `writers`
+(whose batches have landed: lsm/writers.py), `workload` (what was done so far, for `advise`; the
+owner of the engine counts it), those of the feed (feed.py) and of what expires (expiry.py).
 
 Threads: readers take no lock. They take what was published last (`Recent.now`) and read that, with
 buffers of their own (reader.py), while others write, seal, merge and build. `lock` guards what
@@ -35,30 +37,32 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tideline.clock import FOREVER, Clock, SystemClock
 from tideline.documents.building import Building
-from tideline.documents.expiry import FEW, Expiry
+from tideline.documents.expiry import Expiry
 from tideline.documents.feed import Feed
 from tideline.documents.generation import Generation
 from tideline.documents.index import Index
-from tideline.documents.parts import Extract, completed, in_parts
-from tideline.documents.payload import payload_parts, read_once, read_payload
+from tideline.documents.parts import Extract
+from tideline.documents.payload import read_once, read_payload
 from tideline.documents.policies import POLICIES, policy_of
 from tideline.documents.reader import Readers
 from tideline.documents.recent import Recent
-from tideline.documents.types import PUT, Found, Rows
-from tideline.documents.unique import refuse_repeated, require_distinct
-from tideline.documents.view import Now, Sources, View
+from tideline.documents.unique import require_distinct
+from tideline.documents.view import Now, Sources
+from tideline.documents.writing import Writing
+from tideline.errors import InvalidRequest
 from tideline.index import kinds as kinds  # registers them
 from tideline.index.extract import extract as extract_values
-from tideline.index.kind import Estimate, IndexKind, kind_names, make_kind
+from tideline.index.kind import IndexKind, Spec, make_kind
 from tideline.index.records import Records
 from tideline.index.sorted import SortedKind, SortedReader
 from tideline.index.texts import Texts
@@ -75,16 +79,12 @@ __all__ = ["POLICIES", "Engine"]
 
 Words = NDArray[np.int64]
 
-Once = tuple[str, int] | None
-T = TypeVar("T")
-
 _LEAST_BYTES, _MOST_BYTES = 256 << 10, 64 << 20
 _RECENT_BYTES = 4 << 20
 _FROZEN = 2  # generations that wait to be sealed: with one more, writers wait
-_NO_ROWS = Rows(np.full(0, PUT, np.uint8), Texts.of([]), Texts.of([]), {})
 
 
-class Engine:
+class Engine(Writing):
     """Everything a collection keeps, in memory and on disk."""
 
     def __init__(
@@ -103,22 +103,18 @@ class Engine:
         self.store = self.dataset.store
         self.facts = self.store.facts
         self.shelter = self.dataset.shelter
-        self.unfinished: tuple[Rows, int, int, Once] | None = None
-        """What is being written: rows, the seq of the first, the frames of the log before, and
-        the writer's batch that ends with it."""
+        self.unfinished = None
         self.writers = Writers(self.facts.get("writers", []))
         self.seed = int(self.facts["seed"])
-        self.filter: str | None = self.facts.get("filter")
+        self.filter = self.facts.get("filter")
         # Both are replaced, never changed: who reads them needs no lock.
-        self.indexes: dict[str, str] = dict(self.facts.get("indexes", {}))
+        self.indexes: dict[str, Spec] = dict(self.facts.get("indexes", {}))
         self.building: list[str] = list(self.facts.get("building", []))
         # An index of a kind that this process does not know is built anew by one that does.
-        known = {field: name for field, name in self.indexes.items() if name in kind_names()}
-        self.kinds = {field: self.make_kind(name) for field, name in known.items()}
+        self.kinds = self._known_kinds()
         self._own_extracts: tuple[dict[str, IndexKind], dict[str, Extract]] = ({}, {})
-        self.unique: tuple[str, ...] = tuple(self.facts.get("unique", ()))
-        """The fields of which no two documents have one value; replaced, never changed."""
-        self.building += [f for f in self.indexes if f not in {*known, *self.building}]
+        self.unique = tuple(self.facts.get("unique", ()))
+        self.building += [f for f in self.indexes if f not in {*self.kinds, *self.building}]
         self.next_seq = int(self.facts.get("next_seq", 1))
         self.workload: Callable[[], dict[str, Any]] = lambda: self.facts.get("workload", {})
         self.budget = budget
@@ -184,14 +180,23 @@ class Engine:
             self._own_extracts = kinds, found
         return found
 
-    def make_kind(self, name: str) -> IndexKind:
+    def make_kind(self, spec: Spec) -> IndexKind:
         """A kind of index for this collection."""
-        made: IndexKind = make_kind(name, seed=self.seed)
+        made: IndexKind = make_kind(spec, seed=self.seed)
         return made
+
+    def _known_kinds(self) -> dict[str, IndexKind]:
+        """The indexes whose kind, with its settings, this process knows."""
+        found = {}
+        for field, spec in self.indexes.items():
+            with suppress(InvalidRequest):
+                found[field] = self.make_kind(spec)
+        return found
 
     def new_index(self, field: str) -> Index:
         """A stand-alone index with an empty tree."""
-        policy = policy_of(self._policy, lambda: self.primary.infos)
+        box = self.kinds[field].box
+        policy = policy_of(self._policy, lambda: self.primary.infos, box=box)
         return Index(field, self.kinds[field], self.store, policy)
 
     def new_generation(self) -> Generation:
@@ -233,6 +238,7 @@ class Engine:
         sources = Sources(
             generations, list(reversed(self.primary.readers)), self.kinds, self.building,
             {field: index.view for field, index in self.alone.items()}, self.filter is not None,
+            {field: index.tree.infos for field, index in self.alone.items()},
         )  # fmt: skip
         self.expiry.refresh(sources)
         self._alive = [ref for ref in self._alive if ref() is not None] + [weakref.ref(sources)]
@@ -243,252 +249,6 @@ class Engine:
             records = self.active.records
             now = (sources, records.rows, self.next_seq, records.table)
             self._recent.publish(now, every=every)
-
-    # ---- writing -----------------------------------------------------------------------------
-
-    def write(self, rows: Rows, once: Once = None) -> int:
-        """Store rows in order; returns the seq of the first.
-
-        `once` is a writer's batch that has landed with the last of them (lsm/writers.py).
-
-        Up to 32 MiB or 65,536 rows are one frame: all of it lands or nothing does. More is
-        several frames, and an error leaves those before it.
-        """
-        if not rows.count:
-            return self.next_seq
-        position = None
-        with self.writing:
-            if self.unfinished is not None:
-                self.settle()
-            if self.expiry.due < FOREVER:
-                self._delete_expired()
-            if self.unique:
-                refuse_repeated(rows, self.unique, self.facts["key"], self.view())
-            first = self.next_seq
-            left = rows.count
-            for part in in_parts(rows):
-                left -= part.count
-                position = self._write_part(part, None if left else once)
-        if position is not None:
-            self.store.log.sync(position)
-            if self.store.sync and self.feed.bells:
-                self.feed.ring()  # followers see what is on disk
-        return first
-
-    def change(self, compute: Callable[[View], tuple[Rows, T]]) -> tuple[int, T]:
-        """Store rows that are computed from what there is now, before anybody else writes.
-
-        `compute` gets a view and gives the rows and something for the caller, who gets that with
-        the seq of the first row. It must not write. What it raises is raised, and nothing is
-        stored; without rows nothing is stored, either. Readers do not wait; writers do, so it
-        should be quick. Of frames and errors, all is as `write` says.
-        """
-        position = None
-        with self.writing:
-            if self.unfinished is not None:
-                self.settle()
-            if self.expiry.due < FOREVER:
-                self._delete_expired()
-            view = self.view()
-            rows, found = compute(view)
-            first = self.next_seq
-            if rows.count:
-                if self.unique:
-                    refuse_repeated(rows, self.unique, self.facts["key"], view)
-                for part in in_parts(rows):
-                    position = self._write_part(part, None)
-        if position is not None:
-            self.store.log.sync(position)
-            if self.store.sync and self.feed.bells:
-                self.feed.ring()
-        return first, found
-
-    def note_landed(self, once: tuple[str, int]) -> None:
-        """A writer's batch has landed, of which nothing had to be written: the manifest says so."""
-        with self.writing:
-            self.settle()
-            self.require_open()
-            with self.lock:
-                self.writers.note(*once)
-            self.sheltered(self.dataset.commit)
-
-    def write_rows(self, rows: Rows) -> None:
-        """Store rows while `writing` is held."""
-        for part in in_parts(rows):
-            self.store.log.sync(self._write_part(part, None))
-
-    def _delete_expired(self) -> None:
-        """Delete a few documents that have expired, if there are any (`writing` is held)."""
-        if self.expiry.due <= self.expiry.clock.now():
-            self.expiry.sweep(FEW)
-
-    def _write_part(self, rows: Rows, once: Once) -> Any:
-        if not self.feed.wants_old or not self.feed.still_wants_old():
-            return self._write_frame(rows, None, once)
-        position, left = None, rows.count
-        for part, old in self.feed.with_old(rows):
-            left -= part.count
-            position = self._write_frame(part, old, None if left else once)
-        return position
-
-    def _write_frame(self, rows: Rows, old: Sequence[bytes | None] | None, once: Once) -> Any:
-        self.require_open()
-        if self.active.is_full:
-            self.sheltered(self.freeze)
-        rows = self._completed(rows)
-        seq = self.next_seq
-        log = self.store.log
-        self.unfinished = rows, seq, log.frames, once
-        position = log.append_parts(payload_parts(rows, seq, old, once))
-        with self.lock:
-            self.finish_write()
-        return position
-
-    def _completed(self, rows: Rows) -> Rows:
-        """Rows with what the indexes of the active generation have to have of them."""
-        fields, own = self.active.fields, self.own_extracts
-        return completed(rows, fields, self.filter, self.extract, own)
-
-    # ---- interrupted calls -------------------------------------------------------------------
-
-    def finish_write(self) -> None:
-        """Bring into memory what the log has and memory has not (the lock is held).
-
-        Cut by an exception, it is done again by whoever takes the lock next.
-        """
-        unfinished = self.unfinished
-        if unfinished is None or unfinished[2] == self.store.log.frames:
-            return
-        rows, seq, _, once = unfinished
-        self.active.add(rows, seq)
-        if rows.untils is not None:
-            self.expiry.note(rows)
-        if once is not None:
-            self.writers.note(*once)
-        limit = seq + rows.count
-        recent, records = self._recent, self.active.records
-        recent.publish((recent.now[0], records.rows, limit, records.table), rows.keys)
-        if self.feed.bells:
-            self.feed.ring()  # before the write counts as finished: cut, it is done again
-        self.next_seq, self.unfinished = limit, None
-
-    def sheltered(self, work: Callable[[], None]) -> None:
-        """Run something of many steps that nothing can cut (`writing` is held)."""
-        self.unfinished = _NO_ROWS, self.next_seq, self.store.log.frames, None
-        self.shelter.run(work)
-        self.unfinished = None
-
-    def settle(self) -> None:
-        """Bring what was cut to its end (`writing` is held); for whoever takes that lock."""
-        if self.unfinished is not None:
-            self.shelter.finish()
-            self.store.log.repair()
-            with self.lock:
-                self.finish_write()
-                self.unfinished = None
-
-    # ---- reading -----------------------------------------------------------------------------
-
-    def view(self) -> View:
-        """What there is now, to be asked as often as wanted: all its answers are of one moment."""
-        if self.unfinished is not None:
-            self._finish_for_readers()
-        now: Now = self._recent.now
-        if self.dataset.why_closed:  # after `now` was taken: what is published later is not read
-            self.dataset.require_open()
-        time = self.expiry.time() if self.expiry.used else 0
-        return View(now, self._readers, self._recent, time)
-
-    def _finish_for_readers(self) -> None:
-        """Bring into memory what the log has of a write whose caller was interrupted.
-
-        A writer that goes on holds `writing`, and nobody waits for it: its write is seen when it
-        is done. One that let go of `writing` and left the same write behind was interrupted.
-        """
-        left = self.unfinished
-        if left is None or left[2] == self.store.log.frames or self.writing.locked():
-            return
-        if self.unfinished is left:
-            with self.lock:
-                self.finish_write()
-
-    def get(self, key: bytes) -> bytes | None:
-        """The newest version of a record as JSON text, or None."""
-        if self.unfinished is not None:
-            self._finish_for_readers()
-        recent = self._recent
-        text = recent.texts.get(key) or recent.older.get(key)
-        if text is None:
-            now = recent.now
-            if self.dataset.why_closed:  # after `now` was taken, as above
-                self.require_open()
-            try:
-                reader = self._readers.idle.pop()  # as `take` does, in half the time
-            except IndexError:
-                reader = self._readers.make()
-            lasts = True
-            if self.expiry.used:  # after `now` was taken: what it has is known to expire
-                reader.judge_at(self.expiry.time())
-                text = reader.get(now, key)
-                lasts = reader.lasts
-            else:
-                text = reader.get(now, key)
-            self._readers.give(reader)
-            if text is not None and lasts:
-                recent.keep(key, text, now)
-        return text
-
-    def lookup_text(
-        self, field: str, low: bytes, high: bytes, k: int | None = None, *, high_open: bool = False
-    ) -> bytes:
-        """What `lookup` finds, as one JSON array: the quickest way to all the documents."""
-        if self.unfinished is not None:
-            self._finish_for_readers()
-        now: Now = self._recent.now
-        if self.dataset.why_closed:  # after `now` was taken, as above
-            self.dataset.require_open()
-        sources = now[0]
-        kind = sources.kinds.get(field) or sources.kind_of(field)
-        ask = kind.range_ask(low, high, False, high_open)
-        try:
-            reader = self._readers.idle.pop()
-        except IndexError:
-            reader = self._readers.make()
-        if self.expiry.used:
-            reader.judge_at(self.expiry.time())
-        count = kind.find(reader, now, field, sources.alone.get(field), ask, k)
-        found = reader.text(count)
-        self._readers.give(reader)
-        return found
-
-    def get_many(self, keys: Texts) -> list[bytes | None]:
-        """`View.get_many` of what there is now."""
-        return self.view().get_many(keys)
-
-    def fetch(self, keys: Texts) -> Found:
-        """`View.fetch` of what there is now."""
-        return self.view().fetch(keys)
-
-    def lookup(
-        self, field: str, low: bytes, high: bytes, k: int | None = None, **options: Any
-    ) -> Found:
-        """`View.lookup` of what there is now."""
-        return self.view().lookup(field, low, high, k, **options)
-
-    def scan(
-        self, low: bytes | None = None, high: bytes | None = None, **options: Any
-    ) -> Iterator[Found]:
-        """`View.scan` of what there is when the first batch is asked for."""
-        yield from self.view().scan(low, high, **options)
-
-    def count(self) -> int:
-        """How many records there are now: reads every key."""
-        return self.view().count()
-
-    def estimate(self, field: str, low: bytes, high: bytes) -> Estimate:
-        """What a lookup without k would look at."""
-        view = self.view()
-        return view.estimate(field, view.kind_of(field).range_ask(low, high))
 
     # ---- facts ---------------------------------------------------------------------------------
 
@@ -577,7 +337,9 @@ class Engine:
         if tree is self.primary:
             hides = tree.hides(work.readers, "key")
             return MergeContext(0, work.merge.cut_bytes, hides, self.embedded)
-        return MergeContext(owner=_keeper(list(self.primary.readers), work.readers))
+        owner = _keeper(list(self.primary.readers), work.readers)
+        cut, partition = work.merge.cut_bytes, work.merge.partition
+        return MergeContext(cut_bytes=cut, partition=partition, owner=owner)
 
     @property
     def time(self) -> int:
@@ -638,7 +400,7 @@ class Engine:
             finish = self.dataset.backup(target)
         return finish()
 
-    def add_index(self, field: str, kind: str, progress: Any = None) -> None:
+    def add_index(self, field: str, kind: Spec, progress: Any = None) -> None:
         """Index a field of what is there and of what will come, in the background.
 
         `progress(done, total)` is called with rows as it goes on. Until it is done, a lookup
@@ -702,11 +464,6 @@ class Engine:
         """Before memory is read under the lock: what was interrupted is brought to its end."""
         self.finish_write()
         self.require_open()
-
-    def require_open(self) -> None:
-        """`Closed` when it was closed."""
-        if self.dataset.why_closed:
-            self.dataset.require_open()
 
 
 def _keeper(

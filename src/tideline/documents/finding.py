@@ -15,14 +15,17 @@ Safe from any thread.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 from tideline.documents.advise import Workload
-from tideline.documents.plan import Plan, considered, plan
+from tideline.documents.explaining import components_read
+from tideline.documents.plan import Plan, plan
 from tideline.documents.search import Hit, Order, Search
+from tideline.documents.ways import Span, considered
 from tideline.errors import InvalidRequest, NotFound, Unavailable
 from tideline.index.extract import ARRAYS
-from tideline.index.kind import Estimate
+from tideline.index.kind import Estimate, Spec
 from tideline.model import Explanation
 from tideline.where import Condition
 
@@ -68,6 +71,16 @@ class Finder:
         search = Search(view, self._key, condition, None, limit)
         return search.newest(chosen) if chosen.ways else []
 
+    def found(self, view: Any, condition: Condition, order: Order, limit: int | None) -> list[Hit]:
+        """What `find` gives of a view, not decoded."""
+        search = Search(view, self._key, condition, order, limit)
+        self._workload.finds += 1
+        most = limit if order is None else None
+        first = None if order is None else limit
+        chosen = self._plan(view, condition, most, order=order, first=first)
+        self.note(self._workload, chosen, most)
+        return search.hits(chosen)
+
     def hits(self, condition: Condition) -> Hits:
         """What meets a condition, of one moment, some at a time."""
         view = self._engine.view()
@@ -105,12 +118,15 @@ class Finder:
             spent["bloom_checks"],
             spent["bloom_false"],
             None if chosen.ways else "nothing can meet the condition",
+            components_read(search.view, chosen, search.done, self._filter),
         )
 
     def note(self, workload: Workload, chosen: Plan, limit: int | None) -> None:
         """Count the fields that a plan could use an index of."""
         for name, ranged in chosen.asked.items():
             workload.asked(name, limit, ranged=ranged)
+        if chosen.tests:
+            workload.tested(chosen.tests)
 
     def would_ask(self, conditions: Iterable[Condition], limit: int | None) -> Workload:
         """What asking these conditions would count; none of them is asked."""
@@ -125,7 +141,7 @@ class Finder:
         chosen = self._plan(self._engine.view(), condition, None)
         return chosen.ways[0].filter if len(chosen.ways) == 1 else None
 
-    def indexes(self) -> dict[str, str]:
+    def indexes(self) -> dict[str, Spec]:
         """The indexes that can be asked."""
         engine = self._engine
         building = engine.building
@@ -142,6 +158,12 @@ class Finder:
         chosen = self._plan(view, condition, most, weigh, order=order, first=first)
         self.note(self._workload, chosen, most)
         return search.documents(chosen), chosen, search
+
+    @property
+    def kinds(self) -> dict[str, Any]:
+        """The kinds of the indexes there are."""
+        found: dict[str, Any] = self._engine.kinds
+        return found
 
     # ---- what plans rely on -------------------------------------------------------------------
 
@@ -179,11 +201,11 @@ class Finder:
     ) -> Plan:  # fmt: skip
         return plan(
             condition, key=self._key, indexes=view.kinds, filter=self._filter,
-            everything=self._size(view), estimate=view.estimate, arrays=self._has_arrays,
+            everything=partial(self._size, view), estimate=view.estimate, arrays=self._has_arrays,
             limit=limit, weigh=weigh, **ordered,
         )  # fmt: skip
 
-    def _size(self, view: Any) -> Estimate:
+    def _size(self, view: Any, span: Span) -> Estimate:
         """What a scan would take; counted anew when a hundredth was written since."""
         counted, everything = self._everything
         now = view.seq
@@ -194,4 +216,7 @@ class Finder:
             size = stats["memory_bytes"] + sum(c["bytes"] for c in components)
             everything = Estimate(float(count), size / 4096)
             self._everything = now, everything
-        return everything
+        if span is None:
+            return everything
+        share = view.share(span)
+        return Estimate(everything.entries * share, everything.blocks * share)

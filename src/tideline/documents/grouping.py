@@ -1,6 +1,6 @@
 """`$group`: documents that have one `_id` become one, with what their accumulators say.
 
-    $sum $avg      of numbers; everything else counts for nothing
+    $sum $avg      of numbers, exactly; everything else counts for nothing (sums.py)
     $min $max      of what is neither null nor missing, in the order of values
     $first $last   in the order in which documents come
     $count         how many
@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from tideline.documents.expressions import Expression, expression
+from tideline.documents.sums import ExactSum
 from tideline.errors import InvalidRequest
 from tideline.where.order import sort_key
 from tideline.where.values import MISSING, compare
@@ -30,21 +31,19 @@ _NUMBERS = frozenset((int, float))
 
 class _Sum:
     def __init__(self) -> None:
-        self.sum: Any = 0
-        self.count = 0
+        self.sum = ExactSum()
 
     def add(self, value: Any) -> None:
         if type(value) in _NUMBERS:
-            self.sum += value
-            self.count += 1
+            self.sum.add(value)
 
     def result(self) -> Any:
-        return self.sum
+        return self.sum.result()
 
 
 class _Average(_Sum):
     def result(self) -> Any:
-        return self.sum / self.count if self.count else None
+        return self.sum.mean()
 
 
 class _Least:

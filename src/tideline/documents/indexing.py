@@ -11,6 +11,7 @@ import time
 from typing import Any
 
 from tideline.errors import InvalidRequest, Unavailable
+from tideline.index.kind import Spec, name_of
 
 __all__ = ["Build"]
 
@@ -25,14 +26,14 @@ def _is_number(value: object) -> bool:
 class Build:
     """An index that is being built; `Collection.create_index` makes one."""
 
-    def __init__(self, engine: Any, field: str, kind: str, *, begin: bool = True) -> None:
+    def __init__(self, engine: Any, field: str, spec: Spec, *, begin: bool = True) -> None:
         """`begin`: False for an index that is there, or being built."""
         self.field = field
-        self.kind = kind
+        self.kind = name_of(spec)
         self._engine = engine
         self._share = 0.0
         if begin:
-            engine.add_index(field, kind, self._say)
+            engine.add_index(field, spec, self._say)
 
     @property
     def progress(self) -> float:

@@ -15,12 +15,10 @@ names the files leaves nothing of them.
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,18 +27,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tideline.addresses import address_of
 from tideline.documents import rows
-from tideline.errors import Conflict, Corruption, InvalidRequest, Unavailable
+from tideline.errors import Conflict, InvalidRequest, Unavailable
 from tideline.index import kinds as kinds  # registers them
 from tideline.index.extract import extract
-from tideline.index.kind import make_kind
+from tideline.index.kind import Spec, make_kind
 from tideline.index.records import Values
 from tideline.index.sorted import Gathered, SortedKind, extremes
 from tideline.index.texts import Texts
-from tideline.lsm.component import Component, ComponentInfo, write_component
-from tideline.lsm.files import checksum
+from tideline.lsm.component import ComponentInfo, write_component
 from tideline.lsm.filter import MinMax
+from tideline.lsm.loading import Arriving, each
 from tideline.lsm.tree import Tree
 from tideline.where.keys import decode
 
@@ -61,7 +58,7 @@ class Recipe(msgspec.Struct, frozen=True):
     key: str
     seed: int
     bloom_bits: int
-    indexes: dict[str, str]
+    indexes: dict[str, Spec]
     filter: str | None
 
 
@@ -89,9 +86,9 @@ def recipe_of(collection: Collection) -> Recipe:
             "a collection whose documents expire is not loaded in bulk: put its documents",
             collection=collection.name, ttl_s=collection.ttl_s,
         )  # fmt: skip
-    names = {field: kind.name for field, kind in engine.kinds.items()}
+    specs = {field: spec for field, spec in engine.indexes.items() if field in engine.kinds}
     bits = int(engine.facts.get("bloom_bits", 20))
-    return Recipe(collection.key, engine.seed, bits, names, collection.filter)
+    return Recipe(collection.key, engine.seed, bits, specs, collection.filter)
 
 
 # ---- elsewhere ------------------------------------------------------------------------------
@@ -102,7 +99,7 @@ def build_piece(recipe: Recipe, folder: Path, documents: pa.Table) -> Piece:
 
     The table is as `Collection.put_many` takes it.
     """
-    fields = {field: make_kind(kind, seed=recipe.seed) for field, kind in recipe.indexes.items()}
+    fields = {field: make_kind(spec, seed=recipe.seed) for field, spec in recipe.indexes.items()}
     plain = [field for field, kind in fields.items() if kind.extract is None]
     prepared = rows.prepare(documents, recipe.key, plain, recipe.filter)
     for row, reason in prepared.rejected.items():
@@ -157,7 +154,13 @@ def adopt(collection: Collection, recipe: Recipe, pieces: Sequence[Piece]) -> tu
     engine: Engine = collection._engine
     pieces = [piece for piece in pieces if piece.rows]
     _require(collection, recipe)
-    _check(engine, pieces)
+    files = [_Files(engine, piece) for piece in pieces]
+    every = [file for one in files for file in one.all]
+    each(Arriving.check, every)
+    for group in _overlapping(pieces):
+        if len(group) > 1:
+            _require_distinct(group)
+    _number(files, engine.next_seq)  # probably still the next when nobody else may write
     for piece in pieces:
         collection._finder.before_write(piece.arrays)
     with engine.writing:
@@ -166,7 +169,7 @@ def adopt(collection: Collection, recipe: Recipe, pieces: Sequence[Piece]) -> tu
         _require(collection, recipe)  # still
         first = engine.next_seq
         if pieces:
-            engine.sheltered(partial(_adopt, engine, pieces))
+            engine.sheltered(partial(_adopt, engine, files))
         last = engine.next_seq - 1
     collection._workload.puts += last + 1 - first
     engine.dataset.tidy_soon()
@@ -178,21 +181,28 @@ def _require(collection: Collection, recipe: Recipe) -> None:
         raise Conflict(_CHANGED)
 
 
-def _check(engine: Engine, pieces: Sequence[Piece]) -> None:
-    """Whether files are what they say, and no key is in two of them."""
+class _Files:
+    """The files of a piece, with the trees they are for."""
 
-    def check(piece: Piece, info: ComponentInfo, kind: Any) -> None:
-        reader = kind.open(Component.open(Path(piece.folder), info))
-        reader.check()
-        reader.component.close()
+    def __init__(self, engine: Engine, piece: Piece) -> None:
+        self.rows = piece.rows
+        self.primary = Arriving(piece.folder, ComponentInfo.from_json(piece.primary), engine.kind)
+        self.indexes: dict[str, list[Arriving]] = {}
+        for field, infos in piece.indexes.items():
+            kind = engine.kinds.get(field)
+            if kind is None:
+                raise Conflict(_CHANGED)
+            self.indexes[field] = [
+                Arriving(piece.folder, ComponentInfo.from_json(info), kind) for info in infos
+            ]
+        self.all = [self.primary, *(file for found in self.indexes.values() for file in found)]
 
-    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:  # sums are made without the GIL
-        files = ((piece, *file) for piece in pieces for file in _files(engine, piece))
-        for done in [pool.submit(check, *file) for file in files]:
-            done.result()
-    for group in _overlapping(pieces):
-        if len(group) > 1:
-            _require_distinct(group)
+
+def _number(files: Sequence[_Files], first: int) -> None:
+    """Number the records of pieces, one piece after the other, from a seq on."""
+    firsts = accumulate([first, *(one.rows for one in files)])
+    more = {file: seq for one, seq in zip(files, firsts, strict=False) for file in one.all}
+    each(lambda file: file.number(more[file]), list(more))
 
 
 def _overlapping(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
@@ -245,17 +255,7 @@ def key_twice(key: Any) -> InvalidRequest:
     )
 
 
-def _files(engine: Engine, piece: Piece) -> Iterator[tuple[ComponentInfo, Any]]:
-    yield ComponentInfo.from_json(piece.primary), engine.kind
-    for field, infos in piece.indexes.items():
-        kind = engine.kinds.get(field)
-        if kind is None:
-            raise Conflict(_CHANGED)
-        for info in infos:
-            yield ComponentInfo.from_json(info), kind
-
-
-def _adopt(engine: Engine, pieces: Sequence[Piece]) -> None:
+def _adopt(engine: Engine, files: Sequence[_Files]) -> None:
     """The same, with `writing` held; nothing can cut it."""
     if not engine.active.is_empty:
         engine.freeze()
@@ -263,15 +263,19 @@ def _adopt(engine: Engine, pieces: Sequence[Piece]) -> None:
     if engine.frozen:
         raise Unavailable("what was written before cannot be sealed: is the disk full?")
     made: list[tuple[Tree[Any], list[Any]]] = []
+    seq = engine.next_seq
+
+    def take(tree: Tree[Any], arriving: Sequence[Arriving]) -> None:
+        number, sync = engine.store.next_component, engine.store.sync
+        made.append((tree, [file.take(tree, number(), sync=sync) for file in arriving]))
+
     try:
-        seq = engine.next_seq
-        for piece in pieces:
-            reader = _take(engine, engine.primary, piece, piece.primary, seq)
-            made.append((engine.primary, [reader]))
-            for field, infos in piece.indexes.items():
-                tree = engine.alone[field].tree
-                made.append((tree, [_take(engine, tree, piece, info, seq) for info in infos]))
-            seq += piece.rows
+        _number(files, seq)
+        for one in files:
+            take(engine.primary, [one.primary])
+            for field, arriving in one.indexes.items():
+                take(engine.alone[field].tree, arriving)
+            seq += one.rows
         _with_older(engine, made)
     except BaseException:
         _drop(made)
@@ -290,43 +294,6 @@ def _adopt(engine: Engine, pieces: Sequence[Piece]) -> None:
             engine.begin_generation(every=True)
         raise
     engine.feed.ring()
-
-
-def _take(engine: Engine, tree: Tree[Any], piece: Piece, given: dict[str, Any], seq: int) -> Any:
-    """Number the records of a file from `seq` on, and put it with the others."""
-    info = ComponentInfo.from_json(given)
-    path = Path(piece.folder) / info.name
-    _shift(path, seq)
-    span = info.filters["seq"]
-    with pa.memory_map(str(path), "r") as file:
-        crc = checksum(memoryview(file.read_buffer()))
-    name = f"c-{engine.store.next_component():06d}.arrow"
-    filters = {**info.filters, "seq": MinMax(span.low + seq, span.high + seq)}
-    if engine.store.sync:
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
-    os.replace(path, tree.folder / name)
-    moved = replace(info, name=name, crc=crc, filters=filters)
-    return tree.kind.open(Component.open(tree.folder, moved, verify=False))
-
-
-def _shift(path: Path, seq: int) -> None:
-    """Add a number to all seqs of a component's file, in place."""
-    with pa.memory_map(str(path), "r") as file:
-        whole = file.read_buffer()
-        table = pa.Table.from_batches([pa.ipc.open_file(whole).get_batch(0)])
-        if "seq" in table.column_names:
-            column = table["seq"].chunk(0)
-        else:
-            column = table["entries"].chunk(0).values.field("seq")
-        if column.offset or column.null_count:
-            raise Corruption("component has other columns than it should", file=path)
-        start = address_of(column.to_numpy()) - address_of(np.frombuffer(whole, np.uint8))
-        count = len(column)
-        del table, column, whole
-    numbers = np.memmap(path, np.int64, "r+", start, (count,))
-    numbers += seq
-    numbers.flush()
 
 
 def _with_older(engine: Engine, made: list[tuple[Tree[Any], list[Any]]]) -> None:

@@ -2,13 +2,9 @@
 
     condition -> where.bounds: boxes of needs -> for each box one *way* -> cheapest for all
 
-    key       the primary key is one of a few values: get them
-    keys      the primary key lies in ranges: scan those
-    index     an index serves what is asked of its field (index/kind.py)
-    scan      everything
-
-What an index can serve, and what that would take, its kind says. The plan carries the kind's
-asks and does not look into them.
+What ways there are is in ways.py; intersection.py combines several indexes. What an index can
+serve, and what that would take, its kind says. The plan carries the kind's asks and does not look
+into them.
 
 Invariants:
 1. A way finds every document that meets its box, and perhaps others: the condition is held
@@ -25,20 +21,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from tideline.documents.intersection import gather_cost, intersection
+from tideline.documents.ways import FOLLOWED, LOOKED, Span, Way
 from tideline.index.compound import SEPARATOR, parts_of
 from tideline.index.kind import Ask, Asked, Estimate, IndexKind
 from tideline.index.ranges import encoded
-from tideline.model import Considered
 from tideline.where.bounds import Bounds, Box, bounds, common
 from tideline.where.parse import Condition
 
-__all__ = ["SCAN", "Plan", "Way", "considered", "plan"]
-
-_FOLLOWED = 4.0
-"""What it costs to follow an entry to its document, beside looking at a document in a scan."""
-
-_LOOKED = 0.5
-"""What it costs an embedded index to look at the value of a document: no JSON is read."""
+__all__ = ["SCAN", "Plan", "plan"]
 
 _TRIED = 16
 """So many candidates are expected to be looked at for each that meets a condition which its index
@@ -46,30 +37,6 @@ knows only a part of."""
 
 _GUESS = 0.1
 """The part of all documents that is expected in a range of keys."""
-
-_UNKNOWN = Estimate(0.0, 0.0)
-
-
-class Way(NamedTuple):
-    """How to find the documents of one box."""
-
-    kind: str
-    """key, keys, index or scan."""
-    field: str | None = None
-    asks: tuple[Any, ...] = ()
-    """Of a key: ranges. Of an index: what its kind has made of the condition."""
-    filter: tuple[bytes, bytes] | None = None
-    estimate: Estimate = _UNKNOWN
-    cost: float = 0.0
-    ordered: bool = False
-    """Whether the index has the order that is wanted: its first few are all that is read."""
-
-    @property
-    def name(self) -> str:
-        """What it is called in an explanation."""
-        if self.kind == "index":
-            return f"the index on {self.field}"
-        return {"key": "the key", "keys": "the range of keys", "scan": "the scan"}[self.kind]
 
 
 class Plan(NamedTuple):
@@ -84,6 +51,8 @@ class Plan(NamedTuple):
     """The fields whose needs were joined because no document has an array there."""
     others: tuple[tuple[Way, str], ...] = ()
     """What was weighed and not taken, with the reason."""
+    tests: tuple[tuple[str, tuple[str, ...], bool], ...] = ()
+    """Tests that are no ranges of values: the field, their names, whether an index serves them."""
 
 
 SCAN = Plan((Way("scan"),), False, {})
@@ -92,7 +61,7 @@ SCAN = Plan((Way("scan"),), False, {})
 
 def plan(
     condition: Condition, *, key: str, indexes: Mapping[str, IndexKind], filter: str | None,
-    everything: Estimate, estimate: Callable[[str, Ask], Estimate],
+    everything: Callable[[Span], Estimate], estimate: Callable[[str, Ask, Span], Estimate],
     arrays: Callable[[str], bool], limit: int | None = None, weigh: bool = False,
     order: Sequence[tuple[str, int]] | None = None, first: int | None = None,
 ) -> Plan:  # fmt: skip
@@ -100,12 +69,13 @@ def plan(
 
     `first` is how many are wanted in an `order`.
 
-    `everything` is what a scan would take, `estimate` what an ask of an index would, and `arrays`
-    says whether a document may have an array at a field. What is clear is not weighed, unless
-    `weigh` says so.
+    `everything` is what a scan would take, `estimate` what an ask of an index would, both given
+    the range of the filter, and `arrays` says whether a document may have an array at a field. What
+    is clear is not weighed, unless `weigh` says so.
     """
     found = bounds(condition)
-    if not found.exact:
+    sure = found.exact or (found.whole and _may_decide(found, indexes))
+    if not sure:
         limit = None if limit is None else limit * _TRIED
         first = None if first is None else first * _TRIED
     planner = _Planner(key, indexes, filter, everything, estimate, arrays, limit, weigh)
@@ -114,7 +84,7 @@ def plan(
     ways = [way for box in found.boxes if (way := planner.best(box)) is not None]
     exact = False
     if len(found.boxes) == 1:
-        exact = found.exact and bool(ways) and _decides(found.boxes[0], ways[0])
+        exact = found.whole and bool(ways) and _decides(found.boxes[0], ways[0], indexes)
     elif ways:
         ways = planner.together(found, ways)
     asked = {
@@ -124,17 +94,30 @@ def plan(
         if name != key
     }
     for way in ways if planner.compound else ():
-        if way.field is not None and way.field in planner.compound:
-            asked[way.field] = not all(ask.point for ask in way.asks)
+        for part in way.parts or (way,):
+            if part.field is not None and part.field in planner.compound:
+                asked[part.field] = not all(ask.point for ask in part.asks)
     others = tuple(dict.fromkeys(planner.others))  # parts of an `$or` may weigh the same
-    return Plan(tuple(ways), exact, asked, tuple(planner.joined), others)
+    tests = tuple(
+        (name, tuple(type(test).__name__ for test in tests), name in planner.served)
+        for box in found.boxes
+        for name, tests in box.tests.items()
+    )
+    return Plan(tuple(ways), exact, asked, tuple(planner.joined), others, tests)
 
 
-def _decides(box: Box, way: Way) -> bool:
+def _may_decide(found: Bounds, indexes: Mapping[str, IndexKind]) -> bool:
+    """Whether there is a kind for all tests that decides them."""
+    fields = {name for box in found.boxes for name in box.tests}
+    return all(name in indexes and indexes[name].decides_tests for name in fields)
+
+
+def _decides(box: Box, way: Way, indexes: Mapping[str, IndexKind]) -> bool:
     """Whether what an index finds is all that its box asks."""
     return (
         way.kind == "index"
-        and box.needs.keys() <= set(parts_of(way.field or ""))
+        and box.needs.keys() | box.tests.keys() <= set(parts_of(way.field or ""))
+        and (not box.tests or indexes[way.field or ""].decides_tests)
         and all(ask.exact for ask in way.asks)
     )
 
@@ -142,18 +125,20 @@ def _decides(box: Box, way: Way) -> bool:
 class _Planner:
     def __init__(
         self, key: str, indexes: Mapping[str, IndexKind], filter: str | None,
-        everything: Estimate, estimate: Callable[[str, Ask], Estimate],
+        everything: Callable[[Span], Estimate], estimate: Callable[[str, Ask, Span], Estimate],
         arrays: Callable[[str], bool], limit: int | None, weigh: bool,
     ) -> None:  # fmt: skip
-        self.key, self.indexes, self.filter, self.all = key, indexes, filter, everything
+        self.key, self.indexes, self.filter, self.everything = key, indexes, filter, everything
+        self.all = everything(None)
         self.estimate, self.arrays, self.limit, self.weigh = estimate, arrays, limit, weigh
         self.order: Sequence[tuple[str, int]] = ()
         self.first = 0
         self.compound = [name for name in indexes if SEPARATOR in name]
         self.others: list[tuple[Way, str]] = []
         self.joined: list[str] = []
+        self.served: set[str] = set()  # fields whose tests an index serves
 
-    def everything(self, found: Bounds) -> Way:
+    def whole(self, found: Bounds) -> Way:
         """The scan, with what the filter leaves out of it for all boxes together."""
         spans = [self._span(box) for box in found.boxes]
         given = [one for one in spans if one is not None]
@@ -163,7 +148,7 @@ class _Planner:
 
     def together(self, found: Bounds, ways: list[Way]) -> list[Way]:
         """The ways of several boxes, or one scan if that is cheaper."""
-        whole = self.everything(found)
+        whole = self.whole(found)
         needed = any(way.kind == "scan" for way in ways)
         # One scan serves all: what it costs beside one part decides nothing.
         self.others = [(way, why) for way, why in self.others if way.kind != "scan"]
@@ -201,9 +186,12 @@ class _Planner:
             self._keys(asks, span) if name == self.key else self._index(name, asks, span)
             for name, asks in asked
         ]
+        together = intersection(ways, self.indexes, ways[0].estimate.entries, self.limit)
         if self.order:
             better = {way.field: way for way in self._in_order(asked, span)}
             ways = [better.get(way.field, way) for way in ways]
+        if together is not None:
+            ways.append(together)
         chosen = min(ways, key=lambda way: way.cost)
         if self.weigh:
             self.others += [
@@ -223,18 +211,28 @@ class _Planner:
             if self.weigh and needs and not any(name in parts_of(one) for one in self.compound):
                 self.others.append((Way("index", name), "there is none"))
             return []
-        found = kind.serves(Asked(needs, box.tests.get(name, ()), lambda: self._may_differ(name)))
-        return list(found)
+        tests = box.tests.get(name, ())
+        found = list(kind.serves(Asked(needs, tests, lambda: self._may_differ(name))))
+        if tests and found and not needs:
+            self.served.add(name)
+        return found
 
     def _compound_choices(self, name: str, box: Box) -> list[tuple[Any, ...]]:
         """The same for an index on several fields, given what is asked of each."""
-        parts = parts_of(name)
-        if parts[0] not in box.needs:
+        parts, kind = parts_of(name), self.indexes[name]
+        if kind.extract is None:
+            if parts[0] not in box.needs:
+                return []
+        elif not any(part in box.needs or part in box.tests for part in parts):
             return []
         needs = tuple(box.needs.get(part, ()) for part in parts)
-        tests = tuple(test for part in parts for test in box.tests.get(part, ()))
-        asked = Asked((), tests, lambda: self._may_differ(name), needs)
-        return list(self.indexes[name].serves(asked))
+        tests_of = tuple(box.tests.get(part, ()) for part in parts)
+        tests = tuple(test for tests in tests_of for test in tests)
+        asked = Asked((), tests, lambda: self._may_differ(name), needs, tests_of)
+        found = list(kind.serves(asked))
+        if found and kind.extract is not None:
+            self.served.update(parts)
+        return found
 
     def _may_differ(self, name: str) -> bool:
         """Whether two needs of a field may be met by two values."""
@@ -249,7 +247,7 @@ class _Planner:
             return True
         if self.limit is None or name == self.key or not self.indexes[name].newest_first:
             return False
-        return 2 * _FOLLOWED * self.limit * len(asks) < self.all.entries
+        return 2 * FOLLOWED * self.limit * len(asks) < self.all.entries
 
     def _kind(self, name: str, asks: tuple[Any, ...]) -> str:
         if name != self.key:
@@ -258,10 +256,11 @@ class _Planner:
 
     # ---- ways -----------------------------------------------------------------------------
 
-    def _scan(self, span: tuple[bytes, bytes] | None) -> Way:
-        return Way("scan", None, (), span, self.all, self.all.entries + 1)
+    def _scan(self, span: Span) -> Way:
+        found = self.all if span is None else self.everything(span)
+        return Way("scan", None, (), span, found, found.entries + 1)
 
-    def _keys(self, ranges: tuple[Any, ...], span: tuple[bytes, bytes] | None) -> Way:
+    def _keys(self, ranges: tuple[Any, ...], span: Span) -> Way:
         if self._kind(self.key, ranges) == "key":
             estimate = Estimate(float(len(ranges)), float(len(ranges)))
             return Way("key", self.key, ranges, None, estimate, estimate.entries)
@@ -269,35 +268,36 @@ class _Planner:
         estimate = Estimate(part * self.all.entries, part * self.all.blocks)
         return Way("keys", self.key, ranges, span, estimate, estimate.entries + len(ranges))
 
-    def _index(self, name: str, asks: tuple[Any, ...], span: tuple[bytes, bytes] | None) -> Way:
-        parts = [self.estimate(name, ask) for ask in asks]
+    def _index(self, name: str, asks: tuple[Any, ...], span: Span) -> Way:
+        parts = [self.estimate(name, ask, span) for ask in asks]
         estimate = Estimate(*map(sum, zip(*parts, strict=True)))
         followed = estimate.entries
+        if self.limit is not None and not self.indexes[name].newest_first:
+            way = Way("index", name, asks, span, estimate)  # all are gathered, a few followed
+            return way._replace(cost=gather_cost(way) + FOLLOWED * min(followed, float(self.limit)))
         if self.limit is not None:  # it stops as soon as it has enough
             followed = min(followed, float(self.limit * len(asks)))
         if estimate.looked:
             looked = max(estimate.looked, estimate.entries)
-            cost = _LOOKED * looked + _FOLLOWED * min(followed, estimate.looked)
+            cost = LOOKED * looked + FOLLOWED * min(followed, estimate.looked)
         else:
-            cost = _FOLLOWED * followed + estimate.blocks * followed / max(estimate.entries, 1.0)
+            cost = FOLLOWED * followed + estimate.blocks * followed / max(estimate.entries, 1.0)
         return Way("index", name, asks, span, estimate, cost + len(asks))
 
-    def _in_order(
-        self, asked: list[tuple[str, tuple[Any, ...]]], span: tuple[bytes, bytes] | None
-    ) -> list[Way]:
+    def _in_order(self, asked: list[tuple[str, tuple[Any, ...]]], span: Span) -> list[Way]:
         """The indexes that have the order that is wanted, and so need not be read whole."""
         found = []
         for name, asks in asked:
             kind = self.indexes.get(name)
             if kind is None or len(asks) > 1 or not kind.ordered(name, asks[0], self.order):
                 continue
-            if not self._may_differ(name):
+            if kind.orders_arrays or not self._may_differ(name):
                 way = self._index(name, asks, span)
                 read = min(way.estimate.entries, 2.0 * _TRIED * self.first)
-                found.append(way._replace(ordered=True, cost=_FOLLOWED * read + _TRIED))
+                found.append(way._replace(ordered=True, cost=FOLLOWED * read + _TRIED))
         return found
 
-    def _span(self, box: Box) -> tuple[bytes, bytes] | None:
+    def _span(self, box: Box) -> Span:
         """What the filter's field must lie between in a box."""
         if self.filter is None or self.filter not in box.needs:
             return None
@@ -308,12 +308,3 @@ class _Planner:
                 low = max(low, min(one.low for one in ranges))
                 high = min(high, max(one.high for one in ranges))
         return (low, high) if low <= high else None
-
-
-def considered(way: Way, why: str, indexes: Mapping[str, IndexKind]) -> Considered:
-    """A way as `explain` tells of it."""
-    kind = indexes.get(way.field or "") if way.kind == "index" else None
-    return Considered(
-        way.kind, way.field, None if kind is None else kind.name, tuple(map(str, way.asks)),
-        way.estimate.entries, way.estimate.blocks, way.cost, why,
-    )  # fmt: skip

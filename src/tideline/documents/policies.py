@@ -6,6 +6,7 @@
     correlated-prefix   the same             for the primary; indexes merge what it has merged
     leveled             first_bytes, ratio, max_count, piece_bytes
                                              levels of components that do not overlap
+                        partition, pick      the same by space, of indexes on places
 
 Pure functions.
 """
@@ -17,16 +18,23 @@ from typing import Any
 
 from tideline.errors import InvalidRequest
 from tideline.lsm.component import ComponentInfo
-from tideline.lsm.policy import Constant, Correlated, Leveled, NoMerge, Policy, Prefix
+from tideline.lsm.policy import Constant, Correlated, Leveled, NoMerge, Policy, Prefix, Spatial
 
 __all__ = ["POLICIES", "SETTINGS", "policy_of"]
 
-SETTINGS: dict[str, dict[str, int]] = {
+SETTINGS: dict[str, dict[str, Any]] = {
     "none": {},
     "constant": {"k": 4},
     "prefix": {"max_bytes": 1 << 30, "max_count": 5},
     "correlated-prefix": {"max_bytes": 1 << 30, "max_count": 5},
-    "leveled": {"first_bytes": 128 << 20, "ratio": 10, "max_count": 4, "piece_bytes": 32 << 20},
+    "leveled": {
+        "first_bytes": 128 << 20,
+        "ratio": 10,
+        "max_count": 4,
+        "piece_bytes": 32 << 20,
+        "partition": "str",
+        "pick": "best",
+    },
 }
 """The policies, with their settings and what these are when nobody says otherwise."""
 
@@ -35,11 +43,11 @@ POLICIES = tuple(SETTINGS)
 
 def policy_of(
     given: str | Mapping[str, Any], primary: Callable[[], Sequence[ComponentInfo]] | None,
-    *, by: str | None = None,
+    *, by: str | None = None, box: str | None = None,
 ) -> Policy:  # fmt: skip
     """The policy of the primary (`primary` is None) or of an index (its components).
 
-    `by` names the filter that components can be cut apart by.
+    `by` names the filter that components can be cut apart by, `box` one that is a box of places.
 
     >>> policy_of({"name": "prefix", "max_count": 3}, None).max_count
     3
@@ -61,5 +69,7 @@ def policy_of(
         "correlated-prefix": Prefix,
     }  # fmt: skip
     if name == "leveled":
-        return Leveled(**settings, by=by)
+        spatial = Spatial(**settings, by=box or "box")  # says what is wrong with its settings
+        settings = {name: settings[name] for name in settings.keys() - {"partition", "pick"}}
+        return Leveled(**settings, by=by) if box is None else spatial
     return kinds[name](**settings)

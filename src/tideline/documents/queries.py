@@ -5,6 +5,7 @@
     find_batches    the same as Arrow batches
     distinct        the different values of a field: distinct.py
     aggregate       MongoDB's pipelines: aggregation.py
+    aggregate_grid  how many are where: grid.py
 
 Each answers from one moment. Safe from any thread; what `find_iter` and `find_batches` return is
 for one thread.
@@ -18,16 +19,19 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import msgspec
 import pyarrow as pa
 
-from tideline.documents import checks, cursor
+from tideline.documents import checks, cursor, grid, rows
 from tideline.documents.aggregation import parse_pipeline
 from tideline.documents.distinct import distinct_values
 from tideline.documents.export import scanned_batch
 from tideline.documents.projection import Projection, parse_fields
 from tideline.documents.types import Found
+from tideline.errors import InvalidRequest
 from tideline.index.texts import Texts
+from tideline.model import Nearest
 from tideline.where import parse
 
 if TYPE_CHECKING:
+    from tideline.documents.advise import Workload
     from tideline.documents.finding import Finder
 
 __all__ = ["Queries"]
@@ -45,6 +49,8 @@ class Queries:
 
     key: str
     _finder: Finder
+    _workload: Workload
+    _get: Callable[[bytes], bytes | None]
 
     def find_one(
         self, where: Document | None = None, *, sort: Any = None, skip: int = 0,
@@ -60,10 +66,68 @@ class Queries:
         {'id': 4, 'speed': 40}
         >>> db.close()
         """
-        order = checks.sort(sort, self.key)
-        project = parse_fields(fields, self.key)
-        found = self._finder.find(parse(where), order, 1, checks.skip(skip))
+        condition = parse(where)
+        order = checks.sort(sort, self.key, condition)
+        project = parse_fields(fields, self.key, condition.near)
+        without = checks.skip(skip)
+        key = None if without else rows.asked_key(where, self.key)
+        if key is None:
+            found = self._finder.find(condition, order, 1, without)
+        else:  # one at most, in whatever order
+            text = self._get(key)
+            found = [] if text is None else [_decode(text)]
+            self._workload.finds += 1
         return (project(found[0]) if project else found[0]) if found else None
+
+    def nearest(
+        self, point: Any, limit: int = 10, where: Document | None = None, *,
+        field: str | None = None, max_distance_m: float | None = None,
+        min_distance_m: float | None = None, fields: Fields = None,
+    ) -> list[Nearest]:  # fmt: skip
+        """The documents nearest to a point, with how far they are in metres.
+
+        `point` is (lon, lat). `field` is where their places are; without, the one that has an
+        index of places. Those of one distance come by their key.
+
+        >>> import tideline
+        >>> db = tideline.open(":memory:")
+        >>> cars = db.collection("cars", key="id", indexes={"at": "spatial"})
+        >>> done = cars.put_many([{"id": n, "at": [2.0, 48.0 + n / 100]} for n in range(9)])
+        >>> [(found.document["id"], round(found.metres)) for found in cars.nearest((2, 48.052), 2)]
+        [(5, 222), (6, 890)]
+        >>> db.close()
+        """
+        if field is None:
+            name = self._field_of_places()
+        else:
+            name = checks.name_without_comma(field, "field")
+        asked: Document = {"$near": list(point) if isinstance(point, tuple) else point}
+        if max_distance_m is not None:
+            asked["$maxDistance"] = max_distance_m
+        if min_distance_m is not None:
+            asked["$minDistance"] = min_distance_m
+        inner = parse(where)
+        condition = parse({"$and": [{name: asked}, inner.document]} if inner else {name: asked})
+        near = condition.near
+        if near is None:
+            raise InvalidRequest("where must not have a $near of its own", where=where)
+        project = parse_fields(fields, self.key)
+        most = checks.count(limit, "limit")
+        found = self._finder.find(condition, near.order, most)
+        return [
+            Nearest(one if project is None else project(one), near.metres(one) or 0.0)
+            for one in found
+        ]
+
+    def _field_of_places(self) -> str:
+        """The one field that has an index which knows what is near."""
+        names = [name for name, kind in self._finder.kinds.items() if kind.orders_arrays]
+        if len(names) != 1:
+            raise InvalidRequest(
+                "name the field of the places: field=...; without, there must be one spatial index",
+                indexes=names,
+            )
+        return names[0]
 
     def find_iter(
         self, where: Document | None = None, *, sort: Any = None, limit: int | None = None,
@@ -82,10 +146,12 @@ class Queries:
         ({'id': 3999}, 3999)
         >>> db.close()
         """
-        project = parse_fields(fields, self.key)
+        condition = parse(where)
+        project = parse_fields(fields, self.key, condition.near)
         most, without = checks.count(limit, "limit"), checks.skip(skip)
         if most is not None and without + most <= cursor.BATCH:  # an index may stop early
-            few = self._finder.find(parse(where), checks.sort(sort, self.key), most, without)
+            order = checks.sort(sort, self.key, condition)
+            few = self._finder.find(condition, order, most, without)
             return iter(few if project is None else [project(one) for one in few])
         found = self._read(where, sort, limit, skip, cursor.BATCH)
         return (
@@ -109,7 +175,7 @@ class Queries:
         [[{'key': '2', 'seq': 3, 'document': '{"speed":20}'}]]
         >>> db.close()
         """
-        project = parse_fields(fields, self.key)
+        project = parse_fields(fields, self.key, parse(where).near)
         found = self._read(where, sort, limit, skip, _BATCH_ROWS)
         return (_batch(part, project) for part in found if part.docs)
 
@@ -156,10 +222,40 @@ class Queries:
         decode = _decode if asked.fields is None else _decoder_of(asked.fields)
         return asked.run(decode(text) for part in parts for _, text in part)
 
+    def aggregate_grid(
+        self, box: Any, *, rows: int = 50, cols: int = 50, where: Document | None = None,
+        field: str | None = None,
+    ) -> pa.Table:  # fmt: skip
+        """How many documents are in each cell of a grid over a box, as an Arrow table.
+
+        `box` is west, south, east and north in degrees. The table has the cells that have any:
+        row (from the south), col (from the west), the edges and the count. `field` has the
+        places; without it, the one field with a spatial index. A condition on the filter field
+        counts what is recent. `tideline.heatmap.picture.heatmap` draws it.
+
+        >>> import tideline
+        >>> db = tideline.open(":memory:")
+        >>> places = db.collection("places", key="id")
+        >>> done = places.put_many([{"id": n, "at": [n / 10, 0.5], "x": n} for n in range(9)])
+        >>> found = places.aggregate_grid((0, 0, 1, 1), rows=1, cols=2, field="at")
+        >>> found.select(["row", "col", "west", "east", "count"]).to_pylist()[0]
+        {'row': 0, 'col': 0, 'west': 0.0, 'east': 0.5, 'count': 5}
+        >>> found = places.aggregate_grid([0, 0, 1, 1], cols=1, where={"x": {"$gt": 2}}, field="at")
+        >>> found.column("count").to_pylist()
+        [6]
+        >>> db.close()
+        """
+        cells = grid.grid_of(box, rows, cols)
+        name = grid.field_of(field, self._finder.indexes())
+        parse(where)  # what is wrong is told of it alone
+        condition = parse(grid.condition_of(where, name, cells))
+        parts = self._finder.hits(condition).parts
+        return grid.count_on(([text for _, text in part] for part in parts), name, cells)
+
     def _read(self, where: Any, sort: Any, limit: Any, skip: Any, batch: int) -> Iterator[Found]:
         """What a condition finds, in order and some at a time; checked at once."""
         condition = parse(where)
-        order = checks.sort(sort, self.key)
+        order = checks.sort(sort, self.key, condition)
         most = checks.count(limit, "limit")
         return cursor.read(
             self._finder.hits(condition), self.key, order, checks.skip(skip), most, batch

@@ -34,6 +34,7 @@ from tideline.kernels.jsontext import DEPTH_LIMIT, check_rows
 from tideline.where.keys import encode
 from tideline.where.plain import encoded as encoded_json
 from tideline.where.plain import has_nan, is_json, plain_json, refuse
+from tideline.where.texts import in_json
 
 __all__ = ["DOCUMENT_LIMIT_BYTES", "KEY_LIMIT_BYTES", "NONE", "Prepared", "deletions",
            "document_of", "key_bytes", "keys_of", "lasting", "prepare", "single"]  # fmt: skip
@@ -86,6 +87,19 @@ def key_bytes(key: Any, name: str = "key") -> bytes:
             f"a key that is text must be 1 to {KEY_LIMIT_BYTES} bytes", size_bytes=len(text)
         )
     raise InvalidRequest("a key must be a whole number or text", **{name: key})
+
+
+def asked_key(where: Any, name: str) -> bytes | None:
+    """The key that a condition asks for, if it asks for one key and nothing else.
+
+    >>> asked_key({"id": "a"}, "id"), asked_key({"id": 1.0}, "id"), asked_key({"id": ""}, "id")
+    (b'\\x02a', None, None)
+    """
+    if type(where) is not dict or len(where) != 1:
+        return None
+    with contextlib.suppress(InvalidRequest):  # no document has such a key
+        return key_bytes(where.get(name))
+    return None
 
 
 # ---- one ------------------------------------------------------------------------------------
@@ -157,6 +171,9 @@ def _text_of(given: Any) -> tuple[bytes, dict[str, Any]]:
     if type(document) is dict and _is_plain(document, 0):
         return text, document
     if given_as_dict:
+        said = in_json(given, "document")
+        if said is not given:
+            return _text_of(said)
         refuse(given, "document")
     reason = _wrong(text)
     if reason is not None:

@@ -2,7 +2,7 @@
 
     key          a field without dots          needed for a new collection
     indexes      field -> kind, or fields      none
-                 {"kind": ..., "unique": True} stands for a kind
+                 {"kind": ..., "unique": True, ...} stands for a kind with its settings
     policy       name and numbers              prefix
     filter       a field                       none
     bloom_bits   bits an entry                 20
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from tideline.documents import checks
 from tideline.documents.advise import UNKNOWN
 from tideline.errors import Conflict, InvalidRequest
+from tideline.index.kind import Spec
 
 if TYPE_CHECKING:
     from tideline.documents.collection import Collection
@@ -64,11 +65,12 @@ def given(key: Any, indexes: Any, policy: Any, filter: Any, bloom_bits: Any) -> 
     return found
 
 
-def complete(found: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a new collection."""
+def complete(found: Mapping[str, Any], meant: str = "") -> dict[str, Any]:
+    """The settings of a new collection; `meant` ends the message about one that has no key."""
     if "key" not in found:
         raise InvalidRequest(
-            "a new collection needs the field its documents are known by, like key='id'"
+            "there is no such collection, and a new one needs the field its documents are known "
+            f"by, like key='id'{meant}"
         )
     indexes = found.get("indexes", {})
     unique = [field for field, is_unique in found.get("unique", {}).items() if is_unique]
@@ -103,7 +105,7 @@ def _stored(facts: Mapping[str, Any], setting: str) -> Any:
     return checks.policy(facts[setting]) if setting == "policy" else facts[setting]
 
 
-def _same_indexes(name: str, wanted: dict[str, str | None], stored: Collection) -> None:
+def _same_indexes(name: str, wanted: dict[str, Spec | None], stored: Collection) -> None:
     has = stored._engine.indexes
     for field, kind in wanted.items():
         if field not in has:
@@ -113,7 +115,7 @@ def _same_indexes(name: str, wanted: dict[str, str | None], stored: Collection) 
             )  # fmt: skip
         if kind is not None and has[field] != kind:
             raise Conflict(
-                "the index is of another kind: drop it and make another",
+                "the index is of another kind, or has other settings: drop it and make another",
                 name=name, field=field, stored=has[field], given=kind,
             )  # fmt: skip
     missing = sorted(has.keys() - wanted.keys())

@@ -21,7 +21,6 @@ Everything wrong is `InvalidRequest`: in the change itself by `parse_update`, wi
 
 from __future__ import annotations
 
-import difflib
 import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -31,6 +30,7 @@ import msgspec
 from tideline.documents import array_updates
 from tideline.documents.refused import Refused, kind_of
 from tideline.errors import InvalidRequest
+from tideline.near import nearest
 from tideline.where.plain import plain_json
 from tideline.where.values import MISSING, compare, index_of
 
@@ -343,7 +343,7 @@ def _unknown(name: str, fields: Any) -> str:
             return f"change.{name} is not an operator: did you mean {meant}?"
         return (f"change.{name} is not an operator. {_SHAPE}; "
                 "`replace` stores a whole document")  # fmt: skip
-    close = difflib.get_close_matches(asked, known, n=1, cutoff=0.75)
-    if close:
-        return f"change.{name} is not an operator: did you mean {known[close[0]]}?"
+    meant = nearest(name, OPERATORS, 0.75)
+    if meant:
+        return f"change.{name} is not an operator: did you mean {meant}?"
     return f"change.{name} is not an operator; supported are {', '.join(OPERATORS)}"

@@ -32,14 +32,17 @@ from numpy.typing import NDArray
 
 from tideline.addresses import address_of
 from tideline.documents.generation import Generation
+from tideline.documents.intersection import candidates
 from tideline.documents.scan import Scan
 from tideline.documents.types import Found
+from tideline.documents.ways import Span
 from tideline.errors import NotFound, Unavailable
-from tideline.index.kind import Estimate, IndexKind
+from tideline.index.kind import Chunk, Estimate, IndexKind
 from tideline.index.records import Records, Table
 from tideline.index.sorted import BLOCK_BYTES, Gathered, SortedReader
 from tideline.index.texts import Texts
 from tideline.kernels.documents import layout as at
+from tideline.lsm.component import ComponentInfo
 
 if TYPE_CHECKING:
     from tideline.documents.reader import Reader, Readers
@@ -48,6 +51,7 @@ if TYPE_CHECKING:
 __all__ = ["Now", "Sources", "View"]
 
 Words = NDArray[np.int64]
+_KEYS_ONLY = 0.25  # of what it takes to read a record, to read its key
 
 
 class Sources:
@@ -56,7 +60,7 @@ class Sources:
     def __init__(
         self, generations: Sequence[Generation], readers: Sequence[SortedReader],
         kinds: Mapping[str, IndexKind], building: Sequence[str], alone: Mapping[str, Any],
-        filtered: bool,
+        filtered: bool, components: Mapping[str, Sequence[ComponentInfo]],
     ) -> None:  # fmt: skip
         self.filtered = filtered  # whether the collection has a filter
         self.generations = tuple(generations)
@@ -67,6 +71,8 @@ class Sources:
         self.kinds = {name: kind for name, kind in kinds.items() if name not in building}
         self.building = frozenset(building)
         self.alone = dict(alone)
+        self.components = components  # of the indexes that stand alone
+        self._passing: dict[str, tuple[tuple[bytes, bytes], Any]] = {}
         embedded = [name for name, kind in kinds.items() if kind.within]
         self.fields = {name: number for number, name in enumerate(embedded)}
         # What kernels have to know of each; a reader has words of its own for the active memory.
@@ -92,6 +98,17 @@ class Sources:
         ranges = [generation.wanted for generation in self.generations]
         ranges += [reader.component.info.filters["wanted"] for reader in self.readers]
         return np.array([not each.overlaps(*wanted) for each in ranges], np.uint8)
+
+    def passing(self, field: str, wanted: Span) -> Any:
+        """The view of an index without components that hold nothing of a range of the filter."""
+        whole = self.alone[field]
+        if wanted is None or not self.filtered:
+            return whole
+        last = self._passing.get(field)  # a query plans by it and then searches it
+        if last is None or last[0] != wanted:
+            view = self.kinds[field].passing(whole, {"wanted": wanted})
+            last = self._passing[field] = wanted, view
+        return last[1]
 
     def kind_of(self, field: str) -> IndexKind:
         """The kind of an index that can be asked; `NotFound` or `Unavailable` if it cannot."""
@@ -198,6 +215,28 @@ class View:
         self._readers.give(reader)
         return found
 
+    def nearest(
+        self, field: str, ask: Any, count: int, filter: tuple[bytes, bytes] | None = None
+    ) -> Iterator[tuple[list[tuple[int, bytes]], float]]:
+        """Records by an index of places, nearest first: some seqs and documents at a time.
+
+        With them, the haversine of the distance of the last candidate: the following ones are at
+        least as far.
+        """
+        sources = self.now[0]
+        kind = sources.kind_of(field)
+        view = sources.alone[field]
+        if filter is not None:
+            view = kind.passing(view, {"wanted": filter})
+        for seqs, keys, haversines in kind.nearest(view, ask, count, self.now[2]):
+            found: list[tuple[int, bytes]] = []
+            if len(seqs):
+                reader = self._take()
+                made = reader.found(reader.follow(self.now, [Chunk(seqs, keys)], None, False))
+                self._readers.give(reader)
+                found = list(zip(made.seqs.tolist(), made.docs, strict=True))
+            yield found, float(haversines[-1])
+
     def first_part(
         self, field: str, ask: Any, order: Sequence[tuple[str, int]], count: int
     ) -> tuple[Any, bool]:
@@ -228,9 +267,7 @@ class View:
         if kind.within:
             view = None if filter is None else sources.skipped(filter)
         else:
-            view = sources.alone[field]
-            if filter is not None:
-                view = kind.passing(view, {"wanted": filter})
+            view = sources.passing(field, filter)
         return reader, kind.find(reader, self.now, field, view, ask, k)
 
     def scan(
@@ -257,12 +294,48 @@ class View:
         """How many records there are: reads every key."""
         return Scan(self.now, None, self.time).count()
 
-    def estimate(self, field: str, ask: Any) -> Estimate:
+    def candidates(self, field: str, asks: Sequence[Any], filter: Span = None) -> Chunk:
+        """What asks of an index that stands alone lead to, newest first, each once.
+
+        Whether they count is not known: `follow` says that.
+        """
+        sources = self.now[0]
+        kind, view = sources.kind_of(field), sources.passing(field, filter)
+        found: list[Chunk] = []
+        for ask in asks:
+            found += kind.search(view, ask, None, self.now[2])
+        return candidates(found)
+
+    def follow(self, found: Chunk, k: int | None = None) -> Found:
+        """The records of the first `k` candidates that count, newest first."""
+        reader = self._take()
+        count = reader.follow(self.now, [found], k, True)
+        records = reader.found(count)
+        self._readers.give(reader)
+        return records
+
+    def share(self, filter: tuple[bytes, bytes]) -> float:
+        """The part of all rows that a scan reads when it leaves out what the filter does.
+
+        Of what is newer than anything wanted, and left out, it reads the keys.
+        """
+        sources = self.now[0]
+        skipped = sources.skipped(filter)
+        rows = np.array(
+            [sources.rows_of(memory, self.now[1]) for memory in sources.memories]
+            + [reader.rows for reader in sources.readers]
+        )
+        wanted = np.flatnonzero(skipped == 0)
+        last = int(wanted[-1]) + 1 if len(wanted) else 0
+        read = rows[wanted].sum() + _KEYS_ONLY * rows[:last][skipped[:last] > 0].sum()
+        return float(read) / max(int(rows.sum()), 1)
+
+    def estimate(self, field: str, ask: Any, filter: Span = None) -> Estimate:
         """What a search without k would take."""
         sources = self.now[0]
         kind = sources.kind_of(field)
         if not kind.within:
-            return kind.estimate(sources.alone[field], ask)
+            return kind.estimate(sources.passing(field, filter), ask)
         reader = self._readers.take()
         found = kind.estimate(_Within(reader, self.now, field), ask)
         self._readers.give(reader)

@@ -13,7 +13,7 @@ Pure functions over numpy and pyarrow; safe from any thread.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -21,14 +21,12 @@ from numpy.typing import NDArray
 
 from tideline.errors import InvalidRequest
 from tideline.space import Grid, QuadTree
-from tideline.space.cells import SIDE_LIMIT
+from tideline.space.counted import COLUMNS, cell_numbers, counted
 
 if TYPE_CHECKING:
     from tideline.space import Space
 
 __all__ = ["COLUMNS", "cells_of", "count_cells", "make_grid", "map_space"]
-
-COLUMNS = ["row", "col", "west", "south", "east", "north", "count"]
 
 Floats = NDArray[np.float64]
 
@@ -64,17 +62,7 @@ def count_cells(events: pa.Table, grid: Grid, space: Space | None = None) -> pa.
     row, col = (located.column(name).to_numpy() for name in ("row", "col"))
     cells, counts = np.unique(row.astype(np.int64) * grid.cols + col, return_counts=True)
     row, col = np.divmod(cells, grid.cols)
-    west, south, east, north = grid.bounds
-    columns = [
-        pa.array(row, pa.int32()),
-        pa.array(col, pa.int32()),
-        pa.array(_edges(col, west, east, grid.cols)),
-        pa.array(_edges(row, south, north, grid.rows)),
-        pa.array(_edges(col + 1, west, east, grid.cols)),
-        pa.array(_edges(row + 1, south, north, grid.rows)),
-        pa.array(counts, pa.int64()),
-    ]
-    return pa.table(columns, names=COLUMNS)
+    return counted(grid, row, col, counts)
 
 
 def cells_of(events: pa.Table, grid: Grid, space: Space | None = None) -> pa.Table:
@@ -83,8 +71,8 @@ def cells_of(events: pa.Table, grid: Grid, space: Space | None = None) -> pa.Tab
     west, south, east, north = grid.bounds
     with np.errstate(invalid="ignore"):
         inside = (lon >= west) & (lon <= east) & (lat >= south) & (lat <= north)
-    col = _numbers(lon[inside], west, east, grid.cols)
-    row = _numbers(lat[inside], south, north, grid.rows)
+    col = cell_numbers(lon[inside], west, east, grid.cols)
+    row = cell_numbers(lat[inside], south, north, grid.rows)
     names = events.schema.names
     ids = events.column("id") if "id" in names else pa.nulls(events.num_rows, pa.string())
     return pa.table(
@@ -118,14 +106,14 @@ def _centres(events: pa.Table, space: Grid | QuadTree | None) -> tuple[Floats, F
 
 
 def _of_names(places: pa.ChunkedArray, space: Grid | QuadTree) -> tuple[Floats, Floats]:
-    """The centres of named cells; each distinct name is looked up once."""
+    """The centres of named cells and polygons; each distinct name is looked up once."""
     coded = places.combine_chunks().dictionary_encode()
     if isinstance(coded, pa.ChunkedArray):
         coded = coded.combine_chunks()
     centres = np.full((len(coded.dictionary) + 1, 2), np.nan)  # the last: no name
     for number, name in enumerate(coded.dictionary.to_pylist()):
         try:
-            _, _, west, south, east, north = space.encode(name)
+            _, _, west, south, east, north, _ = space.encode(name)
         except InvalidRequest:
             continue
         centres[number] = (west + east) / 2, (south + north) / 2
@@ -136,17 +124,3 @@ def _of_names(places: pa.ChunkedArray, space: Grid | QuadTree) -> tuple[Floats, 
 def _floats(column: pa.ChunkedArray) -> Floats:
     found: Floats = column.cast(pa.float64()).to_numpy()  # null becomes NaN
     return found
-
-
-def _numbers(x: Floats, low: float, high: float, count: int) -> NDArray[np.int64]:
-    """The cells of coordinates within the bounds: `_cell_number` of space/cells.py for many."""
-    assert count <= SIDE_LIMIT
-    span = high - low
-    i = np.minimum(((x - low) / span * count).astype(np.int64), count - 1)
-    i -= x < low + span * i / count  # rounding may be one cell off
-    i += (i + 1 < count) & (x >= low + span * (i + 1) / count)
-    return i
-
-
-def _edges(i: NDArray[np.int64], low: float, high: float, count: int) -> Any:
-    return np.where(i >= count, high, low + (high - low) * i / count)

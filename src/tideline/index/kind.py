@@ -20,26 +20,34 @@ How to add one: docs/internals/kinds.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import inspect
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from tideline.errors import InvalidRequest
 from tideline.index.texts import Texts
 from tideline.lsm.component import Component, Product
-from tideline.lsm.filter import MinMax
+from tideline.lsm.filter import Filter, MinMax
 from tideline.lsm.tree import MergeContext
 from tideline.where.bounds import Need
 from tideline.where.tree import Test
 
 __all__ = [
-    "Ask", "Asked", "Chunk", "Entries", "Estimate", "IndexKind", "Memory", "kind_names",
-    "make_kind", "register",
+    "Ask", "Asked", "Chunk", "Entries", "Estimate", "IndexKind", "Memory", "Spec", "kind_names",
+    "kinds_made_for", "make_kind", "name_of", "register", "settings_of", "spec_of",
 ]  # fmt: skip
 
 Words = NDArray[np.int64]
+
+Spec = str | dict[str, Any]
+"""A kind as users name it and the manifest keeps it: its name, or {"kind": name, "n": 3} with the
+settings that were given."""
 
 
 class Entries(NamedTuple):
@@ -81,6 +89,8 @@ class Asked(NamedTuple):
     """Whether a document may have an array there: else all needs are about one value."""
     parts: tuple[tuple[Need, ...], ...] = ()
     """Of an index on several fields: the needs of each, in their order; `needs` are none then."""
+    tests_of: tuple[tuple[Test, ...], ...] = ()
+    """Likewise: the tests of each; `tests` are those of all."""
 
 
 class Ask(Protocol):
@@ -122,12 +132,30 @@ class IndexKind:
     """How one index of a collection keeps and finds its entries: what a kind derives from."""
 
     name: str
+    settings: Mapping[str, Any] = MappingProxyType({})
+    """What was given to this one: `make_kind` sets it. Stored with the index, as JSON."""
+    several = False
+    """Whether it may be on several fields although it has an `extract` of its own, which then gets
+    the names of indexes, like "at,name", for fields (compound.py `parts_of` has the parts)."""
+    made_for: tuple[type, ...] = ()
+    """Tests (where/tree.py) that an index of this kind is made for: `advise` names it for them."""
+    made_with: tuple[type, ...] = ()
+    """Of a kind on two fields: the tests of the first; `made_for` are then those of the second."""
     within = False
     """Whether its values are kept with the records, in columns of the primary's components.
 
     Such a kind has no memory and no components of its own."""
     newest_first = False
     """Whether candidates come newest first, so that a search for the newest few stops early."""
+    box: str | None = None
+    """The filter of its components that is the box of their places (an `Extent`), if there is one.
+
+    A leveled policy then keeps components of a level apart by space: `merge` cuts what it makes
+    into products of about `context.cut_bytes`, by `context.partition` (lsm/tiles.py `parts`)."""
+    decides_tests = False
+    """Whether an ask that is `exact` says that tests (`Asked.tests`) hold as well as needs."""
+    orders_arrays = False
+    """Whether `ordered` holds for documents with arrays, too."""
     needs_older = False
     """Whether its components repeat what older ones have: they must be known to make one."""
     extract: Callable[[Texts, Sequence[str]], list[Entries]] | None = None
@@ -135,6 +163,13 @@ class IndexKind:
 
     The same documents give the same entries, because recovery extracts again. None: the plain
     values (extract.py), which are extracted in one pass for all indexes that want them."""
+
+    def check_fields(self, fields: Sequence[str]) -> None:
+        """`InvalidRequest` when there can be no index of this kind on these fields."""
+        if len(fields) > 1 and self.extract is not None and not self.several:
+            raise InvalidRequest(
+                "an index of this kind is on one field", field=",".join(fields), kind=self.name
+            )
 
     # ---- keeping -----------------------------------------------------------------------------
 
@@ -216,6 +251,14 @@ class IndexKind:
         """A view without components whose filters miss one of the closed ranges, if that helps."""
         return view
 
+    def filters_of(self, ask: Any) -> Mapping[str, Sequence[Filter]]:
+        """What a component's filters must meet, one of each name, to be searched for an ask.
+
+        All others it skips. For people who want to know what was skipped, and why: by its box,
+        for example.
+        """
+        return {}
+
     def estimate(self, view: Any, ask: Any) -> Estimate:
         """What a search for an ask without k would take."""
         raise NotImplementedError
@@ -225,6 +268,14 @@ class IndexKind:
 
         With `k`, whoever asks wants the k newest that count, and stops when it has them; a kind
         that is not `newest_first` gives all.
+        """
+        raise NotImplementedError
+
+    def nearest(self, view: Any, ask: Any, count: int, below: int) -> Iterator[Any]:
+        """Candidates in rising order of distance, for a kind that `serves` `$near`.
+
+        Some at a time, about `count` first: seqs, keys, and the haversine of each distance.
+        Whoever asks stops when enough of them count: so many may be stale.
         """
         raise NotImplementedError
 
@@ -243,7 +294,11 @@ _KINDS: dict[str, Factory] = {}
 
 
 def register(name: str, factory: Factory) -> None:
-    """Make a kind known. `factory(seed=...)` makes one; hashes of a collection use the seed."""
+    """Make a kind known. `factory(seed=..., **settings)` makes one.
+
+    Hashes of a collection use the seed. The settings are those that a user gave; it checks them,
+    and raises `InvalidRequest` naming a bad one.
+    """
     _KINDS[name] = factory
 
 
@@ -252,14 +307,103 @@ def kind_names() -> tuple[str, ...]:
     return tuple(_KINDS)
 
 
-def make_kind(name: str, *, seed: int) -> Any:
-    """A kind by its name; `InvalidRequest` when there is none.
+def kinds_made_for(test: str, other: str | None = None) -> list[str]:
+    """The kinds for a test, given by the name of its class; `other` is one of a field before.
+
+    >>> kinds_made_for("Words") == [name for name in kind_names() if name == "words"]
+    True
+    """
+    found = []
+    for name, factory in _KINDS.items():
+        first = _names(getattr(factory, "made_with", ()))
+        if test in _names(getattr(factory, "made_for", ())) and (
+            other in first if other is not None else not first
+        ):
+            found.append(name)
+    return found
+
+
+def _names(tests: Iterable[type]) -> set[str]:
+    return {test.__name__ for test in tests}
+
+
+def name_of(spec: Spec) -> str:
+    """The name of a kind.
+
+    >>> name_of("lazy"), name_of({"kind": "ngrams", "n": 3})
+    ('lazy', 'ngrams')
+    """
+    return spec if isinstance(spec, str) else str(spec["kind"])
+
+
+def settings_of(spec: Spec) -> dict[str, Any]:
+    """The settings of a kind.
+
+    >>> settings_of("lazy"), settings_of({"kind": "ngrams", "n": 3})
+    ({}, {'n': 3})
+    """
+    if isinstance(spec, str):
+        return {}
+    return {name: value for name, value in spec.items() if name != "kind"}
+
+
+def spec_of(name: str, settings: Mapping[str, Any]) -> Spec:
+    """Both together, as they are stored: with settings that are JSON.
+
+    >>> spec_of("lazy", {}), spec_of("ngrams", {"n": 3})
+    ('lazy', {'kind': 'ngrams', 'n': 3})
+    """
+    if not settings:
+        return name
+    found: dict[str, Any] = {"kind": name}
+    for setting, value in settings.items():
+        try:
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ValueError(value)  # it would become null
+            found[setting] = msgspec.json.decode(msgspec.json.encode(value))
+        except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
+            raise InvalidRequest(
+                "a setting of an index must be JSON", kind=name, setting=setting, given=value
+            ) from None
+    return found
+
+
+def make_kind(spec: Spec, *, seed: int) -> Any:
+    """A kind by its name, or with settings; `InvalidRequest` when there is none.
 
     >>> make_kind("btree", seed=7)
     Traceback (most recent call last):
     tideline.errors.InvalidRequest: no such kind of index. kind='btree', kinds=...
+    >>> make_kind({"kind": "lazy", "n": 3}, seed=7)
+    Traceback (most recent call last):
+    tideline.errors.InvalidRequest: this kind of index has no such setting. kind='lazy', ...
     """
+    name, settings = name_of(spec), settings_of(spec)
     factory = _KINDS.get(name)
     if factory is None:
         raise InvalidRequest("no such kind of index", kind=name, kinds=kind_names())
-    return factory(seed=seed)
+    if settings:
+        _check_names(name, factory, settings)
+    made = factory(seed=seed, **settings)
+    made.settings = settings
+    return made
+
+
+def _check_names(name: str, factory: Factory, settings: Mapping[str, Any]) -> None:
+    """Refuse settings that a factory does not take at all."""
+    taken = inspect.signature(factory).parameters.values()
+    if any(each.kind is each.VAR_KEYWORD for each in taken):
+        if "seed" in settings:  # it is the collection's
+            raise InvalidRequest(
+                "this kind of index has no such setting", kind=name, setting="seed"
+            )
+        return
+    allowed = [
+        each.name for each in taken if each.kind is each.KEYWORD_ONLY and each.name != "seed"
+    ]
+    for setting in settings:
+        if setting not in allowed:
+            raise InvalidRequest(
+                "this kind of index has no such setting",
+                kind=name, setting=setting, allowed=allowed,
+            )  # fmt: skip

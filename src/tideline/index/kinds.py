@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tideline.index import embedded, entries
+from tideline.index import embedded, entries, fuzzy, ngrams, spatial, words
 
-__all__ = ["embedded", "entries"]
+__all__ = ["embedded", "entries", "fuzzy", "ngrams", "spatial", "words"]

@@ -5,10 +5,11 @@
         id, user, where: large_string
         since, until, seq, made, root, ended, flags, user_hash: int64
         [shape: fixed_size_list<double>[5]]       kind, a, b, c, d; only in spaces with shapes
+        [corners: large_list<double>]             of polygons; only where there are some
         id_hash, by_id: int64>>                   the hashes in order, and whose they are
     events: large_list<struct<
         id, body: large_string
-        at, until, seq, made: int64  [shape]  id_hash, by_id>>
+        at, until, seq, made: int64  [shape]  [corners]  id_hash, by_id>>
 
 `id_hash`/`by_id` are an index of their own over the whole component that happens to
 have as many entries as there are records: entry i says that record by_id[i] has the
@@ -41,6 +42,7 @@ __all__ = ["PostingsKind", "SealedReader"]
 Words = NDArray[np.int64]
 _SUB_NUMBERS = ("since", "until", "seq", "made", "root", "ended", "flags", "user_hash", "id_hash")
 _EVENT_NUMBERS = ("at", "until", "seq", "made", "id_hash")
+_CORNERS = pa.large_list(pa.field("item", pa.float64(), nullable=False))
 _SHAPE = pa.list_(pa.field("item", pa.float64(), nullable=False), 5)
 
 
@@ -52,6 +54,7 @@ class _Side:
     numbers: dict[str, Words]
     shapes: NDArray[np.float64] | None
     texts: dict[str, pa.LargeStringArray]
+    corners: pa.LargeListArray | None
 
 
 class SealedReader:
@@ -107,6 +110,13 @@ class SealedReader:
         if shaped:
             row[at.D_SUB_SHAPE] = _address(self, subs.field("shape").values, 1)
             row[at.D_EVENT_SHAPE] = _address(self, events.field("shape").values, 1)
+        for side, begins, numbers in (
+            (subs, at.D_SUB_CORNERS_AT, at.D_SUB_CORNERS),
+            (events, at.D_EVENT_CORNERS_AT, at.D_EVENT_CORNERS),
+        ):
+            if side.type.get_field_index("corners") >= 0:
+                row[begins] = _address(self, side.field("corners"), 1)
+                row[numbers] = _address(self, side.field("corners").values, 1)
 
     def sub(self, name: str) -> Words:
         """A number column of the subscriptions, in place."""
@@ -183,32 +193,35 @@ class PostingsKind:
         event_lists = np.zeros(count + 1, np.int64)
         sizes = export.measure(address, slots, sub_lists, event_lists)
         n, m = int(sub_lists[-1]), int(event_lists[-1])
-        buffers = [np.empty(max(int(size), 1), np.uint8) for size in sizes]
-        starts = [np.zeros(k + 1, np.int64) for k in (n, n, n, m, m)]
+        buffers = [np.empty(max(int(size), 1), np.uint8) for size in sizes[:5]]
+        corners = [np.empty(int(size), np.float64) for size in sizes[5:]]
+        starts = [np.zeros(k + 1, np.int64) for k in (n, n, n, m, m, n, m)]
         numbers = np.empty((len(_SUB_NUMBERS), n), np.int64)
         shapes = np.zeros((n if self.shaped else 0, 5))
         export.fill_subs(
             address, slots, numbers, shapes, buffers[0], starts[0], buffers[1], starts[1],
-            buffers[2], starts[2],
+            buffers[2], starts[2], corners[0], starts[5],
         )  # fmt: skip
         event_numbers = np.empty((len(_EVENT_NUMBERS), m), np.int64)
         event_shapes = np.zeros((m if self.shaped else 0, 5))
         export.fill_events(
             address, slots, event_numbers, event_shapes, buffers[3], starts[3], buffers[4],
-            starts[4],
+            starts[4], corners[1], starts[6],
         )  # fmt: skip
-        texts = [_text(s, b) for s, b in zip(starts, buffers, strict=True)]
+        texts = [_text(s, b) for s, b in zip(starts[:5], buffers, strict=True)]
         subs = _Side(
             sub_lists,
             dict(zip(_SUB_NUMBERS, numbers, strict=True)),
             shapes if self.shaped else None,
             {"id": texts[0], "user": texts[1], "where": texts[2]},
+            _corners(starts[5], corners[0]),
         )
         events = _Side(
             event_lists,
             dict(zip(_EVENT_NUMBERS, event_numbers, strict=True)),
             event_shapes if self.shaped else None,
             {"id": texts[3], "body": texts[4]},
+            _corners(starts[6], corners[1]),
         )
         bucket = [window.width, window.limit]
         made = self._build(places.take(pa.array(order)), subs, events, bucket)
@@ -266,6 +279,7 @@ class PostingsKind:
     ) -> _Side:  # fmt: skip
         """The records of one side of several components, ordered by place then arrival."""
         start = 0
+        corners: list[pa.LargeListArray] = []
         owner, columns, shapes = [], {name: [] for name in (*names, *texts)}, []  # type: ignore[var-annotated]
         for reader in readers:
             lists = getattr(reader, side)
@@ -291,6 +305,7 @@ class PostingsKind:
             if self.shaped:
                 flat = np.asarray(values.field("shape").values).reshape(-1, 5)
                 shapes.append(flat[mask])
+                corners.append(_corners_of(values).filter(chosen))
         owners = np.concatenate(owner)
         order = np.lexsort((np.concatenate(columns["seq"]), owners))
         take = pa.array(order)
@@ -301,6 +316,7 @@ class PostingsKind:
             {name: np.concatenate(columns[name])[order] for name in names},
             np.concatenate(shapes)[order] if self.shaped else None,
             {name: pa.concat_arrays(columns[name]).take(take) for name in texts},
+            _some(pa.concat_arrays(corners).take(take)) if self.shaped else None,
         )
 
     def _build(self, places: pa.Array, subs: _Side, events: _Side, bucket: list[int]) -> Product:
@@ -333,8 +349,27 @@ def _list(side: _Side) -> pa.LargeListArray:
     if side.shapes is not None:
         flat = pa.array(np.ascontiguousarray(side.shapes).reshape(-1))
         columns["shape"] = pa.FixedSizeListArray.from_arrays(flat, type=_SHAPE)
+    if side.corners is not None:
+        columns["corners"] = side.corners
     struct = pa.StructArray.from_arrays(list(columns.values()), names=list(columns))
     return pa.LargeListArray.from_arrays(pa.array(side.lists), struct)
+
+
+def _corners(offsets: Words, numbers: NDArray[np.float64]) -> pa.LargeListArray | None:
+    return _some(pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(numbers), type=_CORNERS))
+
+
+def _corners_of(records: pa.StructArray) -> pa.LargeListArray:
+    """The corners of the records of a component, which may have none."""
+    if records.type.get_field_index("corners") >= 0:
+        return records.field("corners")
+    offsets = pa.array(np.zeros(len(records) + 1, np.int64))
+    return pa.LargeListArray.from_arrays(offsets, pa.array([], pa.float64()), type=_CORNERS)
+
+
+def _some(corners: pa.LargeListArray) -> pa.LargeListArray | None:
+    """Corners, if there are any."""
+    return corners if len(corners.values) else None
 
 
 def _running(lengths: Words) -> Words:

@@ -46,7 +46,8 @@ def fill(
 ):
     """Fill the columns of the rows of a kind, as `measure` counted them.
 
-    `numbers`: row flags, seq, now, at or since, until, kind of shape; `shapes`: a, b, c, d.
+    `numbers`: row flags, seq, now, at or since, until, kind of shape, where
+    the row begins; `shapes`: a, b, c, d.
     """
     row = words(address, count)
     octet = octets(address, count * 8)
@@ -62,6 +63,7 @@ def fill(
             numbers[3, n] = row[p + R_AT]
             numbers[4, n] = row[p + R_UNTIL]
             numbers[5, n] = shape
+            numbers[6, n] = p
             for i in range(4):
                 shapes[i, n] = double[p + R_BODY + i] if shape != 0 else 0.0
             length = row[p + R_LENGTHS] & LOW16

@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 from tideline.kernels import jit
+from tideline.kernels.geo import POLYGON
 from tideline.kernels.layout import (
     CANCEL,
     PUBLISH,
     R_AT,
     R_BODY,
+    R_ENTRY,
     R_LENGTHS,
     R_NOW,
+    R_REPLACES,
     R_SEQ,
+    R_TARGET,
     R_TEXT,
     R_UNTIL,
+    REPLACES_WORDS,
+    RETRACT,
     SUBSCRIBE,
     VOID,
 )
 from tideline.kernels.views import doubles, octets, put_word, word_at
 
-_PUBLISH, _SUBSCRIBE, _CANCEL = (tuple(op) for op in (b"publish", b"subscribe", b"cancel"))
+_PUBLISH, _SUBSCRIBE, _CANCEL, _RETRACT = (
+    tuple(op) for op in (b"publish", b"subscribe", b"cancel", b"retract")
+)
 
 
 @jit
 def kinds_of(data, offsets, kinds):
-    """What each row is, by its `op`: PUBLISH, SUBSCRIBE, CANCEL, or VOID for anything else."""
+    """What each row is, by its `op`; VOID for anything else."""
     for i in range(kinds.shape[0]):
         start = offsets[i]
         size = offsets[i + 1] - start
@@ -34,6 +42,8 @@ def kinds_of(data, offsets, kinds):
             kinds[i] = SUBSCRIBE
         elif size == 6 and says(data, start, _CANCEL):
             kinds[i] = CANCEL
+        elif size == 7 and says(data, start, _RETRACT):
+            kinds[i] = RETRACT
 
 
 @jit
@@ -63,13 +73,16 @@ def encode_rows(
     body_at,
     wheres,
     where_at,
+    corners,
+    corner_at,
     out,
     out_address,
     starts,
 ):
     """Write n rows end to end into `out` and where each starts into `starts`. Returns the words.
 
-    The texts are byte columns with n + 1 offsets. A row of kind VOID gets only its head.
+    The texts are byte columns with n + 1 offsets. A row of kind VOID gets only its head. Corners
+    of polygons are words; when no row has any, `corner_at` is empty.
     """
     octet = octets(out_address, out.shape[0] * 8)
     p = 0
@@ -94,7 +107,15 @@ def encode_rows(
         body = R_BODY + (4 if shape != 0 else 0)
         padded = (key_length + 7) & ~7
         total = padded + id_length + user_length + text_length
-        size = body + ((total + 7) >> 3)
+        used = body + ((total + 7) >> 3)
+        corner_count = 0
+        if shape == POLYGON:
+            corner_count = corner_at[i + 1] - corner_at[i]
+        size = used + corner_count
+        if flags[i] & R_REPLACES:
+            size += REPLACES_WORDS
+            out[p + size + R_ENTRY] = 0
+            out[p + size + R_TARGET] = 0
         out[p] = kind | (flags[i] << 8) | (size << 32)
         out[p + R_SEQ] = 0
         out[p + R_NOW] = now[i]
@@ -118,6 +139,8 @@ def encode_rows(
             spill(octet, at, users, user_at[i], user_length)
             spill(octet, at + user_length, wheres, where_at[i], text_length)
         clear_after(out, (p + body) * 8, total)
+        for j in range(corner_count):
+            out[p + used + j] = corners[corner_at[i] + j]
         p += size
     return p
 

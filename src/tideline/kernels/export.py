@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tideline.kernels import jit
 from tideline.kernels.disk import component, place_of
+from tideline.kernels.geo import POLYGON
 from tideline.kernels.heap import (
     active_of,
     chunk_used,
@@ -37,7 +38,6 @@ from tideline.kernels.layout import (
     D_EVENT_IDS,
     D_EVENT_MADE,
     D_EVENT_SEQ,
-    D_EVENT_SHAPE,
     D_EVENT_UNTIL,
     D_EVENTS,
     D_KEY_BYTES,
@@ -50,7 +50,6 @@ from tideline.kernels.layout import (
     D_SUB_MADE,
     D_SUB_ROOT,
     D_SUB_SEQ,
-    D_SUB_SHAPE,
     D_SUB_SINCE,
     D_SUB_UNTIL,
     D_SUB_USER_OFFSETS,
@@ -136,7 +135,7 @@ def record_row(e, h, side, ref, out, out_bytes, out_address, p, room):
             seq = words(d[D_SUB_SEQ], n)[x]
             made = words(d[D_SUB_MADE], n)[x]
             flags = words(d[D_SUB_FLAGS], n)[x]
-            shape = disk_shape(d[D_SUB_SHAPE], n, x)
+            shape = disk_shape(d, SUBS, x)
             offsets = words(d[D_SUB_ID_OFFSETS], n + 1)
             ids = octets(d[D_SUB_IDS], FOREVER)
             user_offsets = words(d[D_SUB_USER_OFFSETS], n + 1)
@@ -153,7 +152,7 @@ def record_row(e, h, side, ref, out, out_bytes, out_address, p, room):
             seq = words(d[D_EVENT_SEQ], n)[x]
             made = words(d[D_EVENT_MADE], n)[x]
             flags = 0
-            shape = disk_shape(d[D_EVENT_SHAPE], n, x)
+            shape = disk_shape(d, EVENTS, x)
             offsets = words(d[D_EVENT_ID_OFFSETS], n + 1)
             ids = octets(d[D_EVENT_IDS], FOREVER)
             users = ids
@@ -192,7 +191,8 @@ def record_row(e, h, side, ref, out, out_bytes, out_address, p, room):
     total = padded + id_length + user_length + text_length
     body = R_BODY + (4 if shape[0] != 0 else 0)
     used = body + ((total + 7) >> 3)
-    size = used + (PROLONGED_WORDS if root != seq else 0)
+    corners = corner_words(shape)
+    size = used + corners + (PROLONGED_WORDS if root != seq else 0)
     if p + size > room:
         return -1
     kind = PUBLISH
@@ -232,7 +232,21 @@ def record_row(e, h, side, ref, out, out_bytes, out_address, p, room):
     copy(out_bytes, at, users, user_start, user_length)
     at += user_length
     copy(out_bytes, at, texts, text_start, text_length)
+    if corners > 0:
+        out[p + used] = corners - 1
+        numbers = words(shape[5], corners - 1)
+        for i in range(corners - 1):
+            out[p + used + 1 + i] = numbers[i]
     return size
+
+
+@jit
+def corner_words(shape):
+    """The words of the corners of a shape, their count among them; 0 when it is no polygon."""
+    if shape[0] != POLYGON:
+        return 0
+    rings = int(doubles(shape[5], 1)[0])
+    return 2 + rings + 2 * int(abs(doubles(shape[5], 1 + rings)[rings]))
 
 
 @jit
@@ -414,7 +428,8 @@ def copy_keys(address, slots, offsets, data):
 
 @jit
 def measure(address, slots, sub_lists, event_lists):
-    """List lengths per slot (as running offsets) and the bytes of the five texts."""
+    """List lengths per slot (as running offsets), the bytes of the five texts, and how many numbers
+    the corners of subscriptions and of events are."""
     e = engine(address)
     h = heap_of(e)
     sub_ids = 0
@@ -422,6 +437,8 @@ def measure(address, slots, sub_lists, event_lists):
     wheres = 0
     event_ids = 0
     bodies = 0
+    sub_corners = 0
+    event_corners = 0
     subs = 0
     events = 0
     sub_lists[0] = 0
@@ -437,6 +454,7 @@ def measure(address, slots, sub_lists, event_lists):
                 sub_ids += lengths & LOW16
                 users += (lengths >> 16) & LOW16
                 wheres += lengths >> 32
+                sub_corners += max(corner_words(heap_shape(e, h, h[o + SUB_BLOB])) - 1, 0)
                 subs += 1
             chunk = h[chunk] & LOW40
         chunk = h[slots[i] + EVENTS]
@@ -447,11 +465,13 @@ def measure(address, slots, sub_lists, event_lists):
                     lengths = h[h[o + EVENT_BLOB] & LOW48]
                     event_ids += lengths & LOW16
                     bodies += lengths >> 32
+                    shape = heap_shape(e, h, h[o + EVENT_BLOB])
+                    event_corners += max(corner_words(shape) - 1, 0)
                     events += 1
             chunk = h[chunk] & LOW40
         sub_lists[i + 1] = subs
         event_lists[i + 1] = events
-    return sub_ids, users, wheres, event_ids, bodies
+    return sub_ids, users, wheres, event_ids, bodies, sub_corners, event_corners
 
 
 @jit
@@ -461,7 +481,22 @@ def put_text(target, offsets, k, source, start, length):
 
 
 @jit
-def fill_subs(address, slots, numbers, shapes, ids, id_at, users, user_at, wheres, where_at):
+def put_corners(corners, corner_at, k, shape):
+    """The numbers of a polygon's corners behind those of the records before it."""
+    count = max(corner_words(shape) - 1, 0)
+    at = corner_at[k]
+    if count > 0:
+        numbers = doubles(shape[5], count)
+        for i in range(count):
+            corners[at + i] = numbers[i]
+    corner_at[k + 1] = at + count
+
+
+@jit
+def fill_subs(
+    address, slots, numbers, shapes, ids, id_at, users, user_at, wheres, where_at, corners,
+    corner_at,
+):  # fmt: skip
     """Subscriptions of slots into columns.
 
     `numbers` rows: since, until, seq, made, root, ended, flags, user hash, id hash.
@@ -495,6 +530,7 @@ def fill_subs(address, slots, numbers, shapes, ids, id_at, users, user_at, where
                     shapes[k, 2] = s[2]
                     shapes[k, 3] = s[3]
                     shapes[k, 4] = s[4]
+                    put_corners(corners, corner_at, k, s)
                 start = (b + BLOB_TEXT + (SHAPE_WORDS if blob & F_SHAPE else 0)) * 8
                 length = h[b] & LOW16
                 numbers[8, k] = id_hash_of(e, SUBS, heap, start, start + length)
@@ -508,7 +544,9 @@ def fill_subs(address, slots, numbers, shapes, ids, id_at, users, user_at, where
 
 
 @jit
-def fill_events(address, slots, numbers, shapes, ids, id_at, bodies, body_at):
+def fill_events(
+    address, slots, numbers, shapes, ids, id_at, bodies, body_at, corners, corner_at
+):  # fmt: skip
     """Events of slots into columns. `numbers` rows: at, until, seq, made, id hash."""
     e = engine(address)
     h = heap_of(e)
@@ -534,6 +572,7 @@ def fill_events(address, slots, numbers, shapes, ids, id_at, bodies, body_at):
                     shapes[k, 2] = s[2]
                     shapes[k, 3] = s[3]
                     shapes[k, 4] = s[4]
+                    put_corners(corners, corner_at, k, s)
                 start = (b + BLOB_TEXT + (SHAPE_WORDS if blob & F_SHAPE else 0)) * 8
                 length = h[b] & LOW16
                 numbers[4, k] = id_hash_of(e, EVENTS, heap, start, start + length)

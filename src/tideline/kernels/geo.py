@@ -32,7 +32,7 @@ __all__ = [
 
 # Those of tideline.space, said again because kernels import nothing of ours;
 # tests/space/test_geo.py holds them equal.
-NONE, CELL, POINT, CIRCLE, BOX = 0, 1, 2, 3, 4
+NONE, CELL, POINT, CIRCLE, BOX, POLYGON = 0, 1, 2, 3, 4, 5
 EARTH_RADIUS_M = 6_371_008.8
 RADIUS_LIMIT_M = math.pi * EARTH_RADIUS_M
 
@@ -47,6 +47,20 @@ def haversine_m(lon1: float, lat1: float, lon2: float, lat2: float) -> float:
     wide = math.sin((lon2 - lon1) * _RADIANS * 0.5)
     h = high * high + (math.cos(lat1 * _RADIANS) * math.cos(lat2 * _RADIANS)) * (wide * wide)
     return 2.0 * EARTH_RADIUS_M * math.asin(math.sqrt(min(1.0, h)))
+
+
+@jit
+def bend_of(ax: float, ay: float, bx: float, by: float) -> float:
+    """How fast a point on the globe turns that goes along a straight edge in one unit of time.
+
+    Its second derivative, as a point in space, is at most the squares of the latitude's and the
+    longitude's radians, that of the longitude by the cosine, and twice their product.
+    """
+    wide, high = abs(bx - ax) * _RADIANS, abs(by - ay) * _RADIANS
+    cosine = 1.0
+    if ay * by > 0.0:
+        cosine = math.cos(min(abs(ay), abs(by)) * _RADIANS)
+    return high * high + 2.0 * high * wide + cosine * wide * wide
 
 
 @jit
@@ -115,9 +129,10 @@ def shapes_meet(
     """Whether two shapes meet, when the tree has already found their keys related.
 
     NONE with anything, CELL with CELL and CELL with POINT are decided by the tree
-    alone, so they are true here: call this only for a pair found by walking the tree.
+    alone, so they are true here: call this only for a pair found by walking the tree. Of a
+    POLYGON only the box around it is looked at: polygon.py says the rest.
     """
-    if kind1 > kind2:  # the smaller kind first: ten cases instead of sixteen
+    if kind1 > kind2:  # the smaller kind first: half the cases
         kind1, kind2 = kind2, kind1
         a1, a2 = a2, a1
         b1, b2 = b2, b1
@@ -128,7 +143,7 @@ def shapes_meet(
     if kind1 == CELL:
         if kind2 == CIRCLE:
             return circle_meets_box(a2, b2, c2, a1, b1, c1, d1)
-        if kind2 == BOX:
+        if kind2 >= BOX:
             return _boxes_meet(a1, b1, c1, d1, a2, b2, c2, d2)
         return True
     if kind1 == POINT:

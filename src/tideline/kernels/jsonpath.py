@@ -2,12 +2,13 @@
 
     nodes    the paths as a tree in preorder, NODE words each: node 0 is the body itself
              0 the first node after its subtree | 1 address and 2 size of its name (UTF-8)
-    tags     [node, row]   kind + size << 8        values   [node, row]
+    tags     [node, row]   kind + more << 8        values   [node, row]
              MISSING, NULL, FALSE, TRUE, OBJECT
              INT        the number                 FLOAT    the bits of the number
              TEXT       where it begins in the data; the tag has its size in bytes
              ESCAPED    the same, but it has escapes: the bytes are not yet the text
-             ARRAY      how many elements it has
+             ARRAY      how many elements it has; the tag has where it begins in the data,
+                        after its bracket
              UNSURE     a number that is not read exactly here
     row 0    of the tags: OBJECT when the row is valid JSON, an object and read, else UNSURE
 
@@ -261,8 +262,8 @@ def _read_row(i, limit, base, nodes, leads, stack, tags, values, stride, stops, 
             # A lead that was not kept is no address of a path; the node says enough then.
             context = (lead if lead != leads else -2 - node) << 1 | 1
         elif opening == _OPEN_ARRAY:
+            put64(tag, ARRAY | (i - base) << 8)
             i, count = array_end(i, limit, stops, others)
-            put64(tag, ARRAY)
             put64(value, count)
         else:
             c = get8(i)

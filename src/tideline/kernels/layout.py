@@ -181,7 +181,7 @@ F_GHOST = 1 << 55  # in components of format 4 and before: no subscription
 BLOB = Layout("blob", "BLOB_", "the texts of a record, in the heap", globals())
 BLOB.also("lengths", "id length + user length << 16 + text length << 32")
 BLOB.also("slot", "slot of its place")
-BLOB_TEXT = BLOB.word("[shape: kind, a, b, c, d] then id, user and text bytes")
+BLOB_TEXT = BLOB.word("[shape: kind, a, b, c, d] then id, user and text bytes, [corners]")
 BLOB.end()
 SHAPE_WORDS = 5
 
@@ -196,7 +196,7 @@ R_AT = ROW.word("at, since; cancel, retract: seq of the target; told: answers gi
 R_UNTIL = ROW.time("until; told: the latest end")
 R_LENGTHS = ROW.word("key length + id length << 16 + user length << 32")
 R_TEXT = ROW.word("text length + shape kind << 32")
-R_BODY = ROW.word("[shape] key, then id, user and text; told: runs of marks")
+R_BODY = ROW.word("[shape] key, then id, user and text, [corners]; told: runs of marks")
 ROW.end()
 R_COND, R_UNSEEN, R_SAME, R_PROLONGED = 1, 2, 4, 8  # row flags
 R_REPLACES, R_EVENT = 16, 32  # an event that replaces another; the tomb of an event
@@ -323,6 +323,10 @@ D_EVENT_BODY_OFFSETS = COMPONENT.address("where each body begins")
 D_EVENT_BODIES = COMPONENT.address("bytes of the bodies")
 D_SEQ_HIGH = COMPONENT.word("the greatest seq")
 D_SUB_ROOT = COMPONENT.address("root")
+D_SUB_CORNERS_AT = COMPONENT.address("where the corners of each subscription begin, or 0")
+D_SUB_CORNERS = COMPONENT.address("corners of polygons, as doubles")
+D_EVENT_CORNERS_AT = COMPONENT.address("where the corners of each event begin, or 0")
+D_EVENT_CORNERS = COMPONENT.address("corners of polygons, as doubles")
 D_WORDS = COMPONENT.end()
 MARKS = Layout("sealed marks", "T_", "a sealed component of marks", globals())
 T_MARKS = MARKS.address("marks, sorted")

@@ -6,7 +6,8 @@
 The place of an event:
 
     named            its key as text
-    otherwise        its key as bytes; [lon, lat] of a point; [key, kind, four numbers] of a shape
+    otherwise        its key as bytes; [lon, lat] of a point; [key, kind, four numbers] of a shape,
+                     and a seventh, the bytes of its corners, of a polygon
 
 A row has a head of 56 bytes and its texts, and what is written of it is never more. So a `room` of
 `room_words` is enough: first where the rows begin, a word each, then from `listed_at` on the list.
@@ -17,7 +18,7 @@ from __future__ import annotations
 import numpy as np
 
 from tideline.kernels import jit
-from tideline.kernels.geo import POINT
+from tideline.kernels.geo import POINT, POLYGON
 from tideline.kernels.layout import (
     LOW16,
     LOW32,
@@ -28,12 +29,13 @@ from tideline.kernels.layout import (
     R_TEXT,
     R_UNTIL,
 )
+from tideline.kernels.store import row_parts
 from tideline.kernels.text import copy
 from tideline.kernels.views import octets, words
 
 __all__ = ["list_events", "list_subscribers", "listed_at", "room_words"]
 
-_ARRAY32, _TWO, _SIX = 0xDD, 0x92, 0x96
+_ARRAY32, _TWO, _SIX, _SEVEN = 0xDD, 0x92, 0x96, 0x97
 _TEXT, _TEXT8, _TEXT16 = 0xA0, 0xD9, 0xDA
 _BYTES16, _BYTES32, _INT64, _FLOAT64 = 0xC5, 0xC6, 0xD3, 0xCB
 _FEW = 24  # so many are sorted by insertion
@@ -103,7 +105,7 @@ def put_place(out, p, rows, start, texts, key, size):
         p = put_head(out, p + 1, _FLOAT64, rows[numbers], 8)
         return put_head(out, p, _FLOAT64, rows[numbers + 1], 8)
     if kind != 0:
-        out[p] = _SIX
+        out[p] = _SEVEN if kind == POLYGON else _SIX
         p += 1
     p = put_head(out, p, _BYTES16, size, 2)
     copy(out, p, texts, key, size)
@@ -113,6 +115,13 @@ def put_place(out, p, rows, start, texts, key, size):
         p += 1
         for i in range(4):
             p = put_head(out, p, _FLOAT64, rows[numbers + i], 8)
+    if kind == POLYGON:
+        _, _, _, _, _, limit = row_parts(rows, start)
+        at = (limit + 7) >> 3
+        count = 8 * (1 + rows[at])
+        p = put_head(out, p, _BYTES32, count, 4)
+        copy(out, p, texts, 8 * at, count)
+        p += count
     return p
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from tideline.kernels import inline, jit
 from tideline.kernels.disk import component, place_ranges
-from tideline.kernels.geo import shapes_meet
+from tideline.kernels.geo import POLYGON, shapes_meet
 from tideline.kernels.heap import active_of, chunk_used, fetch_chunk, find_slot, heads
 from tideline.kernels.layout import (
     AT,
@@ -41,6 +41,8 @@ from tideline.kernels.layout import (
     D_AT_HIGH,
     D_AT_LOW,
     D_EVENT_AT,
+    D_EVENT_CORNERS,
+    D_EVENT_CORNERS_AT,
     D_EVENT_LISTS,
     D_EVENT_SEQ,
     D_EVENT_SHAPE,
@@ -50,6 +52,8 @@ from tideline.kernels.layout import (
     D_KEY_OFFSETS,
     D_PLACES,
     D_SINCE_LOW,
+    D_SUB_CORNERS,
+    D_SUB_CORNERS_AT,
     D_SUB_FLAGS,
     D_SUB_LISTS,
     D_SUB_SEQ,
@@ -77,6 +81,7 @@ from tideline.kernels.layout import (
     F_UNSEEN,
     F_VOID,
     FOREVER,
+    LOW16,
     LOW32,
     LOW40,
     LOW48,
@@ -85,8 +90,10 @@ from tideline.kernels.layout import (
     NEED_SCRATCH,
     ON_DISK,
     R_BODY,
+    R_LENGTHS,
     R_TEXT,
     SEQ,
+    SHAPE_WORDS,
     SINCE,
     STAMP,
     SUB_BLOB,
@@ -95,6 +102,7 @@ from tideline.kernels.layout import (
     UNTIL,
     W_WORDS,
 )
+from tideline.kernels.polygon import polygon_meets
 from tideline.kernels.tables import find_tomb
 from tideline.kernels.views import doubles, halves, words
 
@@ -172,43 +180,96 @@ def forget_codes(c, answers, subs, events):
 # ---- shapes -----------------------------------------------------------------------
 
 
+# A shape is kind, a, b, c, d and, of a polygon, where the numbers of its corners are (polygon.py).
+# They stand behind the texts of a row and of a blob, from a whole word on, with their count before
+# them; in a component they are a column.
+
+
 @jit
 def heap_shape(e, h, blob):
-    """The shape of a heap record: kind, a, b, c, d."""
+    """The shape of a heap record."""
     if blob & F_SHAPE == 0:
-        return 0, 0.0, 0.0, 0.0, 0.0
-    at = (blob & LOW48) + BLOB_TEXT
+        return 0, 0.0, 0.0, 0.0, 0.0, 0
+    b = blob & LOW48
+    at = b + BLOB_TEXT
     f = doubles(e[E_HEAP], e[E_HEAP_WORDS])
-    return h[at], f[at + 1], f[at + 2], f[at + 3], f[at + 4]
+    corners = 0
+    if h[at] == POLYGON:
+        corners = e[E_HEAP] + 8 * (at + SHAPE_WORDS + text_words(h[b]) + 1)
+    return h[at], f[at + 1], f[at + 2], f[at + 3], f[at + 4], corners
 
 
 @jit
-def disk_shape(address, count, index):
-    """The shape of a disk record: a fixed-size list of five doubles."""
+def text_words(lengths):
+    """The words that the id, the user and the text of a blob fill."""
+    total = (lengths & LOW16) + ((lengths >> 16) & LOW16) + (lengths >> 32)
+    return (total + 7) >> 3
+
+
+@jit
+def disk_shape(d, side, index):
+    """The shape of a disk record: a fixed-size list of five doubles, and maybe corners."""
+    address = d[D_SUB_SHAPE if side == SUBS else D_EVENT_SHAPE]
     if address == 0:
-        return 0, 0.0, 0.0, 0.0, 0.0
+        return 0, 0.0, 0.0, 0.0, 0.0, 0
+    count = d[D_SUBS if side == SUBS else D_EVENTS]
     f = doubles(address, count * 5)
     at = index * 5
-    return int(f[at]), f[at + 1], f[at + 2], f[at + 3], f[at + 4]
+    kind = int(f[at])
+    corners = 0
+    if kind == POLYGON:
+        begins = words(d[D_SUB_CORNERS_AT if side == SUBS else D_EVENT_CORNERS_AT], count + 1)
+        corners = d[D_SUB_CORNERS if side == SUBS else D_EVENT_CORNERS] + 8 * begins[index]
+    return kind, f[at + 1], f[at + 2], f[at + 3], f[at + 4], corners
 
 
 @jit
 def row_shape(address, row, p):
     kind = row[p + R_TEXT] >> 32
     if kind == 0:
-        return 0, 0.0, 0.0, 0.0, 0.0
+        return 0, 0.0, 0.0, 0.0, 0.0, 0
     f = doubles(address + (p + R_BODY) * 8, 4)
-    return kind, f[0], f[1], f[2], f[3]
+    corners = 0
+    if kind == POLYGON:
+        lengths = row[p + R_LENGTHS]
+        total = ((lengths & LOW16) + 7) & ~7
+        total += ((lengths >> 16) & LOW16) + ((lengths >> 32) & LOW16) + (row[p + R_TEXT] & LOW32)
+        corners = address + 8 * (p + R_BODY + 4 + ((total + 7) >> 3) + 1)
+    return kind, f[0], f[1], f[2], f[3], corners
 
 
 @jit
 def same_shape(s, t):
-    return s[0] == t[0] and s[1] == t[1] and s[2] == t[2] and s[3] == t[3] and s[4] == t[4]
+    if s[0] != t[0] or s[1] != t[1] or s[2] != t[2] or s[3] != t[3] or s[4] != t[4]:
+        return False
+    if s[0] != POLYGON:
+        return True
+    # The numbers of a polygon say how many they are: rings, and where the last one ends.
+    rings = int(doubles(s[5], 1)[0])
+    count = 1 + rings + 2 * int(abs(doubles(s[5], 1 + rings)[rings]))
+    one = doubles(s[5], count)
+    if one[0] != doubles(t[5], 1)[0]:
+        return False
+    other = doubles(t[5], 1 + rings)
+    for i in range(1 + rings):
+        if one[i] != other[i]:
+            return False
+    other = doubles(t[5], count)
+    for i in range(1 + rings, count):
+        if one[i] != other[i]:
+            return False
+    return True
 
 
 @jit
 def meet(s, t):
-    return shapes_meet(s[0], s[1], s[2], s[3], s[4], t[0], t[1], t[2], t[3], t[4])
+    if not shapes_meet(s[0], s[1], s[2], s[3], s[4], t[0], t[1], t[2], t[3], t[4]):
+        return False
+    if s[0] != POLYGON and t[0] != POLYGON:
+        return True
+    return polygon_meets(
+        s[0], s[1], s[2], s[3], s[4], s[5], t[0], t[1], t[2], t[3], t[4], t[5]
+    )  # fmt: skip
 
 
 # ---- an event looks for subscriptions ----------------------------------------------
@@ -267,7 +328,7 @@ def answer_subscriptions(c, e, h, key, start, tree, count, at, now, shape):
                 if sinces[x] <= at and at < untils[x] and now < untils[x]:
                     if flags[x] & SKIPPED or find_tomb(e, seqs[x]) != FOREVER:
                         continue
-                    if exact and not meet(shape, disk_shape(d[D_SUB_SHAPE], d[D_SUBS], x)):
+                    if exact and not meet(shape, disk_shape(d, SUBS, x)):
                         continue
                     code = new_code(c, SUBS, ON_DISK + (n << 40) + x)
                     if code < 0 or k >= cap:
@@ -350,7 +411,7 @@ def answer_events(
                 if since <= ats[x] and ats[x] < until and now < untils[x] and seqs[x] > after:
                     if find_tomb(e, seqs[x]) != FOREVER:
                         continue
-                    other = disk_shape(d[D_EVENT_SHAPE], d[D_EVENTS], x)
+                    other = disk_shape(d, EVENTS, x)
                     if same_place:
                         if not same_shape(shape, other):
                             continue

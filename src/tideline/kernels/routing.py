@@ -27,7 +27,7 @@ from tideline.kernels.layout import (
 )
 
 FLAT, CELLS, TOPICS = 0, 1, 2  # tideline.space.place; tests hold them equal
-CIRCLE, BOX = 3, 4
+CIRCLE, BOX, POLYGON = 3, 4, 5
 SHORT = 16  # rows of one time that are put in order by insertion
 
 _PRIME = 1099511628211
@@ -93,7 +93,7 @@ def cover(
             seen[bucket] = stamp
         return buckets
     kind = shape_kinds[i]
-    if kind in (CIRCLE, BOX):
+    if kind in (CIRCLE, BOX, POLYGON):
         w, s, e, n = shapes[i, 0], shapes[i, 1], shapes[i, 2], shapes[i, 3]
         if kind == CIRCLE:
             w, s, e, n = circle_bounds(shapes[i, 0], shapes[i, 1], shapes[i, 2])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tideline.kernels import jit
 from tideline.kernels.disk import component, find_disk_id
+from tideline.kernels.geo import POLYGON
 from tideline.kernels.heap import (
     allocate,
     append_record,
@@ -90,9 +91,12 @@ def user_hash_of(e, data, start, limit):
 
 @jit
 def make_blob(e, h, w, slot, row, octet, p):
-    """Copy a row's shape, id, user and text into a window; returns where, with flags."""
+    """Copy a row's shape, texts and corners into a window; returns where, with flags."""
     kind, key, ident, user, text, limit = row_parts(row, p)
-    size = BLOB_TEXT + (SHAPE_WORDS if kind != 0 else 0) + ((limit - ident + 7) >> 3)
+    texts = (limit - ident + 7) >> 3
+    if kind == POLYGON:
+        texts += 1 + row[(limit + 7) >> 3]  # the corners, their count first
+    size = BLOB_TEXT + (SHAPE_WORDS if kind != 0 else 0) + texts
     blob = allocate(e, h, w, size)
     h[blob] = (user - ident) | ((text - user) << 16) | ((limit - text) << 32)
     h[blob + 1] = slot
@@ -105,7 +109,7 @@ def make_blob(e, h, w, slot, row, octet, p):
         at += SHAPE_WORDS
         flags = F_SHAPE
     source = ident >> 3
-    for i in range((limit - ident + 7) >> 3):
+    for i in range(texts):
         h[at + i] = row[source + i]
     return blob | flags
 

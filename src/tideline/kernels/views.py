@@ -24,7 +24,9 @@ from numba.np.arrayobj import load_item, populate_array, store_item
 
 from tideline.kernels import checks
 
-__all__ = ["doubles", "halves", "octets", "prefetch", "put_word", "word_at", "words"]
+__all__ = [
+    "doubles", "halves", "octets", "prefetch", "put_word", "singles", "word_at", "words",
+]  # fmt: skip
 
 
 class Plain(types.Array):
@@ -94,6 +96,7 @@ words = _view(types.int64, "words", "`count` int64 at `address`.")
 halves = _view(types.int32, "halves", "`count` int32 at `address`.")
 octets = _view(types.uint8, "octets", "`count` bytes at `address`.")
 doubles = _view(types.float64, "doubles", "`count` float64 at `address`.")
+singles = _view(types.float32, "singles", "`count` float32 at `address`.")
 
 
 @intrinsic

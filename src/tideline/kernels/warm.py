@@ -4,6 +4,10 @@
     channels   everything else of channels: batches, recovery, sealing, conditions on batches
     put        what putting and finding the first documents needs
     documents  everything else of collections
+    standing   what standing conditions need besides those of channels
+    stream     what stream windows need
+    inverted   what indexes on text need
+    spatial    what indexes of places need
     matching   what Spark's workers need besides those of channels
 
 The lists name the exact types Python passes: a kernel that is called with others would compile in
@@ -24,6 +28,7 @@ import sys
 import threading
 import time
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 from numba.core import types as t
@@ -41,6 +46,7 @@ from tideline.kernels import (
     jsontext,
     judge,
     listing,
+    polygon,
     routing,
     rows,
     tables,
@@ -49,9 +55,11 @@ from tideline.kernels import (
 from tideline.kernels.compiler import run_with
 from tideline.shelter import run_apart
 
-__all__ = ["GROUPS", "compile_groups", "ensure", "kernels", "ready"]
+__all__ = ["GROUPS", "begin", "compile_groups", "ensure", "kernels", "ready"]
 
-GROUPS = ("publish", "channels", "put", "documents", "matching")
+OWN = ("standing", "stream", "inverted", "spatial")
+"""The groups that are a folder each, with a list of their kernels in its `warm.py`."""
+GROUPS = ("publish", "channels", "put", "documents", *OWN, "matching")
 _FIRST = {"channels": "publish", "documents": "put"}
 _POLL_S = 0.005
 _PATIENCE_S = 5.0
@@ -76,6 +84,11 @@ def kernels(group: str | None = None) -> list[tuple[Any, tuple[Any, ...]]]:
         from tideline.kernels.documents import warm as of_documents
 
         return of_documents.first() if group == "put" else of_documents.rest()
+    if group in OWN:
+        listed: list[tuple[Any, tuple[Any, ...]]] = import_module(
+            f"tideline.kernels.{group}.warm"
+        ).kernels()
+        return listed
     if group == "matching":
         return [
             (routing.route, (_W, _B, _W, _B, _F2, _B, _W, _I, _F, _F, _F, _F,
@@ -117,8 +130,8 @@ def kernels(group: str | None = None) -> list[tuple[Any, tuple[Any, ...]]]:
         (export.list_slots, (_I, _I, _W, _W)),
         (export.copy_keys, (_I, _W, _W, _B)),
         (export.measure, (_I, _W, _W, _W)),
-        (export.fill_subs, (_I, _W, _W2, _F2, _B, _W, _B, _W, _B, _W)),
-        (export.fill_events, (_I, _W, _W2, _F2, _B, _W, _B, _W)),
+        (export.fill_subs, (_I, _W, _W2, _F2, _B, _W, _B, _W, _B, _W, _F1, _W)),
+        (export.fill_events, (_I, _W, _W2, _F2, _B, _W, _B, _W, _F1, _W)),
         (answers.fill_answers, (_I, _W, _I, _I, _I, _W, _I32, _I32, _I8, _Q1)),
         (answers.pack_subscriptions, (_I, _I, _W, _W, _W, _I32, _B, _I32, _I32, _B)),
         (answers.pack_events, (_I, _I, _W, _W, _I32, _B)),
@@ -126,7 +139,7 @@ def kernels(group: str | None = None) -> list[tuple[Any, tuple[Any, ...]]]:
         (columns.measure, (_I, _I, _I, _W)),
         (columns.fill, (_I, _I, _I, _W2, _F2) + (_W, _B) * 4),
         (encode.kinds_of, (_B, _W, _W)),
-        (encode.encode_rows, (_W,) * 5 + (_B, _W, _W, _F2) + (_B, _W) * 4 + (_W, _I, _W)),
+        (encode.encode_rows, (_W,) * 5 + (_B, _W, _W, _F2) + (_B, _W) * 4 + (_W,) * 3 + (_I, _W)),
         (jsontext.check_rows, (_B, _W, _Q1, _Q1)),
         (jsonpath.scan, (_I, _W, _I, _I, _W2, _B, _W, _W2, _W2, _B2)),
         (judge.judge_kinds, (_W, _B, _B)),
@@ -134,6 +147,7 @@ def kernels(group: str | None = None) -> list[tuple[Any, tuple[Any, ...]]]:
         (judge.judge_texts, (_I, _I, _W, _W, _B, _B, _I, _B, _B)),
         (judge.copy_texts, (_I, _W, _W, _B)),
         (geo.shapes_meet, (_I, _F, _F, _F, _F) * 2),
+        (polygon.polygon_meets, (_I, _F, _F, _F, _F, _I) * 2),
         (geo.circle_cover, (_F,) * 7 + (_I,) * 3),
         (geo.point_keys, (_F1, _F1, _F1, _W, _B, _W, _F2, _F, _F, _F, _F, _I, _I, _I,
                           _B, _W, _B, _F2, _Q1)),
@@ -156,9 +170,9 @@ def ready(group: str = "channels") -> bool:
 
 
 def ensure(group: str = "channels") -> None:
-    """See to the kernels of "channels" or of "documents" before they are needed."""
+    """See to the kernels of "channels", "documents" or another group before they are needed."""
     with _lock:
-        first = _FIRST[group]
+        first = _FIRST.get(group, group)
         if not ready(first):
             print("tideline: compiling kernels, once on this machine", file=sys.stderr, flush=True)
             started = time.perf_counter()
@@ -167,6 +181,16 @@ def ensure(group: str = "channels") -> None:
             print(f"tideline: kernels ready in {seconds:.0f} s", file=sys.stderr, flush=True)
         if group not in _beside and not ready(group):
             _compile_beside(group)
+
+
+def begin(group: str) -> bool:
+    """Whether a group is compiled; if not, another process compiles it from now on."""
+    with _lock:
+        if ready(group):
+            return True
+        if group not in _beside:
+            _compile_beside(group)
+        return False
 
 
 def compile_groups(*groups: str, lines: bool = False) -> None:

@@ -31,7 +31,7 @@ __all__ = [
 
 _OURS = frozenset({
     "BACKUP", "BACKUP.tmp", "GATE", "LOCK", "MANIFEST", "MANIFEST.tmp", "RESTORING", "TOKENS",
-    "TOKENS.lock", "TOKENS.tmp", "channels", "collections", "spool", "staged",
+    "TOKENS.lock", "TOKENS.tmp", "channels", "collections", "windows", "spool", "staged",
 })  # fmt: skip
 _NUMBER = re.compile(r"[0-9]{4,}")
 _SHOWN = 3
@@ -86,7 +86,7 @@ def has_data(folder: Path) -> bool:
     with telling("folder cannot be read", folder):
         return any(
             _NUMBER.fullmatch(path.name)
-            for kind in ("channels", "collections")
+            for kind in ("channels", "collections", "windows")
             if (folder / kind).is_dir()
             for path in (folder / kind).iterdir()
         )

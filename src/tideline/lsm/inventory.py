@@ -36,9 +36,18 @@ __all__ = [
 LIST = "BACKUP"
 RESTORING = "RESTORING"
 _NAME = re.compile(
-    r"(MANIFEST|TOKENS|(?:channels|collections)/[0-9]{4,}/(MANIFEST|c-[0-9]+\.arrow|log-[0-9]+\.log))"
+    r"(MANIFEST|TOKENS|(?:channels|collections|windows)/[0-9]{4,}/(MANIFEST|c-[0-9]+\.arrow|log-[0-9]+\.log))"
 )
-_OURS = {"LOCK", "MANIFEST", "MANIFEST.tmp", "TOKENS", "channels", "collections", RESTORING}
+_OURS = {
+    "LOCK",
+    "MANIFEST",
+    "MANIFEST.tmp",
+    "TOKENS",
+    "channels",
+    "collections",
+    "windows",
+    RESTORING,
+}
 _CHUNK = 1 << 20
 
 

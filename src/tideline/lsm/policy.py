@@ -4,6 +4,7 @@
     Constant     all into one when there are k
     Prefix       the oldest run of small components, when it is too long or too heavy
     Leveled      levels of components that do not overlap, each `ratio` times as large as the last
+    Spatial      the same by space: components of a level overlap as little as may be
     Correlated   what another index has already merged, by the ranges of a filter
     Window       per bucket of time: runs of similar size; drop whole what has expired
 
@@ -14,19 +15,25 @@ Invariants of every policy:
 2. No component is in two merges, and nothing is both merged and dropped.
 3. Asking again after doing what it said comes to an end: no merge without a change.
 
-Pure functions of what they are given; safe from any thread.
+Pure functions of what they are given, but for `Spatial`, which goes round; safe from any thread.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from tideline.errors import InvalidRequest
 from tideline.lsm.component import ComponentInfo
+from tideline.lsm.tiles import PARTITIONS, z_value
 
-__all__ = ["Constant", "Correlated", "Leveled", "Merge", "NoMerge", "Policy", "Prefix", "Window"]
+__all__ = [
+    "PICKS", "Constant", "Correlated", "Leveled", "Merge", "NoMerge", "Policy", "Prefix", "Spatial",
+    "Window",
+]  # fmt: skip
+
+PICKS = ("round-robin", "best")
 
 # A run takes in an older component of at most this many times the bytes of the newer ones
 # together. At 2, components that stay apart at least double, so there are few; and a byte that is
@@ -45,6 +52,8 @@ class Merge:
     inputs: tuple[ComponentInfo, ...]
     level: int = 0
     cut_bytes: int | None = None
+    partition: str | None = None
+    """How entries of places are cut apart (tiles.py); None for others."""
 
     @property
     def moves(self) -> bool:
@@ -181,7 +190,7 @@ class Leveled(NoMerge):
         for level, members in sorted(levels.items()):
             if sum(each.size_bytes for each in members) > self._limit(level):
                 # Those that overlap stay in their order only if all of them go.
-                moved = [self._cheapest(members, levels)] if self.by else members
+                moved = [self._picked(members, levels)] if self.by else members
                 return [self._into(level + 1, moved, levels)]
         return []
 
@@ -195,7 +204,7 @@ class Leveled(NoMerge):
         older = self._met(moved, levels.get(level, []))
         return Merge((*older, *moved), level, self.piece_bytes if self.by else None)
 
-    def _cheapest(
+    def _picked(
         self, members: list[ComponentInfo], levels: dict[int, list[ComponentInfo]]
     ) -> ComponentInfo:
         """The component that takes the least rewriting for its size."""
@@ -219,6 +228,75 @@ class Leveled(NoMerge):
             if whole is None or own is None or own.meets(whole):
                 found.append(other)
         return found
+
+
+class Spatial(Leveled):
+    """Leveled by space: thesis 001, chapter 5.
+
+    A component has a box (the filter `by`). What is merged is cut into `partition` parts, tiles or
+    pieces of the z-curve (tiles.py), so that a search in a small box meets one or two components
+    of a level. Boxes of a level may overlap a little: an index has no order between components.
+
+    A level that has become too large gives one component to the next. `pick`: the one with the
+    fewest components in its way there ("best"), or the next one on the z-curve, by the middles of
+    the boxes ("round-robin"). Where that stands is remembered, and begins anew with the process.
+
+    >>> from tideline.lsm.filter import Extent
+    >>> def component(number: int, west: float, level: int) -> ComponentInfo:
+    ...     filters = {"box": Extent((west, 0.0), (west + 9, 9.0))}
+    ...     return ComponentInfo(f"c-00000{number}.arrow", "any", 1, 60, 0, filters, {}, level)
+    >>> below, left, right = component(1, 0, 2), component(2, 0, 1), component(3, 50, 1)
+    >>> for pick in PICKS:
+    ...     policy = Spatial(100, piece_bytes=10, pick=pick)
+    ...     print([each.name for each in policy.merges([below, left, right], 0)[0].inputs])
+    ['c-000001.arrow', 'c-000002.arrow']
+    ['c-000003.arrow']
+    """
+
+    def __init__(
+        self, first_bytes: int, ratio: int = 10, max_count: int = 4, piece_bytes: int = 32 << 20,
+        *, partition: str = "str", pick: str = "best", by: str = "box",
+    ) -> None:  # fmt: skip
+        super().__init__(first_bytes, ratio, max_count, piece_bytes, by=by)
+        self.partition = _one_of(PARTITIONS, "partition", partition)
+        self.pick = _one_of(PICKS, "pick", pick)
+        self._last: dict[int, tuple[int, str]] = {}  # level -> what was taken last
+
+    def _into(
+        self, level: int, moved: list[ComponentInfo], levels: dict[int, list[ComponentInfo]]
+    ) -> Merge:
+        return replace(super()._into(level, moved, levels), partition=self.partition)
+
+    def _picked(
+        self, members: list[ComponentInfo], levels: dict[int, list[ComponentInfo]]
+    ) -> ComponentInfo:
+        if self.pick == "round-robin":
+            return self._next(members)
+        following = levels.get(members[0].level + 1, [])
+
+        def cost(each: ComponentInfo) -> tuple[int, float, str]:
+            met = self._met([each], following)
+            size = sum(other.size_bytes for other in met)
+            return len(met), size / max(each.size_bytes, 1), each.name
+
+        return min(members, key=cost)
+
+    def _next(self, members: list[ComponentInfo]) -> ComponentInfo:
+        """The next one on the curve; the same again until it has gone."""
+        level = members[0].level
+        places = sorted((self._z(each), each.name, each) for each in members)
+        last = self._last.get(level, (-1, ""))
+        found = next((one for one in places if one[:2] >= last), places[0])
+        self._last[level] = found[:2]
+        return found[2]
+
+    def _z(self, each: ComponentInfo) -> int:
+        box = each.filters.get(self.by or "")
+        if box is None or box.is_empty:
+            return 0
+        return z_value(
+            *((low + high) / 2 for low, high in zip(box.lows[:2], box.highs[:2], strict=True))
+        )
 
 
 class Correlated(NoMerge):
@@ -326,6 +404,12 @@ def _bucket(component: ComponentInfo) -> Any:
     """A bucket read back from JSON is a list, one just made may be a tuple."""
     bucket = component.extra.get("bucket")
     return tuple(bucket) if isinstance(bucket, (list, tuple)) else bucket
+
+
+def _one_of(allowed: Sequence[str], name: str, value: Any) -> str:
+    if value not in allowed:
+        raise InvalidRequest(f"{name} must be one of {', '.join(allowed)}", **{name: value})
+    return str(value)
 
 
 def _at_least(minimum: int, name: str, value: Any) -> int:

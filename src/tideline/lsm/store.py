@@ -32,11 +32,11 @@ from tideline.lsm.tree import Tree
 
 __all__ = ["FORMAT", "Store"]
 
-FORMAT = 7
+FORMAT = 8
 # 2 had no notes in its log; 3 no rows of tombs in it; 4 shorter headers of log segments, and ghosts
 # in the place of marks; 5 no levels of components, and no old versions in the logs of collections;
-# 6 no documents that expire, and no events that are retracted or replaced
-_READABLE = (2, 3, 4, 5, 6, 7)
+# 6 no documents that expire, and no events that are retracted or replaced; 7 no polygons
+_READABLE = (2, 3, 4, 5, 6, 7, 8)
 
 
 class Store:

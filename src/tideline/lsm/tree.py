@@ -50,6 +50,8 @@ class MergeContext:
     """Whether an older component may have what a delete in these hides: then deletes stay."""
     owner: Any = None
     """What only the dataset of this kind knows: see the kind."""
+    partition: str | None = None
+    """How entries of places are cut apart, where the policy says so (tiles.py)."""
 
 
 class Kind(Protocol[R]):

@@ -33,6 +33,7 @@ from tideline.server.tokens import SCOPES, Token, Tokens
 __all__ = ["Access", "Caller"]
 
 _LOOK_EVERY_S = 1.0
+_MOST_CALLERS = 4_096  # that are kept
 
 
 @dataclass(frozen=True)
@@ -121,6 +122,7 @@ class Access:
         self._required = always
         self._store = Tokens(folder)
         self._tokens: dict[str, Token] = {}
+        self._callers: dict[tuple[str | None, str], Caller] = {}  # as the tokens are now
         self._stamp: object = None
         self._looked = -_LOOK_EVERY_S
 
@@ -132,7 +134,17 @@ class Access:
 
     def caller(self, text: str | None, address: str) -> Caller:
         """Who shows this token (or none) from this address."""
-        if not self.required:
+        self._look()
+        found = self._callers.get((text, address))
+        if found is None:
+            found = self._caller(text, address)
+            if len(self._callers) >= _MOST_CALLERS:
+                self._callers.clear()
+            self._callers[text, address] = found
+        return found
+
+    def _caller(self, text: str | None, address: str) -> Caller:
+        if not self._required:
             return Caller(address, address)
         if text is None:
             raise Refused(
@@ -163,4 +175,5 @@ class Access:
         if stamp != self._stamp:
             self._tokens = {token.id: token for token in self._store.load()}
             self._stamp = stamp
+            self._callers.clear()
             self._required = self._required or bool(self._tokens)

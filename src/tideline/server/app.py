@@ -17,7 +17,7 @@ from typing import Any
 from starlette.routing import Mount, Route, Router, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 
-from tideline.server import channels, collections, manage, sse, staged, tables
+from tideline.server import channels, collections, manage, sse, staged, tables, windows
 from tideline.server.front import Path as PathApp
 from tideline.server.guard import Guard, Page, nowhere
 from tideline.server.hub import Hub
@@ -39,6 +39,7 @@ def all_ops() -> list[Op]:
         *tables.OPS,
         *staged.OPS,
         *collections.OPS,
+        *windows.OPS,
         *sse.OPS,
         *manage.OPS,
         _DESCRIPTION,

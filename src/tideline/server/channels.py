@@ -229,6 +229,7 @@ async def drop_channel(call: Call) -> Reply:
 
 async def publish(call: Call) -> Any:
     if isinstance(call.body, EventsIn):
+        call.hub.work.may_wait()
         call.hub.limits.spend(call.caller, len(call.body.events) / 100)
         return await call.hub.long(
             call.caller, call.channel, _publish_many, call.channel, call.body, call.caller
@@ -362,22 +363,23 @@ OPS = [
     Op("DELETE", _C, "Drop a channel with everything in it.", drop_channel, scope="admin",
        gives=dict[str, str]),
     Op("POST", f"{_C}/events", "Publish an event, or many.", publish, scope="publish",
-       takes=(PublishIn, EventsIn), gives=(Published, Results), refuses=(409,), large=True),
+       takes=(PublishIn, EventsIn), gives=(Published, Results), refuses=(409,), large=True,
+       at_once=True),
     Op("GET", f"{_C}/events", "Find valid events, newest first.", find, scope="read",
        query=FindQuery, gives=FoundEvents),
     Op("GET", f"{_C}/events/{{id}}", "One event, if it is still valid.", get_event, scope="read",
-       gives=EventOut),
+       gives=EventOut, at_once=True),
     Op("DELETE", f"{_C}/events/{{id}}", "Retract an event.", retract, scope="publish",
-       gives=dict[str, str]),
+       gives=dict[str, str], at_once=True),
     Op("POST", f"{_C}/subscriptions", "Store a subscription; answers with its past.", subscribe,
        scope="subscribe", takes=(SubscribeIn,), gives=SubscribedOut, statuses=(200, 201),
        refuses=(409,)),
     Op("GET", f"{_C}/subscriptions", "The stored subscriptions.", list_subscriptions,
        scope="subscribe", query=ListQuery, gives=Listed),
     Op("GET", f"{_C}/subscriptions/{{id}}", "One subscription.", get_subscription,
-       scope="subscribe", gives=SubscriptionOut),
+       scope="subscribe", gives=SubscriptionOut, at_once=True),
     Op("DELETE", f"{_C}/subscriptions/{{id}}", "End a subscription.", cancel, scope="subscribe",
-       gives=dict[str, str]),
+       gives=dict[str, str], at_once=True),
     Op("PATCH", f"{_C}/subscriptions/{{id}}", "Move the end of a window, or its place.", change,
-       scope="subscribe", takes=(ChangeIn,), gives=SubscriptionOut),
+       scope="subscribe", takes=(ChangeIn,), gives=SubscriptionOut, at_once=True),
 ]  # fmt: skip

@@ -35,7 +35,7 @@ from tideline.documents.parts import taken
 from tideline.documents.types import PUT, Found, Rows
 from tideline.errors import Conflict
 from tideline.index.texts import Texts
-from tideline.model import Change, Stored, Updated
+from tideline.model import Change, Nearest, Stored, Updated
 from tideline.server.collection_rules import Rule
 from tideline.server.refusals import Refused
 from tideline.where.batch import matching
@@ -77,6 +77,8 @@ class Limited(Collection):
         return super().find(self.limited(where), **options)
 
     def find_one(self, where: Document | None = None, **options: Any) -> Document | None:
+        if written.asked_key(where, self.key) is not None:  # `_get` holds it against the rule
+            return super().find_one(where, **options)
         return super().find_one(self.limited(where), **options)
 
     def find_iter(self, where: Document | None = None, **options: Any) -> Iterator[Document]:
@@ -99,6 +101,16 @@ class Limited(Collection):
     def aggregate(self, pipeline: Sequence[Document]) -> list[Document]:
         parse_pipeline(pipeline, self.key)  # says what is wrong by the numbers it was given with
         return super().aggregate([{"$match": self.rule.where}, *pipeline])
+
+    def nearest(
+        self, point: Any, limit: int = 10, where: Document | None = None, **options: Any
+    ) -> list[Nearest]:
+        return super().nearest(point, limit, self.limited(where), **options)
+
+    def aggregate_grid(
+        self, box: Any, *, where: Document | None = None, **options: Any
+    ) -> pa.Table:
+        return super().aggregate_grid(box, where=self.limited(where), **options)
 
     def lookup(self, field: str, value: Any, k: int | None = None) -> list[Document]:
         return self._newest(lambda most: super(Limited, self).lookup(field, value, most), k)

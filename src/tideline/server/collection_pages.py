@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from tideline.documents import Collection, checks
 from tideline.documents import rows as written
@@ -137,10 +138,10 @@ class Question:
         limited = isinstance(collection, Limited)
         where = collection.limited(self.where) if limited else self.where  # type: ignore[attr-defined]
         condition = parse(where, stored=limited)
-        order = checks.sort(self.sort, collection.key)
+        order = checks.sort(self.sort, collection.key, condition)
         limit, skip = checks.count(self.limit, "limit"), checks.skip(self.skip)
         most = min(checks.count(self.page, "page") or PAGE, PAGE)
-        project = parse_fields(self.fields, collection.key)
+        project = parse_fields(self.fields, collection.key, condition.near)
         if self.cursor is None:
             place = _Place(limit, None, "")
         else:
@@ -156,7 +157,8 @@ class Question:
                 collection._engine.require_open()
             else:
                 rest = self._rest(condition, order, place, skip)
-            found = rest.view.fetch(rest.keys.slice(0, min(most, rest.keys.count)))
+            rest, live = self._lasting(rest, most)
+            found = rest.view.fetch(rest.keys.take(live))
             more = rest.keys.count > most
         documents = _fitting(found.docs[:most], project)
         count = len(documents)
@@ -168,8 +170,21 @@ class Question:
             at = plain_of_key(sort_keys(order, collection.key)(_decode(found.docs[count - 1])))
         kept = ""
         if rest is not None:
-            kept = pages.keep(_Rest(rest.view, rest.keys.slice(count, rest.keys.count), self._name))
+            used = most if count == len(found.docs) else int(live[count - 1]) + 1
+            kept = pages.keep(_Rest(rest.view, rest.keys.slice(used, rest.keys.count), self._name))
         return Page(documents, self._text(_Place(left, at, kept)))
+
+    def _lasting(self, rest: _Rest, most: int) -> tuple[_Rest, NDArray[np.int64]]:
+        """What is left, and which of the next keys have not expired since it was kept.
+
+        Of keys that have all expired none is left: a page that is not the last has documents.
+        """
+        while True:
+            untils = rest.view.untils(rest.keys.slice(0, min(most, rest.keys.count)))
+            live = np.flatnonzero((untils == 0) | (untils > self.collection._engine.expiry.time()))
+            if len(live) or rest.keys.count <= most:
+                return rest, live
+            rest = _Rest(rest.view, rest.keys.slice(most, rest.keys.count), rest.question)
 
     def _few(self, condition: Condition, order: Order, skip: int, most: int) -> Found:
         """The first page, and one more: an index may stop early."""

@@ -10,7 +10,7 @@ Pure; safe from any thread.
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 
@@ -56,6 +56,9 @@ Fields = Annotated[
     ),
 ]
 Most = Annotated[Any, described("At most so many.", **_WHOLE)]
+Spare = Annotated[
+    Any, described("So many are known beyond the limit.", type=["integer", "null"], minimum=0)
+]
 Skip = Annotated[Any, described("So many of the first are left out.", type="integer", minimum=0)]
 Version = Annotated[Any, described("The version that the document must have.", **_WHOLE)]
 Flag = Annotated[Any, described("Whether.", type="boolean")]
@@ -71,7 +74,13 @@ Index = Annotated[
         anyOf=[{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}],
     ),
 ]
-Kind = Annotated[Any, described("Of index; without it the one that fits.", type=["string", "null"])]
+Kind = Annotated[
+    Any,
+    described(
+        'Of index; without it the one that fits. With settings like {"kind": "ngrams", "n": 3}.',
+        type=["string", "object", "null"],
+    ),
+]
 Stages = Annotated[Any, described("Stages.", type="array", items={"type": "object"})]
 Conditions = Annotated[Any, described("Conditions.", type="array", items={"type": "object"})]
 
@@ -325,6 +334,64 @@ class Aggregate(Take):
         return to.aggregate(self.pipeline)
 
 
+class Nearest(Take):
+    """A point, and which documents."""
+
+    point: Annotated[Any, described(
+        "[lon, lat], or a GeoJSON Point.", anyOf=[
+            {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2},
+            {"type": "object"},
+        ],
+    )]  # fmt: skip
+    limit: Most = 10
+    where: Where = None
+    field: Annotated[str, msgspec.Meta(
+        description="The field of the places; without it, that of the one spatial index."
+    )] | None = None  # fmt: skip
+    max_distance_m: Annotated[Any, described("Not farther.", type=["number", "null"])] = None
+    min_distance_m: Annotated[Any, described("Not nearer.", type=["number", "null"])] = None
+    fields: Fields = None
+
+    def call(self, to: Collection) -> list[dict[str, Any]]:
+        found = to.nearest(
+            self.point, self.limit, self.where, field=self.field,
+            max_distance_m=self.max_distance_m, min_distance_m=self.min_distance_m,
+            fields=self.fields,
+        )  # fmt: skip
+        return [one._asdict() for one in found]
+
+
+class CellsOut(msgspec.Struct):
+    """The cells of a grid that have any: cell n is in row `row[n]`, from the south, and column
+    `col[n]`, from the west."""
+
+    box: list[float]
+    rows: int
+    cols: int
+    row: list[int]
+    col: list[int]
+    count: list[int]
+
+
+class AggregateGrid(Take):
+    """A box in equal cells, and a condition."""
+
+    box: Annotated[Any, described("West, south, east, north in degrees.", type="array",
+                                  items={"type": "number"}, minItems=4, maxItems=4)]  # fmt: skip
+    rows: Annotated[Any, described("Cells from south to north.", type="integer", minimum=1)] = 50
+    cols: Annotated[Any, described("Cells from west to east.", type="integer", minimum=1)] = 50
+    where: Where = None
+    field: Annotated[str, msgspec.Meta(
+        description="The field of the places; without it, that of the one spatial index."
+    )] | None = None  # fmt: skip
+
+    def call(self, to: Collection) -> CellsOut:
+        box, rows, cols = self.box, self.rows, self.cols
+        found = to.aggregate_grid(box, rows=rows, cols=cols, where=self.where, field=self.field)
+        row, col, count = (found.column(name).to_pylist() for name in ("row", "col", "count"))
+        return CellsOut(list(box), rows, cols, row, col, count)
+
+
 class Lookup(Take):
     """A value of an indexed field."""
 
@@ -359,6 +426,21 @@ class Explain(Take):
         return to.explain(self.where, sort=self.sort, limit=self.limit)
 
 
+class ExplainWatch(Take):
+    """A live query to explain."""
+
+    where: Where = None
+    sort: Sort = None
+    limit: Most = None
+    offset: Skip = 0
+    slack: Spare = None
+
+    def call(self, to: Any) -> Any:
+        return to.explain_watch(
+            self.where, sort=self.sort, limit=self.limit, offset=self.offset, slack=self.slack
+        )
+
+
 class Advise(Take):
     """What is scarce, and what will be asked."""
 
@@ -389,6 +471,8 @@ class ForgetWorkload(Take):
 
 class CreateIndex(Take):
     """An index to build; the answer comes when it is there, or after `wait_s`."""
+
+    HINT: ClassVar[str] = '; settings of a kind stand in it: {"kind": {"kind": "ngrams", "n": 3}}'
 
     field: Index
     kind: Kind = None

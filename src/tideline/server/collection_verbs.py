@@ -29,13 +29,14 @@ import pyarrow as pa
 from tideline.documents import Collection, rows
 from tideline.documents.export import SCANNED
 from tideline.errors import Closed, InvalidRequest, NotFound
-from tideline.model import Advice, Explanation, Updated
+from tideline.model import Advice, Explanation, Updated, WatchPlan
+from tideline.near import did_you_mean
 from tideline.server import collection_shapes as shapes
 from tideline.server.collection_limited import Limited
 from tideline.server.collection_pages import KEPT_S, Question
 from tideline.server.collection_streams import ArrowStream
 from tideline.server.incoming import DECODED, read_stream
-from tideline.server.ops import ARROW, Call, Op, Reply
+from tideline.server.ops import ANY, ARROW, Call, Op, Reply
 from tideline.server.refusals import Refused
 from tideline.server.shapes import encode
 
@@ -56,7 +57,8 @@ def collection_of(call: Call, *, whole: bool = False) -> Collection:
     rule = call.caller.rule(name)
     found: Collection | None = call.hub.db._collections.get(name)
     if found is None:
-        raise NotFound("no such collection", name=name)
+        seen = [each for each in call.hub.db._collections if call.caller.may(ANY, each)]
+        raise NotFound(f"no such collection{did_you_mean(name, seen)}", name=name)
     return found if rule is None else Limited(found, rule)
 
 
@@ -80,7 +82,7 @@ class _Verb:
             return await self._batch(call, to, body)
         if body.weight:
             call.hub.limits.spend(call.caller, body.weight)
-        if self.how == HERE or (isinstance(body, shapes.FindOne) and _by_key(body.where, to.key)):
+        if self.how == HERE:
             return _answer(call, body.call(to))
         run = _Run(call, to, body)
         if self.how == BESIDE:
@@ -135,18 +137,28 @@ def _answer(call: Call, result: Any) -> Reply:
     return Reply(data=data + b"\n")
 
 
-def _by_key(where: Any, key: str) -> bool:
-    """Whether a condition is one key, so that at most one document is looked at."""
-    return type(where) is dict and len(where) == 1 and isinstance(where.get(key), (int, str))
-
-
 # ---- verbs that are not like the others -----------------------------------------------------
 
 
 async def _get(call: Call) -> Reply:
     """The text of a document as it is stored, without decoding it."""
     to = collection_of(call)
-    text = to._get(rows.key_bytes(call.body.key))
+    return _text(to._get(rows.key_bytes(call.body.key)))
+
+
+async def _find_one(call: Call) -> Reply:
+    """By its key as `get`, which needs no turn; else as any question."""
+    to, asked = collection_of(call), call.body
+    key = rows.asked_key(asked.where, to.key)
+    run = _Run(call, to, asked)
+    if key is None:
+        return await call.hub.long(call.caller, to, run)
+    if asked.sort is None and asked.fields is None and type(asked.skip) is int and asked.skip == 0:
+        return _text(to._get(key))
+    return run()
+
+
+def _text(text: bytes | None) -> Reply:
     return Reply(data=b'{"result":%b}\n' % (b"null" if text is None else text))
 
 
@@ -182,7 +194,7 @@ async def _find(call: Call) -> Any:
         parts = b",".join(found.documents), encode(found.next)
         return b'{"result":[%b],"next":%b}\n' % parts, found.next is not None
 
-    if asked.cursor is None and _by_key(asked.where, to.key):
+    if asked.cursor is None and rows.asked_key(asked.where, to.key) is not None:
         data, more = run()
     else:
         data, more = await call.hub.long(call.caller, to, run)
@@ -299,6 +311,13 @@ class VersionedOut(msgspec.Struct):
     version: int
 
 
+class NearestOut(msgspec.Struct):
+    """A document, and how far its place is, in metres."""
+
+    document: Document
+    metres: float
+
+
 Nothing = _result("Nothing", None)
 Number = _result("Number", int)
 OneOrNone = _result("OneOrNone", Document | None)
@@ -306,6 +325,7 @@ Documents = _result("Documents", list[Document])
 Stored = _result("Stored", shapes.StoredOut)
 
 _C = "/v1/collections/{collection}"
+_ONE = ("find", "find_one")  # which may ask for one document by its key
 
 
 def _op(
@@ -323,7 +343,8 @@ def _op(
     run.__name__ = f"collection_{name}"
     taken: tuple[Any, ...] = (takes, ARROW) if arrow else (takes,)
     return Op("POST", f"{_C}/{name}", summary, run, scope=scope, takes=taken, gives=gives,
-              query=query, refuses=refuses, large=large)  # fmt: skip
+              query=query, refuses=refuses, large=large,
+              at_once=how != LONG or name in _ONE)  # fmt: skip
 
 
 OPS = [
@@ -359,17 +380,23 @@ OPS = [
         shapes.Find, (_result("Found", list[Document], ("next", str | None)), ARROW), LONG, "read",
         handler=_find, query=FormatQuery),
     _op("find_one", "The first document that meets a condition.", shapes.FindOne, OneOrNone, LONG,
-        "read"),
+        "read", handler=_find_one),
     _op("count", "How many documents meet a condition.", shapes.Count, Number, LONG, "read"),
     _op("distinct", "The different values of a field.", shapes.Distinct,
         _result("Values", list[Any]), LONG, "read"),
     _op("aggregate", "What comes out of a pipeline.", shapes.Aggregate, Documents, LONG, "read"),
+    _op("nearest", "The documents nearest to a point, and how far they are.", shapes.Nearest,
+        _result("NearestFound", list[NearestOut]), LONG, "read"),
+    _op("aggregate_grid", "How many documents are in each cell of a grid.", shapes.AggregateGrid,
+        _result("Cells", shapes.CellsOut), LONG, "read"),
     _op("lookup", "The newest documents with a value of an indexed field.", shapes.Lookup,
         Documents, LONG, "read"),
     _op("range_lookup", "The newest documents with values in a range.", shapes.RangeLookup,
         Documents, LONG, "read"),
     _op("explain", "How a question is answered.", shapes.Explain,
         _result("Explained", Explanation), LONG, "read", whole=True),
+    _op("explain_watch", "How a live query would be kept up to date, and what that costs.",
+        shapes.ExplainWatch, _result("WatchExplained", WatchPlan), LONG, "read", whole=True),
     _op("advise", "Which index would fit which field.", shapes.Advise,
         _result("Advised", list[Advice]), LONG, "read", whole=True),
     _op("landed", "Whether a writer's batch has landed.", shapes.LandedIn,
@@ -381,9 +408,10 @@ OPS = [
     _op("drop_index", "Drop the index on a field.", shapes.DropIndex, Nothing, LONG, "admin",
         whole=True),
     Op("GET", f"{_C}/documents/{{key}}", "A document by its key.", get_document, scope="read",
-       gives=Document),
+       gives=Document, at_once=True),
     Op("PUT", f"{_C}/documents/{{key}}", "Store a document under this key.", put_document,
-       scope="write", takes=(shapes.Document,), gives=Nothing, refuses=(409,), large=True),
+       scope="write", takes=(shapes.Document,), gives=Nothing, refuses=(409,), large=True,
+       at_once=True),
     Op("DELETE", f"{_C}/documents/{{key}}", "Delete a document by its key.", delete_document,
-       scope="write", gives=Nothing),
+       scope="write", gives=Nothing, at_once=True),
 ]  # fmt: skip

@@ -40,7 +40,8 @@ _TEXT = Annotated[Any, described("The name of a field.", type=["string", "null"]
 _INDEXES = Annotated[
     Any,
     described(
-        "Fields with the kind of their index, null for the one that fits; or fields alone.",
+        "Fields with the kind of their index, null for the one that fits; or with the settings "
+        "of a kind; or fields alone.",
         anyOf=[
             {"type": "null"},
             {"type": "array", "items": {"type": "string"}},
@@ -78,12 +79,13 @@ class CollectionOut(msgspec.Struct):
 
     name: str
     key: str
-    indexes: dict[str, str]
+    indexes: dict[str, str | dict[str, Any]]
     unique: list[str]
     policy: dict[str, Any]
     filter: str | None
     bloom_bits: int
     journal_s: float
+    journal_before: bool
     ttl_s: float | None
     identity: str
     position: int
@@ -137,7 +139,7 @@ def _facts(found: Collection) -> CollectionOut:
     facts = found._engine.facts
     return CollectionOut(
         found.name, found.key, found.indexes, list(found.unique), found.policy, found.filter,
-        facts["bloom_bits"], found._engine.feed.journal_us / 1_000_000, found.ttl_s, found.identity,
+        facts["bloom_bits"], found.journal_s, found.journal_before, found.ttl_s, found.identity,
         found.position(), found.earliest(),
         None if isinstance(found, Limited) else found.stats(),
     )  # fmt: skip

@@ -20,7 +20,7 @@ from typing import Any
 from tideline.model import Event
 from tideline.server.hub import Hub, live_message
 from tideline.server.logs import log
-from tideline.server.outbox import Outbox, Wire
+from tideline.server.outbox import Outbox, Pieces, Wire
 from tideline.server.shapes import encode, event_json, time_text
 
 __all__ = ["SLOW", "Receive", "Send", "Socket"]
@@ -104,7 +104,14 @@ class Socket:
 
     def beat(self, now_us: int) -> None:
         """Send a heartbeat."""
-        self._outbox.reply(b'{"beat":"%b"}' % (time_text(now_us) or "").encode())
+        self._outbox.reply(b'{"beat":"%b"%b}' % ((time_text(now_us) or "").encode(), self.facts()))
+
+    def facts(self) -> bytes:
+        """What a heartbeat says beside the time."""
+        return b""
+
+    def revoked(self) -> None:
+        """The token is good no more; the connection is closed next."""
 
     def hang_up(self, code: int, reason: str) -> None:
         """Send what is waiting, then close."""
@@ -164,7 +171,11 @@ class Socket:
             if type(wire) is not Wire:
                 await self._flush(parts, sending, size)
                 parts, sending, size = [], [], 0
-                await self._send_past(stream, wire)
+                if isinstance(wire, Pieces):
+                    for text in wire.texts:
+                        await self._send_text(text)
+                else:
+                    await self._send_past(stream, wire)
                 continue
             if stream is not None:
                 parts.append(stream.prefix)

@@ -3,8 +3,10 @@
     host, origin -> route -> token -> scope -> rate -> query, body -> handler -> answer
                  `-> refusal: status and {"error": {kind, message}}
 
-Every answer leaves through here, so every refusal looks the same, and every request is counted and
-logged once. Nothing is stored before all checks have passed.
+A request that was whole when it arrived (heads.py) is answered at once, if nothing in it waits
+(`Path.answer`); any other is an ASGI call. Every answer leaves through here, so every refusal looks
+the same, and every request is counted and logged once. Nothing is stored before all checks have
+passed.
 
 Everything here is on the event loop.
 """
@@ -22,13 +24,18 @@ import msgspec
 from tideline.errors import InvalidRequest
 from tideline.server.access import Caller
 from tideline.server.hub import Hub
-from tideline.server.logs import log
-from tideline.server.ops import ARROW, STREAM, Call, Op, Reply
+from tideline.server.logs import log, logger
+from tideline.server.ops import ARROW, JSON, STREAM, Call, Op, Reply
 from tideline.server.refusals import Refused, error_body, refusal
 from tideline.server.shapes import encode, near, why
+from tideline.server.work import Elsewhere
 
-__all__ = ["SLASH", "Path", "address_of", "header_of", "query_of", "refusal_reply", "token_of"]
+__all__ = [
+    "SLASH", "Path", "address_of", "header_of", "headers_of", "query_of", "refusal_reply",
+    "token_of",
+]  # fmt: skip
 
+_LISTS = ("/v1/channels", "/v1/collections", "/v1/windows")  # of what the token has a scope for
 SLASH = "\udc2f"  # stands for an escaped slash in a path; no text from outside can hold it
 _ALWAYS = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
 
@@ -74,7 +81,6 @@ class Path:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         started = time.perf_counter()
         method = scope["method"]
-        scope["tideline.caller"] = address_of(scope)
         status = 500
         try:
             op = self._ops.get(method)
@@ -103,41 +109,105 @@ class Path:
             if isinstance(error, RuntimeError) and "handler is closed" in str(error):
                 status = 499  # so uvloop says that the client went away
                 return
-            told = refusal(error)
-            if told is None:
-                log("bug", level=logging.ERROR, error=error, method=method, path=self._path)
-                told = Refused(500, "Bug", "this is a bug of the server: tell the operator")
-            status = await self._refuse(send, told)
+            status = await self._refuse(send, self._told(error, method))
         finally:
-            self._hub.metrics.requests[method, self._path, status] += 1
-            level = logging.DEBUG if status < 400 else logging.INFO
-            if status >= 500:
-                level = logging.WARNING
+            self._note(method, scope, status, started)
+
+    def op(self, method: str) -> Op | None:
+        """What a method does here."""
+        return self._ops.get(method)
+
+    def answer(self, op: Op, scope: Any, body: bytes) -> Reply | None:
+        """Answer a whole request at once; None when it must wait: then nothing has happened.
+
+        What is answered has its `data`.
+        """
+        hub, started = self._hub, time.perf_counter()
+        settings = hub.settings
+        if len(body) > (settings.batch_bytes if op.large else settings.body_bytes):
+            return None
+        caller = None
+        hub.work.at_once = True
+        try:
+            call = self._admitted(op, scope)
+            caller = call.caller
+            if op.takes:
+                call.body = body if _is_arrow(op, scope) else self._decode(op, body)
+            answering = op.handler(call)
+            try:
+                answering.send(None)  # type: ignore[attr-defined]
+            except StopIteration as done:
+                found = done.value
+            else:
+                answering.close()  # type: ignore[attr-defined]
+                raise RuntimeError("a request waited where nothing may")
+            reply = found if type(found) is Reply else Reply(found)
+            reply.data = reply.content
+        except Elsewhere:
+            if caller is not None:
+                hub.limits.charge(caller, -1.0)
+            return None
+        except Exception as error:
+            told = self._told(error, op.method)
+            reply = Reply(status=told.status, headers=told.headers,
+                          data=encode(error_body(told)) + b"\n")  # fmt: skip
+        finally:
+            hub.work.at_once = False
+        self._note(op.method, scope, reply.status, started)
+        return reply
+
+    def _told(self, error: Exception, method: str) -> Refused:
+        """What the caller is told of an error."""
+        told = refusal(error)
+        if told is None:
+            log("bug", level=logging.ERROR, error=error, method=method, path=self._path)
+            told = Refused(500, "Bug", "this is a bug of the server: tell the operator")
+        return told
+
+    def _note(self, method: str, scope: Any, status: int, started: float) -> None:
+        """Count a request, and log it."""
+        self._hub.metrics.requests[method, self._path, status] += 1
+        level = logging.DEBUG if status < 400 else logging.INFO
+        if status >= 500:
+            level = logging.WARNING
+        if logger.isEnabledFor(level):
             took = time.perf_counter() - started
             path = scope["path"].replace(SLASH, "%2F")
             log(
                 "request", level=level, method=method, path=path, status=status,
-                caller=scope["tideline.caller"], ms=round(took * 1000, 3),
+                caller=scope.get("tideline.caller") or address_of(scope), ms=round(took * 1000, 3),
             )  # fmt: skip
 
     async def _checked(self, op: Op, scope: Any, receive: Any) -> Call:
         """The request as its handler sees it, or a refusal."""
+        call = self._admitted(op, scope)
+        if op.takes:
+            settings = self._hub.settings
+            most = settings.batch_bytes if op.large else settings.body_bytes
+            data = await _body_of(scope, receive, most, self._hub)
+            call.body = data if _is_arrow(op, scope) else self._decode(op, data)
+        return call
+
+    def _admitted(self, op: Op, scope: Any) -> Call:
+        """The request without its body; refuses who may not make it."""
         hub = self._hub
+        address = scope["tideline.caller"] = address_of(scope)
         query = query_of(scope)
-        names = {
-            name: text.replace(SLASH, "/") for name, text in scope.get("path_params", {}).items()
-        }
-        caller = Caller(address_of(scope), address_of(scope))
+        names: dict[str, str] = scope.get("path_params", {})
+        if SLASH in scope["path"]:
+            names = {name: text.replace(SLASH, "/") for name, text in names.items()}
         channel = None
-        if op.scope is not None:
+        if op.scope is None:
+            caller = Caller(address, address)
+        else:
             shown = token_of(scope, query if op.gives == STREAM else {})
-            caller = hub.access.caller(shown, address_of(scope))
+            caller = hub.access.caller(shown, address)
             scope["tideline.caller"] = caller.name
-            name = names.get("channel", names.get("collection"))
-            if name is not None or op.path not in ("/v1/channels", "/v1/collections"):
+            name = names.get("channel") or names.get("collection") or names.get("window")
+            if name is not None or op.path not in _LISTS:
                 caller.need(op.scope, name)
             hub.limits.spend(caller)
-            if "channel" in names and op.method != "PUT":
+            if op.method != "PUT" and "channel" in names:
                 channel = hub.channel(names["channel"])
         if op.gives == STREAM:
             query.pop("token", None)
@@ -152,10 +222,6 @@ class Path:
                     raise InvalidRequest(f"wrong query: {name} is no value of its kind")
         elif query:
             raise InvalidRequest("this takes no query", given=sorted(query))
-        if op.takes:
-            most = hub.settings.batch_bytes if op.large else hub.settings.body_bytes
-            data = await _body_of(scope, receive, most, hub)
-            call.body = data if _is_arrow(op, scope) else self._decode(op, data)
         return call
 
     def _decode(self, op: Op, data: bytes) -> Any:
@@ -183,14 +249,19 @@ class Path:
 
     async def _send(self, send: Any, reply: Reply) -> None:
         content = reply.content
-        headers = [
-            (b"content-type", reply.media.encode()),
-            (b"content-length", b"%d" % len(content)),
-            *_ALWAYS,
-            *((name.lower().encode(), value.encode()) for name, value in reply.headers.items()),
-        ]
+        headers = headers_of(reply, len(content))
         await send({"type": "http.response.start", "status": reply.status, "headers": headers})
         await send({"type": "http.response.body", "body": content})
+
+
+def headers_of(reply: Reply, size: int) -> list[tuple[bytes, bytes]]:
+    """What is said above an answer of so many bytes."""
+    return [
+        (b"content-type", reply.media.encode()),
+        (b"content-length", b"%d" % size),
+        *_ALWAYS,
+        *((name.lower().encode(), value.encode()) for name, value in reply.headers.items()),
+    ]
 
 
 def _is_arrow(op: Op, scope: Any) -> bool:
@@ -198,7 +269,7 @@ def _is_arrow(op: Op, scope: Any) -> bool:
     if op.takes == ARROW or ARROW not in op.takes:
         return bool(op.takes == ARROW)
     kind = header_of(scope, b"content-type") or ""
-    return kind.partition(";")[0].strip().lower() == ARROW
+    return kind != JSON and kind.partition(";")[0].strip().lower() == ARROW
 
 
 def query_of(scope: Any) -> dict[str, str]:

@@ -17,6 +17,7 @@ from starlette._utils import get_route_path
 from starlette.exceptions import HTTPException
 
 from tideline.server.front import SLASH, address_of, header_of, refusal_reply
+from tideline.server.heads import Heads
 from tideline.server.hub import Hub
 from tideline.server.logs import log
 from tideline.server.refusals import Refused
@@ -46,6 +47,8 @@ class Guard:
 
     def __init__(self, app: Any, hub: Hub) -> None:
         self.hub = hub
+        self.heads = Heads(self, app)
+        """Reads requests that need no ASGI (protocol.py)."""
         self._app = app
         self._origins = {origin.rstrip("/").lower() for origin in hub.settings.origins}
         names = {name.lower() for name in hub.settings.hosts}
@@ -62,7 +65,7 @@ class Guard:
         try:
             check_path(scope)
             scope = with_prefix(with_slashes(scope))
-            origin = self._check(scope)
+            origin = self.check(scope)
         except Refused as refused:
             await _refuse(scope, send, refused)
             return
@@ -88,7 +91,7 @@ class Guard:
 
         await self._app(scope, receive, with_headers)
 
-    def _check(self, scope: Any) -> str | None:
+    def check(self, scope: Any) -> str | None:
         """Refuse a foreign name or page; returns the foreign page that is allowed."""
         host = (header_of(scope, b"host") or "").lower()
         if self._hosts is not None and _name_of(host) not in self._hosts:

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import time
 import weakref
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Protocol, TypeVar
 
@@ -43,6 +44,10 @@ class Connection(Protocol):
         """Send a heartbeat."""
         ...
 
+    def revoked(self) -> None:
+        """The token is good no more; the connection is closed next."""
+        ...
+
     def hang_up(self, code: int, reason: str) -> None:
         """Send what is waiting, then close."""
         ...
@@ -68,6 +73,9 @@ class Hub:
         self._wires: weakref.WeakKeyDictionary[Any, dict[str, Wires]] = weakref.WeakKeyDictionary()
         self.watches: dict[Any, Any] = {}  # by channel, see watch.py
         self.feeders: dict[Any, Any] = {}  # by collection, see changes.py
+        self.desks: dict[Any, Any] = {}  # by collection that is watched, see live_queries.py
+        self.watched: Counter[str] = Counter()
+        """Live queries by caller."""
         self.pages = Pages()
         self._quotas: weakref.WeakKeyDictionary[Any, Quotas] = weakref.WeakKeyDictionary()
         self._alarm: Alarm | None = None
@@ -156,6 +164,7 @@ class Hub:
                     connection.beat(now)
                 else:
                     log("revoked", caller=connection.caller.name)
+                    connection.revoked()
                     connection.hang_up(4401, "the token was revoked")
 
     # ---- the database ------------------------------------------------------------------------

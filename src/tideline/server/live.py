@@ -2,7 +2,8 @@
 
 A request names a `tag` of the client's choosing; what belongs to it carries the same tag. Per tag,
 in this order: subscribed, past events, past_done, live events, ended. docs/reference/http.md shows
-every message; connection.py has what reads and writes, changes.py follows collections.
+every message; connection.py has what reads and writes, changes.py follows collections,
+live_queries.py has live queries.
 
 Everything here is on the event loop, except what streams.py says of delivery.
 """
@@ -21,6 +22,8 @@ from tideline.server.change_messages import live_wire
 from tideline.server.changes import Following, follow
 from tideline.server.connection import Receive, Send, Socket
 from tideline.server.hub import Hub
+from tideline.server.live_queries import Watches
+from tideline.server.live_watch import Watch as WatchedQuery
 from tideline.server.logs import log
 from tideline.server.refusals import Refused, error_body, refusal
 from tideline.server.requests import (
@@ -34,10 +37,15 @@ from tideline.server.requests import (
     Resume,
     Subscribe,
     Sync,
+    Watch,
+    WatchGroups,
+    WatchWindow,
     read_request,
 )
 from tideline.server.shapes import encode, subscription_out, time_text, told_json
 from tideline.server.streams import Stream
+from tideline.server.window_watch import WindowWatch
+from tideline.server.windows import window_of
 from tideline.server.work import Elsewhere
 from tideline.space.plain import from_plain
 
@@ -51,17 +59,21 @@ class Live(Socket):
 
     def __init__(self, hub: Hub, caller: Any, send: Send, *, lines: bool, socket: Any) -> None:
         super().__init__(hub, caller, send, lines=lines, socket=socket)
-        self.streams: dict[int | str, Stream | Following] = {}
+        self.streams: dict[int | str, Stream | Following | WindowWatch] = {}
+        self.watches = Watches(hub, caller, self._outbox, "live", self._refuse, self._watch_ended)
         self._catching_up = asyncio.Lock()
         self._resuming: asyncio.Future[None] | None = None
 
     def stop(self) -> dict[str, str | int | None]:
         """Let go of everything that is followed; returns where to resume, by tag."""
         streams = list(self.streams.items())  # other threads may end some meanwhile
-        tokens = {str(tag): stream.token for tag, stream in streams}
+        tokens = {
+            str(tag): stream.token for tag, stream in streams if not isinstance(stream, WindowWatch)
+        }
         for _, stream in streams:
             stream.stop()
         self.streams.clear()
+        self.watches.stop()
         if self._resuming is not None:
             self._resuming.cancel()
         return tokens
@@ -72,6 +84,15 @@ class Live(Socket):
         for tag, stream in list(self.streams.items()):
             if isinstance(stream, Following) and stream.has_moved:
                 self._reply(tag, following=stream.place())
+
+    def facts(self) -> bytes:
+        """How far live queries are, by collection."""
+        reached = self.watches.reached() if len(self.watches) else None
+        return b',"reached":' + encode(reached) if reached else b""
+
+    def revoked(self) -> None:
+        """The token is good no more: nothing that it saw is to be seen."""
+        self.watches.revoke()
 
     async def read(self, receive: Receive) -> None:
         """Answer requests, one after the other, while the outbox has room."""
@@ -172,12 +193,22 @@ class Live(Socket):
             await self._resume(request)
         elif isinstance(request, Changes):
             await self._changes(request)
+        elif isinstance(request, (Watch, WatchGroups)):
+            await self._not_too_busy()
+            self._check_tag(request.tag)
+            self.watches.ask(request)
+        elif isinstance(request, WatchWindow):
+            await self._watch_window(request)
+        elif request.tag in self.watches:
+            await self._answer_watch(request)
         elif isinstance(request, Cancel):
             await self._cancel(request.tag)
         elif isinstance(request, Release):
             self._let_go(request.tag, "released")
         elif isinstance(request, Prolong):
             stream = self._stream(request.tag)
+            if isinstance(stream, WindowWatch):
+                raise InvalidRequest("a window is cancelled, no more", tag=request.tag)
             if isinstance(stream, Following):
                 raise InvalidRequest("changes of a collection have no end", tag=request.tag)
             await self._hub.prolong(stream.channel, stream.handle.id, self.caller, request)
@@ -185,20 +216,81 @@ class Live(Socket):
             self._reply(request.tag, prolonged=subscription_out(stream.handle))
         elif isinstance(request, Move):
             stream = self._stream(request.tag)
+            if isinstance(stream, WindowWatch):
+                raise InvalidRequest("a window is cancelled, no more", tag=request.tag)
             if isinstance(stream, Following):
                 raise InvalidRequest("changes of a collection have no place", tag=request.tag)
             await self._move(stream, request.place)
             self._reply(request.tag, moved=subscription_out(stream.handle))
         elif isinstance(request, Sync):
+            reached = {}
+            if self.watches.has_any:
+                if self._hub.work.at_once:
+                    raise Elsewhere
+                reached["reached"] = await self.watches.settled()
             await self._caught_up()
             self._hub.alarm.catch_up()
-            self._reply(request.tag, synced=time_text(self._hub.db.clock.now()))
+            self._reply(request.tag, synced=time_text(self._hub.db.clock.now()), **reached)
         else:
             assert isinstance(request, Hello)  # there are no tokens, or it had one already
 
+    async def _answer_watch(self, request: Any) -> None:
+        """A request about a live query."""
+        tag = request.tag
+        if isinstance(request, (Cancel, Release)):
+            await self._not_too_busy()
+            self.watches.cancel(tag, "cancelled" if isinstance(request, Cancel) else "released")
+        elif isinstance(request, Prolong):
+            watch = self.watches.get(tag)
+            assert watch is not None
+            self._reply(tag, prolonged={"until": self.watches.prolong(watch, request.ttl_s)})
+        else:
+            raise InvalidRequest("a live query is cancelled or prolonged, no more", tag=tag)
+
+    async def _not_too_busy(self) -> None:
+        if self.watches.is_busy:
+            if self._hub.work.at_once:
+                raise Elsewhere
+            await self.watches.settled()
+
+    async def _watch_window(self, request: WatchWindow) -> None:
+        """Tell the panes of a stream window."""
+        if self._hub.work.at_once:
+            raise Elsewhere
+        self.caller.need("read", request.window)
+        window = window_of(self._hub, self.caller, request.window)
+        self._check_tag(request.tag)
+        told = WindowWatch(self._hub, window, request, self._outbox, self._window_ended)
+        self.streams[request.tag] = told
+        try:
+            await told.start()
+        except BaseException:
+            del self.streams[request.tag]
+            told.stop()
+            raise
+        if self.streams.get(request.tag) is not told:  # the connection has ended meanwhile
+            told.stop()
+            return
+        until = window.stats().until
+        self._reply(request.tag, watching={"window": window.name, "until": until})
+        told.go()
+
+    def _window_ended(self, told: WindowWatch, why: str | Exception) -> None:
+        tag = told._request.tag
+        if self.streams.get(tag) is told:
+            del self.streams[tag]
+            told.stop()
+            if isinstance(why, Exception):
+                self._refuse(tag, why)
+            else:
+                self._reply(tag, ended=why)
+
+    def _watch_ended(self, watch: WatchedQuery, reason: str) -> None:
+        self._reply(watch.tag, ended=reason)
+
     async def _cancel(self, tag: int | str) -> None:
         stream = self._stream(tag)
-        if isinstance(stream, Following):
+        if isinstance(stream, (Following, WindowWatch)):
             self._let_go(tag, "cancelled")
             return
         if stream.channel.layout == "poll":
@@ -279,7 +371,9 @@ class Live(Socket):
 
     async def _caught_up(self) -> None:
         """Wait until the changes that were written so far are on their way."""
-        followings = [each for each in self.streams.values() if isinstance(each, Following)]
+        followings = [
+            each for each in self.streams.values() if isinstance(each, (Following, WindowWatch))
+        ]
         if followings and self._hub.work.at_once:
             raise Elsewhere
         for following in followings:
@@ -291,12 +385,12 @@ class Live(Socket):
         self._reply(tag, ended=reason)
 
     def _check_tag(self, tag: int | str) -> None:
-        if tag in self.streams:
+        if tag in self.streams or tag in self.watches:
             raise InvalidRequest("the tag is in use on this connection", tag=tag)
         if len(self.streams) >= self._hub.settings.subscriptions_per_connection:
             raise Refused(429, "TooMany", "too many subscriptions on this connection: open another")
 
-    def _stream(self, tag: int | str) -> Stream | Following:
+    def _stream(self, tag: int | str) -> Stream | Following | WindowWatch:
         found = self.streams.get(tag)
         if found is None:
             raise InvalidRequest("no subscription with this tag on this connection", tag=tag)

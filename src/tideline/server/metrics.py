@@ -36,6 +36,8 @@ class Metrics:
         self.requests: Counter[tuple[str, str, int]] = Counter()
         self.delivered = 0
         self.slow = 0
+        self.live_changes = 0
+        self.live_resets = 0
         self.latency = [0] * (len(BUCKETS_S) + 1)
         self.latency_sum_s = 0.0
         self.recent: deque[float] = deque(maxlen=4096)
@@ -79,6 +81,26 @@ class Metrics:
              sorted(self.requests.items())],
         )  # fmt: skip
         family("delivered_total", "counter", "Live answers sent.", [("", self.delivered)])
+        queries = [
+            (_labels(collection=name), hub.desks.get(one), one.hub)
+            for name, one in sorted(hub.db._collections.items())
+        ]
+        family(
+            "live_queries", "gauge", "Live queries on connections.",
+            [(label, 0 if desk is None else desk.watches) for label, desk, _ in queries],
+        )  # fmt: skip
+        family(
+            "standing_queries", "gauge", "Different live queries that stand.",
+            [(label, live.count) for label, _, live in queries],
+        )  # fmt: skip
+        family(
+            "live_renewals_total", "counter", "Live queries that were asked anew.",
+            [(label, live.renewals) for label, _, live in queries],
+        )  # fmt: skip
+        family("live_changes_total", "counter", "Changes of live queries told.",
+               [("", self.live_changes)])  # fmt: skip
+        family("live_resets_total", "counter", "Live queries told anew to slow readers.",
+               [("", self.live_resets)])  # fmt: skip
         family(
             "delivery_seconds",
             "histogram",

@@ -51,6 +51,9 @@ class Op:
     """What else it may answer, beside what every route may."""
     large: bool = False
     """Whether the body may be as large as a batch."""
+    at_once: bool = False
+    """Whether it may be answered as it arrives: it waits only where `Work` can say `Elsewhere`,
+    and has done nothing until then."""
 
 
 @dataclass

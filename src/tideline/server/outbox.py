@@ -11,7 +11,8 @@ notices.
 Three things never overflow it. What a new subscription finds in the past is kept as events, and the
 writer encodes it piece by piece as the socket takes it: a long past is not a slow reader. And the
 answer to a request is always taken, but requests are read only while there is `room`. And changes
-of a collection are read from its log only while there is (changes.py).
+of a collection are read from its log only while there is (changes.py); those of live queries are
+left out when there is not, and the latest result goes out in their place (live_queries.py).
 
 Threads: `add`, `add_past`, `reply` and `close` from any; the rest on the connection's loop.
 """
@@ -22,14 +23,14 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tideline.channel.lazy import LazyEvents
 from tideline.model import Event
 from tideline.server.shapes import event_json
 
-__all__ = ["Outbox", "Turn", "Wire", "Wires"]
+__all__ = ["Outbox", "Pieces", "Turn", "Wire", "Wires"]
 
 _MOST_PASTS = 8
 _FEW, _LITTLE_BYTES = 32, 64 << 10  # of a past that is sent at once, as messages are
@@ -53,6 +54,15 @@ class Wire:
         self.data = data
         self.token = token
         self.made = made
+
+
+class Pieces:
+    """Messages that are made one by one, as the socket takes them."""
+
+    __slots__ = ("texts",)
+
+    def __init__(self, texts: Iterator[bytes]) -> None:
+        self.texts = texts
 
 
 class Wires:
@@ -183,6 +193,16 @@ class Outbox:
             self._items.append((stream, events, 0))
             self._pasts += 1
             self._long_pasts += many
+        self._wake()
+
+    def put_pieces(self, texts: Iterator[bytes]) -> None:
+        """Have messages sent that are made as the socket takes them: they never overflow it."""
+        with self._lock:
+            if self.overflowed or self.closed:
+                return
+            self._items.append((None, Pieces(texts), 0))
+            self._pasts += 1
+            self._long_pasts += 1
         self._wake()
 
     def _wake(self) -> None:

@@ -57,6 +57,8 @@ _TURN_S = 0.005  # messages of one connection that are taken before others are s
 # Warnings and errors only, whatever the program around the server logs.
 _warnings = logging.getLogger("tideline.server.uvicorn")
 _warnings.setLevel(logging.WARNING)
+# Whoever leaves with several requests under way is an error to uvicorn; front.py logs it as 499.
+_warnings.addFilter(lambda record: "without completing response" not in str(record.msg))
 
 
 class QuietHttp(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
@@ -67,6 +69,8 @@ class QuietHttp(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         self.access_log = False
         self.logger = _warnings
         self._arrivals = arrivals
+        self._used = False  # requests were answered without a cycle of uvicorn (http.py)
+        self._upgraded = False  # it is a WebSocket, and another protocol's
         self._begun = False  # something has arrived since the last request
         self._in_head = False
         self._head_bytes = 0
@@ -91,10 +95,12 @@ class QuietHttp(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         begun, self._begun = self._begun, True
         in_head, self._body_bytes = self._in_head, 0
         super().data_received(data)
+        if self._upgraded:
+            return
         if self.cycle is not before and not self.cycle.response_complete:
             self._arrivals.done(self)  # a head is there
             self._begun = False
-        elif not begun and before is not None and before.response_complete:
+        elif not begun and (self._used or (before is not None and before.response_complete)):
             self._arrivals.expect(self)  # the next one has begun, on a connection that was used
         if self._in_head:
             if in_head and self._head_bytes:
@@ -154,6 +160,7 @@ class QuietHttp(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
             self._refuse(Refused(400, "InvalidRequest", "a handshake waits for earlier answers"))
             return
         self._arrivals.done(self)
+        self._upgraded = True
         super().handle_websocket_upgrade(*arguments)
 
     def too_slow(self) -> None:

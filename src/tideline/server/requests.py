@@ -5,12 +5,14 @@ Checked as it is decoded; what is wrong is refused with the request's tag, if th
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import msgspec
 
 from tideline.errors import InvalidRequest
-from tideline.server.shapes import Place, PublishIn, SubscribeIn, why
+from tideline.live.query import GroupQuery, Query
+from tideline.server.collection_rules import Rule
+from tideline.server.shapes import Place, PublishIn, SubscribeIn, near, why
 
 __all__ = [
     "Cancel",
@@ -24,6 +26,9 @@ __all__ = [
     "Resume",
     "Subscribe",
     "Sync",
+    "Watch",
+    "WatchGroups",
+    "WatchWindow",
     "read_request",
 ]
 
@@ -68,8 +73,74 @@ class Changes(Request, tag="changes"):
     identity: str | None = None
 
 
+_Seq = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
+_Span = Annotated[float, msgspec.Meta(gt=0, lt=1e11)]
+
+
+class _Watching(Request, kw_only=True):
+    """A live query; `after` a version, it goes on from there."""
+
+    collection: str
+    where: Any = None
+    ttl_s: _Span | None = None
+    after: _Seq | None = None
+    identity: str | None = None
+    first: bool | None = None
+    """Whether the result is sent; by default, when there is no `after` or it is too long ago."""
+    done: _Seq = 0
+    """How many changes of the version after `after` the client has already."""
+    exact: bool = True
+    """Whether these are as the server told them."""
+
+    def _where(self, rule: Rule | None) -> Any:
+        return self.where if rule is None else rule.also(self.where)
+
+
+class Watch(_Watching, tag="watch", kw_only=True):
+    """Watch a query of documents."""
+
+    sort: Any = None
+    limit: Any = None
+    offset: Any = 0
+    slack: Any = None
+
+    def query(self, key: str, rule: Rule | None) -> Query:
+        """What is asked, checked; with a rule that documents must meet."""
+        return Query.of(
+            key, self._where(rule), sort=self.sort, limit=self.limit, offset=self.offset,
+            slack=self.slack,
+        )  # fmt: skip
+
+
+class WatchGroups(_Watching, tag="watch_groups", kw_only=True):
+    """Watch groups of documents."""
+
+    by: Any
+    count: Any = False
+    sum: Any = None
+    avg: Any = None
+    min: Any = None
+    max: Any = None
+
+    def query(self, key: str, rule: Rule | None) -> GroupQuery:
+        """What is asked, checked; with a rule that documents must meet."""
+        return GroupQuery.of(
+            self._where(rule), by=self.by, count=self.count, sum=self.sum, avg=self.avg,
+            min=self.min, max=self.max,
+        )  # fmt: skip
+
+
+class WatchWindow(Request, tag="watch_window", kw_only=True):
+    """Be told what a range of a stream window becomes, at each slide."""
+
+    window: str
+    keys: Any = None
+    map: Any
+    last_s: Any = None
+
+
 class Cancel(Request, tag="cancel"):
-    """End the subscription of a tag, or stop following changes."""
+    """End the subscription of a tag, or stop following changes or a live query."""
 
 
 class Release(Request, tag="release"):
@@ -77,10 +148,11 @@ class Release(Request, tag="release"):
 
 
 class Prolong(Request, tag="prolong"):
-    """Move the end of the subscription's window."""
+    """Move the end of the subscription's window, or of a live query (`ttl_s`)."""
 
     until_s: float | None = None
     until: str | None = None
+    ttl_s: _Span | None = None
 
 
 class Move(Request, tag="move"):
@@ -102,11 +174,25 @@ class Hello(Request, tag="hello", kw_only=True):
 
 class _Tagged(msgspec.Struct):
     tag: int | str | None = None
+    do: str = ""
 
 
-_decode = msgspec.json.Decoder(
-    Publish | Subscribe | Resume | Changes | Cancel | Release | Prolong | Move | Sync | Hello
-).decode
+_decoder = msgspec.json.Decoder(
+    Publish
+    | Subscribe
+    | Resume
+    | Changes
+    | Watch
+    | WatchGroups
+    | WatchWindow
+    | Cancel
+    | Release
+    | Prolong
+    | Move
+    | Sync
+    | Hello
+)
+_KINDS = {kind.__struct_config__.tag: kind for kind in get_args(_decoder.type)}
 _decode_tag = msgspec.json.Decoder(_Tagged).decode
 
 
@@ -117,11 +203,13 @@ def read_request(text: str | bytes) -> Any:
     7
     """
     try:
-        return _decode(text)
+        return _decoder.decode(text)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        refused = InvalidRequest(f"not a request: {why(error, text)}")
         try:
-            refused.tag = _decode_tag(text).tag  # type: ignore[attr-defined]
+            said = _decode_tag(text)
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
-            refused.tag = None  # type: ignore[attr-defined]
+            said = _Tagged()
+        meant = near(error, _KINDS.get(said.do))
+        refused = InvalidRequest(f"not a request: {why(error, text)}{meant}")
+        refused.tag = said.tag  # type: ignore[attr-defined]
         raise refused from None

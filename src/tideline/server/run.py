@@ -18,7 +18,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,8 +29,9 @@ from tideline.errors import InvalidRequest, Unavailable
 from tideline.lsm.owner import SERVING
 from tideline.server.app import create_app
 from tideline.server.arrivals import Arrivals
+from tideline.server.http import QuickHttp
 from tideline.server.logs import log
-from tideline.server.protocol import LiveProtocol, QuietHttp
+from tideline.server.protocol import LiveProtocol
 from tideline.server.settings import Settings, is_loopback
 from tideline.server.tokens import Tokens
 
@@ -125,7 +126,7 @@ def _prepare(db: Any, settings: Settings) -> tuple[_Server, socket.socket, str]:
     arrivals = Arrivals(settings.head_timeout_s, waiting)
     config = uvicorn.Config(
         app,
-        http=partial(QuietHttp, arrivals),  # type: ignore[arg-type]
+        http=partial(QuickHttp, app, arrivals),  # type: ignore[arg-type]
         ws=partial(LiveProtocol, arrivals),  # type: ignore[arg-type]
         ws_max_size=settings.body_bytes,
         ws_per_message_deflate=False,
@@ -249,16 +250,36 @@ def running(db: Any, **settings: Any) -> Iterator[str]:
         finally:
             server.ready.set()
 
-    thread = threading.Thread(target=run, name="tideline-serve")
+    def stop() -> None:
+        server.stop()
+        thread.join()
+        db._sign()
+
+    thread = threading.Thread(target=run, name="tideline-serve", daemon=True)
     thread.start()
     server.ready.wait()
     if failed:
         thread.join()
         raise failed[0]
     db._sign(f"{SERVING} {url}")
+    _entered.append(stop)
     try:
         yield url
     finally:
-        server.stop()
-        thread.join()
-        db._sign()
+        if stop in _entered:
+            _entered.remove(stop)
+            stop()
+
+
+_entered: list[Callable[[], None]] = []  # what stops the servers of `running`
+
+
+def _stop_all() -> None:
+    """At the end of Python, for who entered `running` at a prompt and never left it."""
+    while _entered:
+        _entered.pop()()
+
+
+# Before Python waits for the threads of executors, which servers use until their end: `atexit`
+# comes too late.
+threading._register_atexit(_stop_all)  # type: ignore[attr-defined]

@@ -63,6 +63,10 @@ class Settings:
     conditions_per_user: int = 30_000
     """Weight of the standing conditions of one user in one channel: a plain clause is one, an
     instruction of a pattern eight (where/cost.py)."""
+    watches_per_connection: int = 20_000
+    """Live queries on one WebSocket."""
+    watches_per_caller: int = 100_000
+    """The same of one token, or of one address without tokens."""
     match_steps: int = 4_000_000_000
     """Steps that the conditions of one call may take, about a nanosecond each."""
     outbox_bytes: int = 4 << 20
@@ -80,8 +84,8 @@ class Settings:
         positive = (
             "body_bytes", "batch_bytes", "staged_bytes", "rate_per_s", "connections",
             "connections_per_caller", "subscriptions_per_user", "subscriptions_per_connection",
-            "conditions_per_user", "match_steps", "outbox_bytes", "beat_s",
-            "head_timeout_s", "read_timeout_s", "stop_s",
+            "conditions_per_user", "watches_per_connection", "watches_per_caller", "match_steps",
+            "outbox_bytes", "beat_s", "head_timeout_s", "read_timeout_s", "stop_s",
         )  # fmt: skip
         for name in positive:
             value = getattr(self, name)

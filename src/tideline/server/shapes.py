@@ -11,7 +11,6 @@ Pure functions; safe from any thread.
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from datetime import UTC, datetime
@@ -23,6 +22,7 @@ import msgspec
 from tideline.clock import FOREVER, from_us
 from tideline.errors import InvalidRequest
 from tideline.model import Event, SubscriptionInfo, Told
+from tideline.near import nearest
 from tideline.space.plain import from_plain, to_plain
 
 __all__ = [
@@ -50,8 +50,8 @@ _LONG_AGO = -250_000_000_000 * 1_000_000
 Place = Annotated[
     Any,
     msgspec.Meta(
-        description='A key, [lon, lat], {"circle": [lon, lat, radius_m]} or {"box": [w, s, e, n]};'
-        ' also taken: {"lon", "lat"} and GeoJSON.',
+        description='A key, [lon, lat], {"circle": [lon, lat, radius_m]}, {"box": [w, s, e, n]} or'
+        ' a GeoJSON Polygon or MultiPolygon; also taken: {"lon", "lat"} and other GeoJSON.',
         extra_json_schema={
             "anyOf": [
                 {"type": "string"},
@@ -215,6 +215,7 @@ def why(error: Exception, data: str | bytes) -> str:
 
 
 _UNKNOWN = re.compile(r"Object contains unknown field `([^`]{1,64})`$")
+_TWINS = {"skip": "offset", "offset": "skip"}
 
 
 def near(error: Exception, kind: Any) -> str:
@@ -222,11 +223,14 @@ def near(error: Exception, kind: Any) -> str:
 
     >>> near(msgspec.ValidationError("Object contains unknown field `tls_s`"), PublishIn)
     ': did you mean ttl_s?'
+
+    `find` calls `skip` what live queries call `offset`.
     """
     found = _UNKNOWN.match(str(error))
     names = getattr(kind, "__struct_fields__", ())
-    close = difflib.get_close_matches(found[1], names, 1, 0.6) if found else []
-    return f": did you mean {close[0]}?" if close else ""
+    twin = _TWINS.get(found[1]) if found else None
+    meant = twin if twin in names else nearest(found[1], names) if found else None
+    return f": did you mean {meant}?" if meant else getattr(kind, "HINT", "") if found else ""
 
 
 def event_out(event: Event) -> EventOut:

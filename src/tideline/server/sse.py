@@ -1,4 +1,5 @@
-"""Event streams (Server-Sent Events): a stored subscription, or the changes of a collection.
+"""Event streams (Server-Sent Events): a stored subscription, the changes of a collection, or a live
+query.
 
     id: 000000000000000017          the token: a browser sends it back by itself (Last-Event-ID)
     event: past | live              the same for past_done, ended, slow
@@ -8,10 +9,15 @@
     event: change                   before the first, `following`; `ended`, `slow` as above
     data: {"seq": 17, "key": ..., "after": ...}
 
+    id: 18-4f0c...                  the version, and which collection it is of
+    event: result | changes         live_messages.py; `ended` as above
+    data: {"changes": [["add", 18, 0, {...}]], "version": 18}
+
 For curl and for browsers, which go on where they were by themselves. A subscription is made by
 POST; its stream can be left and taken up again as often as one likes while its window lasts. A
 reader that does not keep up is told `slow`, behind what it has not read yet, and is disconnected;
-it comes back with its last id and misses nothing. Changes wait for a slow reader: changes.py.
+it comes back with its last id and misses nothing. Changes wait for a slow reader: changes.py. Of a
+live query it is sent the latest result: live_queries.py.
 
 Everything here is on the event loop, except what streams.py says of delivery.
 """
@@ -27,14 +33,18 @@ from typing import Annotated, Any
 
 import msgspec
 
+from tideline.errors import InvalidRequest
 from tideline.model import Event
 from tideline.server.change_messages import stream_wire
 from tideline.server.changes import Following, begin_after, follow
+from tideline.server.channels import where_of
 from tideline.server.hub import Hub, stream_message
+from tideline.server.live_queries import Watches
 from tideline.server.logs import log
 from tideline.server.ops import STREAM, Call, Op
-from tideline.server.outbox import Outbox, Wire
+from tideline.server.outbox import Outbox, Pieces, Wire
 from tideline.server.refusals import Refused, error_body, refusal
+from tideline.server.requests import Watch
 from tideline.server.shapes import encode, event_json
 from tideline.server.streams import Stream
 
@@ -67,6 +77,64 @@ class ChangesQuery(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         ),
     ] | (None) = None
     before: bool = False
+
+
+class WatchQuery(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A live query."""
+
+    where: Annotated[str, msgspec.Meta(description="A condition, as JSON.")] | None = None
+    sort: (
+        Annotated[str, msgspec.Meta(description="Fields with 1 or -1: total:-1,name:1.")] | None
+    ) = None
+    limit: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    offset: Annotated[int, msgspec.Meta(ge=0)] = 0
+    ttl_s: Annotated[float, msgspec.Meta(gt=0, lt=1e11)] | None = None
+    after: (
+        Annotated[
+            str, msgspec.Meta(description="The id of the last event; Last-Event-ID goes first.")
+        ]
+        | None
+    ) = None
+
+    def request(self, collection: str, last: str | None) -> Watch:
+        """It as on a WebSocket, after the event that came last."""
+        version, identity = _begin_watch(self.after if last is None else last)
+        return Watch(
+            tag=0, collection=collection, where=where_of(self.where), sort=_order(self.sort),
+            limit=self.limit, offset=self.offset, ttl_s=self.ttl_s, after=version,
+            identity=identity,
+        )  # fmt: skip
+
+
+def _begin_watch(text: str | None) -> tuple[int | None, str | None]:
+    """The version and the collection of an event's id.
+
+    >>> _begin_watch("17-4f0c")
+    (17, '4f0c')
+    """
+    if text is None:
+        return None, None
+    version, _, identity = text.partition("-")
+    if not (version.isascii() and version.isdigit() and len(version) < 19 and identity):
+        raise InvalidRequest("Last-Event-ID must be the id of an event", last_event_id=text)
+    return int(version), identity
+
+
+def _order(text: str | None) -> list[tuple[str, int]] | None:
+    """An order of its text.
+
+    >>> _order("total:-1,name")
+    [('total', -1), ('name', 1)]
+    """
+    if text is None:
+        return None
+    found = []
+    for part in text.split(","):
+        field, colon, direction = part.rpartition(":")
+        if colon and direction not in ("1", "-1"):
+            raise InvalidRequest("sort is fields with 1 or -1: total:-1,name:1", sort=text)
+        found.append((field, int(direction)) if colon else (part, 1))
+    return found
 
 
 class EventStream:
@@ -103,6 +171,29 @@ class EventStream:
         made._tell_place()
         return made
 
+    @classmethod
+    async def of_watch(cls, call: Call) -> EventStream:
+        """A live query."""
+        made, failed = cls(call), []
+        name = call.names["collection"]
+        made._stream = watches = Watches(
+            call.hub, call.caller, made._outbox, "stream",
+            lambda _, error: failed.append(error), made._ended,
+        )  # fmt: skip
+        request = call.query.request(name, call.header("last-event-id"))
+        found = call.hub.db._collections.get(name)
+        if found is not None and request.identity not in (None, found.identity):
+            request.after = request.identity = None  # it was dropped and made again: begin anew
+        watches.ask(request)
+        try:
+            await watches.answered()
+            if failed:
+                raise failed[0]
+        except BaseException:
+            watches.stop()
+            raise
+        return made
+
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         hub = self._hub
         hub.connections.add(self)
@@ -113,7 +204,7 @@ class EventStream:
             self._outbox.reply(b"retry: 1000\n\n")
             if isinstance(self._stream, Following):
                 self._stream.start()
-            else:
+            elif isinstance(self._stream, Stream):
                 await hub.follow(self._stream)
             tasks = [
                 asyncio.ensure_future(self._write(send)),
@@ -140,6 +231,14 @@ class EventStream:
         self._outbox.reply(b": beat\n\n")
         if isinstance(self._stream, Following) and self._stream.has_moved:
             self._tell_place()
+        elif isinstance(self._stream, Watches):
+            for place in self._stream.places():
+                self._outbox.reply(b"id: %b\n\n" % place)
+
+    def revoked(self) -> None:
+        """The token is good no more; the connection is closed next."""
+        if isinstance(self._stream, Watches):
+            self._stream.revoke()
 
     def _tell_place(self) -> None:
         place = self._stream.place()
@@ -183,7 +282,11 @@ class EventStream:
                         await _send(send, b"".join(parts))
                         outbox.sent(size)
                         parts, size = [], 0
-                    await self._send_past(send, wire)
+                    if isinstance(wire, Pieces):
+                        for text in wire.texts:
+                            await _send(send, text)
+                    else:
+                        await self._send_past(send, wire)
                     continue
                 parts.append(wire.data)
                 wires.append(wire)
@@ -240,6 +343,10 @@ async def stream(call: Call) -> EventStream:
     return await _opened(call, EventStream.of_subscription)
 
 
+async def stream_watch(call: Call) -> EventStream:
+    return await _opened(call, EventStream.of_watch)
+
+
 async def stream_changes(call: Call) -> EventStream:
     return await _opened(call, EventStream.of_changes)
 
@@ -262,4 +369,7 @@ OPS = [
     Op("GET", "/v1/collections/{collection}/changes/stream",
        "The changes of a collection as an event stream.", stream_changes, scope="read",
        query=ChangesQuery, gives=STREAM),
+    Op("GET", "/v1/collections/{collection}/watch",
+       "A live query as an event stream: its result, and what changes.", stream_watch,
+       scope="read", query=WatchQuery, gives=STREAM),
 ]  # fmt: skip

@@ -159,6 +159,10 @@ def check_operations(call: Call, table: pa.Table) -> None:
         kinds = set(pc.unique(table["op"].cast(pa.string())).to_pylist())
     except pa.ArrowException:
         return  # no texts: `Channel.apply` says so
+    for column, name in zip(table.columns, table.column_names, strict=True):
+        if name == "replace" and pa.types.is_boolean(column.type):
+            caller.need_all_events(bool(pc.any(column).as_py()))
+    caller.need_all_events("retract" in kinds)
     if kinds & {"subscribe", "cancel"}:
         caller.need("subscribe", name)
         if caller.user is not None:

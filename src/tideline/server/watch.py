@@ -147,12 +147,17 @@ class Watch:
         events = self._decoded(rows[at.PUBLISH])
         made = self._decoded(rows[at.SUBSCRIBE])
         made_at = {row.id: row.seq for row in made}
+        published_at = {row.id: row.seq for row in events}
         message: dict[str, Any] = {
             "at": time_text(self._channel.clock.now()),
             "events": [
                 {"id": row.id, "place": self._place(row), "at": time_text(row.first),
                  "until": time_text(row.until), "body": msgspec.Raw(row.text)}
                 for row in events
+            ],
+            "retracted": [  # what was published again since, is there
+                row.id for row in self._decoded(rows[at.RETRACT])
+                if published_at.get(row.id, 0) < row.seq
             ],
             "counts": {**self._counts, "live_events": stats.events,
                        "live_subscriptions": stats.subscriptions},
@@ -200,7 +205,7 @@ class Watch:
             self._channel.core.check_open()
             first, last = max(self._position, log.start), log.end
         found: dict[int, list[memoryview]] = {
-            at.PUBLISH: [], at.SUBSCRIBE: [], at.CANCEL: [], at.NOTE: [],
+            at.PUBLISH: [], at.SUBSCRIBE: [], at.CANCEL: [], at.NOTE: [], at.RETRACT: [],
         }  # fmt: skip
         with contextlib.suppress(Unavailable):  # a segment that was let go of meanwhile
             for _, payload in log.read(first, last):

@@ -16,6 +16,7 @@ On the loop, except `allow`, which is called in the thread that makes the call.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -105,8 +106,14 @@ class Work:
         except Elsewhere:
             return await self.long(caller, channel, call, *arguments, single=True)
 
+    def may_wait(self) -> None:
+        """`Elsewhere` where nothing may be waited for; to be asked before anything is done."""
+        if self.at_once:
+            raise Elsewhere
+
     async def beside(self, call: Callable[..., T], *arguments: Any) -> T:
         """Make a call that may wait for a channel."""
+        self.may_wait()
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._waiters, call, *arguments)
 
@@ -115,6 +122,7 @@ class Work:
         single: bool = False,
     ) -> T:  # fmt: skip
         """Make a call that takes long, when it is its caller's turn."""
+        self.may_wait()
         turns = self._turns.setdefault(caller.key, asyncio.Semaphore(_TURNS))
         try:
             async with turns:
@@ -135,7 +143,13 @@ class Work:
 
     async def in_thread(self, call: Callable[..., T], *arguments: Any) -> T:
         """Run what takes long and matches nothing."""
+        self.may_wait()
         return await asyncio.get_running_loop().run_in_executor(self._workers, call, *arguments)
+
+    def soon(self, call: Callable[[], None]) -> None:
+        """Run what nobody waits for."""
+        with contextlib.suppress(RuntimeError):  # the server has ended
+            self._workers.submit(call)
 
     def _made(self, quick: bool, caller: Any, call: Callable[..., T], *arguments: Any) -> T:
         spent = self._spent

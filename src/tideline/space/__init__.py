@@ -2,8 +2,8 @@
 
     Flat()                   texts; a place meets only itself
     Topics()                 paths "sports/soccer"; meets ancestors and descendants
-    Grid(bounds, rows, cols) cells "12.40", points, circles, boxes on a map
-    QuadTree(bounds, depth)  cells "1.4.2", points, circles, boxes on a map
+    Grid(bounds, rows, cols) cells "12.40", points, circles, boxes, polygons on a map
+    QuadTree(bounds, depth)  cells "1.4.2", points, circles, boxes, polygons on a map
 
 `place.py` says what the index sees of a place. Importing this loads neither numba nor
 pyarrow nor numpy: `import tideline` should not wait for them.
@@ -25,12 +25,14 @@ from tideline.space.place import (
     KEY_LIMIT_BYTES,
     NONE,
     POINT,
+    POLYGON,
     TOPICS,
     Place,
     Places,
     Space,
     meets,
 )
+from tideline.space.polygon import MultiPolygon, Polygon
 from tideline.space.shapes import Box, Circle
 from tideline.space.topics import Topics
 
@@ -43,13 +45,16 @@ __all__ = [
     "KEY_LIMIT_BYTES",
     "NONE",
     "POINT",
+    "POLYGON",
     "TOPICS",
     "Box",
     "Circle",
     "Flat",
     "Grid",
+    "MultiPolygon",
     "Place",
     "Places",
+    "Polygon",
     "QuadTree",
     "Space",
     "Topics",

@@ -12,7 +12,7 @@ grid's cells.
 Invariants:
 1. A point belongs to exactly one leaf: cells are closed to the west and south, open to
    the east and north, except that the outer cells take in the edge of the bounds.
-2. The key of a circle or box is an ancestor of every leaf whose closed extent touches
+2. The key of a circle, box or polygon is an ancestor of every leaf whose closed extent touches
    its bounding box, as if the outer cells reached on beyond the bounds. So if two shapes
    meet anywhere, even in one point of an edge, one's key is a prefix of the other's.
 3. `edge` and `cell_number` agree: `edge(i) <= x < edge(i + 1)` for the cell i of x.
@@ -28,8 +28,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from tideline.errors import InvalidRequest
-from tideline.space.geojson import from_mapping, interface_of
-from tideline.space.place import BOX, CELL, CELLS, CIRCLE, POINT, Place, Places
+from tideline.space.geojson import from_json, from_mapping, interface_of
+from tideline.space.place import BOX, CELL, CELLS, CIRCLE, POINT, POLYGON, Place, Places
+from tideline.space.polygon import (
+    MultiPolygon,
+    Polygon,
+    bounds_of,
+    corners_of,
+    from_corners,
+    rectangle,
+)
 from tideline.space.shapes import Box, Circle, number, pair_of
 
 if TYPE_CHECKING:
@@ -112,7 +120,7 @@ class _Cells:
 
 @dataclass(frozen=True)
 class _Map(ABC):
-    """What a grid and a quad tree share: points, circles and boxes to keys and back."""
+    """What a grid and a quad tree share: points and shapes to keys and back."""
 
     mode: ClassVar[int] = CELLS
     plain: ClassVar[bool] = False
@@ -136,6 +144,8 @@ class _Map(ABC):
 
     def encode(self, value: object) -> Place:
         if isinstance(value, str):
+            if value.startswith("{"):  # no cell is called so
+                return self.encode(from_json(value))
             return self._encode_text(value)
         if isinstance(value, Circle):
             return self._encode_circle(value)
@@ -145,7 +155,9 @@ class _Map(ABC):
             if east < cells.west or west > cells.east or north < cells.south or south > cells.north:
                 raise InvalidRequest("a box must meet the bounds", box=value, bounds=self.bounds)
             key = cells.cover(west, south, east, north)
-            return _new(Place, (key, BOX, west, south, east, north))
+            return _new(Place, (key, BOX, west, south, east, north, b""))
+        if isinstance(value, (Polygon, MultiPolygon)):
+            return self._encode_polygon(value)
         try:
             lon, lat = pair_of(value)
         except InvalidRequest as error:
@@ -165,20 +177,24 @@ class _Map(ABC):
                 point=(lon, lat),
                 bounds=self.bounds,
             )
-        return _new(Place, (cells.key(*cells.cell(lon, lat)), POINT, lon, lat, 0.0, 0.0))
+        return _new(Place, (cells.key(*cells.cell(lon, lat)), POINT, lon, lat, 0.0, 0.0, b""))
 
     def encode_many(self, table: pa.Table, rows: int) -> Places:
         from tideline.space.columns import map_places
 
         return map_places(table, rows, self.encode, self._tree)
 
-    def decode(self, key: bytes, kind: int, a: float, b: float, c: float, d: float) -> object:
+    def decode(
+        self, key: bytes, kind: int, a: float, b: float, c: float, d: float, corners: bytes = b""
+    ) -> object:
         if kind == POINT:
             return (a, b)
         if kind == CIRCLE:
             return Circle((a, b), c)
         if kind == BOX:
             return Box(a, b, c, d)
+        if kind == POLYGON:
+            return from_corners(corners)
         return self._text(key)
 
     def _encode_circle(self, circle: Circle) -> Place:
@@ -190,7 +206,22 @@ class _Map(ABC):
         if level < 0:
             raise InvalidRequest("a circle must meet the bounds", circle=circle, bounds=self.bounds)
         key = self._cells.key(col, row)[:level]
-        return _new(Place, (key, CIRCLE, lon, lat, radius_m, 0.0))
+        return _new(Place, (key, CIRCLE, lon, lat, radius_m, 0.0, b""))
+
+    def _encode_polygon(self, shape: Polygon | MultiPolygon) -> Place:
+        if isinstance(shape, Polygon) and not shape.holes:
+            box = rectangle(shape.shell)
+            if box is not None:  # the same area, quicker to compare
+                return self.encode(box)
+        cells = self._cells
+        west, south, east, north = bounds_of(shape)
+        if east < cells.west or west > cells.east or north < cells.south or south > cells.north:
+            raise InvalidRequest(
+                "a polygon must meet the bounds", around=(west, south, east, north),
+                bounds=self.bounds,
+            )  # fmt: skip
+        key = cells.cover(west, south, east, north)
+        return Place(key, POLYGON, west, south, east, north, corners_of(shape))
 
     def _set(self, bounds: object, cols: int, rows: int, depth: int) -> None:
         """Check the bounds and build the tree; from `__post_init__` of the two."""
@@ -217,7 +248,7 @@ class QuadTree(_Map):
     >>> roads.encode((-73.98, 40.75)).key
     b'\x04\x04\x03'
     >>> roads.encode("4.4")
-    Place(key=b'\x04\x04', kind=1, a=-74.0, b=40.0, c=-72.0, d=42.0)
+    Place(key=b'\x04\x04', kind=1, a=-74.0, b=40.0, c=-72.0, d=42.0, corners=b'')
     >>> roads.decode(*roads.encode("4.4"))
     '4.4'
 
@@ -229,7 +260,7 @@ class QuadTree(_Map):
     """
 
     allowed: ClassVar[str] = (
-        "a quad path such as '1.4.2', a point (lon, lat), a Circle, a Box or GeoJSON"
+        "a quad path such as '1.4.2', a point (lon, lat), a Circle, a Box, a Polygon or GeoJSON"
     )
 
     bounds: tuple[float, float, float, float] = WORLD
@@ -259,7 +290,7 @@ class QuadTree(_Map):
         digits = text.split(".")
         if not 1 <= len(digits) <= self.depth or not all(d in _QUARTERS for d in digits):
             raise InvalidRequest(
-                f"a place here is a point, a circle, a box or a quad path, and a quad path is 1 to"
+                f"a place here is a point, a shape, GeoJSON or a quad path, and a quad path is 1 to"
                 f" {self.depth} of the digits 1 to 4 joined by '.'",
                 place=text,
             )
@@ -276,13 +307,14 @@ class Grid(_Map):
 
     >>> grid = Grid(bounds=(0, 0, 10, 5), rows=5, cols=10)
     >>> grid.encode("4.9")
-    Place(key=b'\x04\x01\x03\x04', kind=1, a=9.0, b=4.0, c=10.0, d=5.0)
+    Place(key=b'\x04\x01\x03\x04', kind=1, a=9.0, b=4.0, c=10.0, d=5.0, corners=b'')
     >>> grid.encode((9.5, 4.5)).key == grid.encode("4.9").key
     True
     """
 
     allowed: ClassVar[str] = (
-        "a cell 'row.col' such as '12.40', a point (lon, lat), a Circle, a Box or GeoJSON"
+        "a cell 'row.col' such as '12.40', a point (lon, lat), a Circle, a Box, a Polygon "
+        "or GeoJSON"
     )
 
     rows: int

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tideline.errors import InvalidRequest
-from tideline.space.place import CELL, CIRCLE, POINT, Place, Places
+from tideline.space.place import CELL, CIRCLE, POINT, POLYGON, Place, Places
 from tideline.space.shapes import Circle
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def map_places(
     encode: Callable[[object], Place],
     tree: tuple[float, float, float, float, int, int, int],
 ) -> Places:
-    """Places on a map: text in `place`, or `lon`, `lat` and maybe `radius_m`.
+    """Places on a map: text or GeoJSON in `place`, or `lon`, `lat` and maybe `radius_m`.
 
     `tree` is west, south, east, north, cols, rows and depth of the tree of cells. Why a
     row is bad is asked of `encode`, so one row and one call give the same reason.
@@ -195,9 +195,10 @@ def map_places(
         kinds[wrong] = 0
         bad.update(dict.fromkeys(np.flatnonzero(wrong).tolist(), reason))
     kinds[list(bad)] = 0
+    given_as_text = kinds == CELL
 
     text_data, text_offsets = bytes_of(pa.array([place.key for place in named], pa.large_binary()))
-    text_shapes = np.array([place[2:] for place in named], np.float64).reshape(len(named), 4)
+    text_shapes = np.array([place[2:6] for place in named], np.float64).reshape(len(named), 4)
     data = np.empty(rows * tree[-1] + 1, np.uint8)
     offsets = np.empty(rows + 1, np.int64)
     shapes = np.zeros((rows, 4))
@@ -210,7 +211,19 @@ def map_places(
             encode(Circle(center, radius_m[row].item()) if has_radius[row] else center)
         except InvalidRequest as error:
             bad[row] = str(error)
-    return Places(data[: max(1, offsets[-1])], offsets, kinds, shapes, bad)
+    kinds, corners = _as_named(kinds, np.flatnonzero(given_as_text), named, codes)
+    return Places(data[: max(1, offsets[-1])], offsets, kinds, shapes, bad, corners)
+
+
+def _as_named(
+    kinds: NDArray[np.uint8], rows: NDArray[np.int64], named: list[Place], codes: NDArray[np.int64]
+) -> tuple[NDArray[np.uint8], dict[int, bytes]]:
+    """The kinds of rows that were given as text, which may be GeoJSON, and corners of polygons."""
+    if all(place.kind == CELL for place in named):
+        return kinds, {}
+    kinds[rows] = np.array([place.kind for place in named], np.uint8)[codes[rows]]
+    polygons = rows[kinds[rows] == POLYGON].tolist()
+    return kinds, {row: named[int(codes[row])].corners for row in polygons}
 
 
 def nothing(rows: int, reason: str) -> Places:

@@ -43,7 +43,7 @@ class Flat:
             except UnicodeEncodeError:  # half of a surrogate pair
                 key = b""
             if 0 < len(key) <= KEY_LIMIT_BYTES:
-                return _new(Place, (key, NONE, 0.0, 0.0, 0.0, 0.0))
+                return _new(Place, (key, NONE, 0.0, 0.0, 0.0, 0.0, b""))
         raise InvalidRequest(
             f"a place must be text of 1 to {KEY_LIMIT_BYTES} bytes in UTF-8", place=value
         )
@@ -73,5 +73,7 @@ class Flat:
                 bad[row] = str(error)
         return columns.text_places(array, bad)
 
-    def decode(self, key: bytes, kind: int, a: float, b: float, c: float, d: float) -> object:
+    def decode(
+        self, key: bytes, kind: int, a: float, b: float, c: float, d: float, corners: bytes = b""
+    ) -> object:
         return key.decode()

@@ -1,8 +1,9 @@
 """Places as other programs have them: GeoJSON, and `{"lon", "lat"}`.
 
     {"type": "Point", "coordinates": [lon, lat]}          a point; a height behind them is left out
-    {"type": "Polygon", "coordinates": [[[lon, lat], ...]]}   a box, if it is a rectangle along the
-                                                          axes (four corners, the first one again)
+    {"type": "Polygon", "coordinates": [[[lon, lat], ...]]}   a polygon; a box, if it is a rectangle
+                                                          along the axes without holes
+    {"type": "MultiPolygon", "coordinates": [...]}        several polygons as one place
     {"type": "Feature", "geometry": ...}                  its geometry
     {"lon": lon, "lat": lat}                              a point
     {"circle": [lon, lat, radius_m]}, {"box": [w, s, e, n]}   as JSON says them (plain.py)
@@ -14,21 +15,25 @@ Every failure is `InvalidRequest` that says what was meant. Pure functions; safe
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
+import msgspec
+
 from tideline.errors import InvalidRequest
+from tideline.space.polygon import MultiPolygon, Polygon, Ring, rectangle
 from tideline.space.shapes import Box, Circle, number
 
-__all__ = ["from_mapping", "interface_of"]
+__all__ = ["from_json", "from_mapping", "interface_of"]
+
+Found = tuple[float, float] | Circle | Box | Polygon | MultiPolygon
 
 _NEAR = {
     "lng": "lon", "long": "lon", "longitude": "lon", "x": "lon", "latitude": "lat", "y": "lat",
     "Lon": "lon", "Lat": "lat", "LON": "lon", "LAT": "lat",
 }  # fmt: skip
 _FORMS = (
-    'a GeoJSON Point or Polygon, {"lon": , "lat": }, {"circle": [lon, lat, radius_m]} or '
-    '{"box": [west, south, east, north]}'
+    'a GeoJSON Point, Polygon or MultiPolygon, {"lon": , "lat": }, '
+    '{"circle": [lon, lat, radius_m]} or {"box": [west, south, east, north]}'
 )
 
 
@@ -44,8 +49,23 @@ def interface_of(value: object) -> Mapping[str, Any] | None:
     return said if isinstance(said, Mapping) else None
 
 
-def from_mapping(value: Mapping[str, Any]) -> tuple[float, float] | Circle | Box:
-    """The point, circle or box that a mapping says.
+def from_json(text: str) -> Found:
+    """The place that a text of JSON says.
+
+    >>> from_json('{"lon": -73.98, "lat": 40.75}')
+    (-73.98, 40.75)
+    """
+    try:
+        found = msgspec.json.decode(text)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise InvalidRequest(f"the place is not JSON: {error}", place=text) from None
+    if not isinstance(found, dict):
+        raise InvalidRequest(f"a place must be {_FORMS}", place=text)
+    return from_mapping(found)
+
+
+def from_mapping(value: Mapping[str, Any]) -> Found:
+    """The point or shape that a mapping says.
 
     >>> from_mapping({"type": "Point", "coordinates": [-73.98, 40.75]})
     (-73.98, 40.75)
@@ -78,7 +98,7 @@ def from_mapping(value: Mapping[str, Any]) -> tuple[float, float] | Circle | Box
     raise InvalidRequest(f"a place must be {_FORMS}", place=value)
 
 
-def _geometry(value: Mapping[str, Any]) -> tuple[float, float] | Circle | Box:
+def _geometry(value: Mapping[str, Any]) -> Found:
     kind = value["type"]
     if kind == "Feature" and isinstance(value.get("geometry"), Mapping):
         value = value["geometry"]
@@ -87,30 +107,47 @@ def _geometry(value: Mapping[str, Any]) -> tuple[float, float] | Circle | Box:
         lon, lat, *_ = _numbers(value.get("coordinates"), 2, "coordinates [lon, lat]", value, 3)
         return lon, lat
     if kind == "Polygon":
-        return _box(value)
-    near = " (did you mean Point?)" if str(kind).lower() == "point" else ""
-    raise InvalidRequest(f"of GeoJSON, a place is a Point or a Polygon{near}", place=value)
-
-
-def _box(value: Mapping[str, Any]) -> Box:
-    """A polygon that is a rectangle along the axes."""
-    rings = value.get("coordinates")
-    if not isinstance(rings, Sequence) or isinstance(rings, str) or len(rings) < 1:
-        raise InvalidRequest("a Polygon's coordinates must be a list of rings", place=value)
-    ring = rings[0]
-    if isinstance(ring, Sequence) and not isinstance(ring, str):
-        corners = [_numbers(each, 2, "corners [lon, lat]", value, 3)[:2] for each in ring]
-        lons = sorted({lon for lon, _ in corners})
-        lats = sorted({lat for _, lat in corners})
-        sides = all((one[0] == two[0]) != (one[1] == two[1]) for one, two in pairwise(corners))
-        closed = len(corners) == 5 and corners[0] == corners[4] and len(set(corners)) == 4
-        if closed and sides and len(rings) == 1 and len(lons) == len(lats) == 2:
-            return Box(lons[0], lats[0], lons[1], lats[1])
+        return _polygon(value.get("coordinates"), value)
+    if kind == "MultiPolygon":
+        parts = _list(value.get("coordinates"), "polygons as coordinates of a MultiPolygon", value)
+        return MultiPolygon(tuple(Polygon(*_rings(part, value)) for part in parts))
+    named = {"point": "Point", "polygon": "Polygon", "multipolygon": "MultiPolygon"}
+    near = named.get(str(kind).lower())
+    hint = f" (did you mean {near}?)" if near else ""
     raise InvalidRequest(
-        "a Polygon must be a rectangle along the axes: five corners, the last one the first again. "
-        "Other polygons: take the box around them, and look closer at what it finds",
-        place=value,
+        f"of GeoJSON, a place is a Point, a Polygon or a MultiPolygon{hint}", place=value
     )
+
+
+def _polygon(rings: Any, value: Mapping[str, Any]) -> Polygon | Box:
+    """A polygon; a box, if it is a rectangle along the axes."""
+    shell, holes = _rings(rings, value)
+    box = None if holes else rectangle(shell[:-1])
+    return Polygon(shell, holes) if box is None else box
+
+
+def _rings(rings: Any, value: Mapping[str, Any]) -> tuple[Ring, tuple[Ring, ...]]:
+    """The shell and the holes, closed as GeoJSON has them."""
+    found = []
+    for ring in _list(rings, "rings as coordinates of a Polygon", value):
+        corners = [
+            _numbers(each, 2, "corners [lon, lat]", value, 3)
+            for each in _list(ring, "corners [lon, lat] as a ring", value)
+        ]
+        made = tuple((lon, lat) for lon, lat, *_ in corners)
+        if len(made) < 4 or made[0] != made[-1]:
+            raise InvalidRequest(
+                "a ring of a Polygon has four corners or more, the last one the first again",
+                place=value,
+            )
+        found.append(made)
+    return found[0], tuple(found[1:])
+
+
+def _list(values: Any, what: str, place: Mapping[str, Any]) -> Sequence[Any]:
+    if not isinstance(values, Sequence) or isinstance(values, (str, bytes)) or not values:
+        raise InvalidRequest(f"expected a list of {what}", place=place)
+    return values
 
 
 def _numbers(

@@ -11,6 +11,7 @@
     POINT   lon, lat
     CIRCLE  lon, lat, radius_m
     BOX     west, south, east, north
+    POLYGON west, south, east, north around it; its corners come beside (polygon.py)
 
 Invariant: in mode CELLS, two places whose exact shapes meet have keys of which one
 is a prefix of the other. So walking the tree up and down from a key finds them all.
@@ -36,6 +37,7 @@ __all__ = [
     "KEY_LIMIT_BYTES",
     "NONE",
     "POINT",
+    "POLYGON",
     "TOPICS",
     "Place",
     "Places",
@@ -43,7 +45,7 @@ __all__ = [
     "meets",
 ]
 
-NONE, CELL, POINT, CIRCLE, BOX = 0, 1, 2, 3, 4
+NONE, CELL, POINT, CIRCLE, BOX, POLYGON = 0, 1, 2, 3, 4, 5
 FLAT, CELLS, TOPICS = 0, 1, 2
 KEY_LIMIT_BYTES = 512
 
@@ -57,6 +59,7 @@ class Place(NamedTuple):
     b: float = 0.0
     c: float = 0.0
     d: float = 0.0
+    corners: bytes = b""
 
 
 class Places(NamedTuple):
@@ -67,11 +70,13 @@ class Places(NamedTuple):
     kinds: NDArray[np.uint8]  # [n]
     shapes: NDArray[np.float64]  # [n, 4]
     bad: dict[int, str]  # row -> reason
+    corners: dict[int, bytes] = {}  # noqa: RUF012 - row -> corners of a polygon; nobody writes
 
     def place(self, row: int) -> Place:
         """One row as a `Place`."""
         key = self.data[self.offsets[row] : self.offsets[row + 1]].tobytes()
-        return Place(key, int(self.kinds[row]), *self.shapes[row].tolist())
+        a, b, c, d = self.shapes[row].tolist()
+        return Place(key, int(self.kinds[row]), a, b, c, d, self.corners.get(row, b""))
 
 
 class Space(Protocol):
@@ -93,8 +98,10 @@ class Space(Protocol):
         """The places of a table: column `place`, or `lon`, `lat` and maybe `radius_m`."""
         ...
 
-    def decode(self, key: bytes, kind: int, a: float, b: float, c: float, d: float) -> object:
-        """What the user gave: text, `(lon, lat)`, `Circle` or `Box`."""
+    def decode(
+        self, key: bytes, kind: int, a: float, b: float, c: float, d: float, corners: bytes = b""
+    ) -> object:
+        """What the user gave: text, `(lon, lat)`, `Circle`, `Box` or a polygon."""
         ...
 
 
@@ -116,4 +123,15 @@ def meets(space: Space, p: Place, q: Place) -> bool:
         return True
     from tideline.kernels.geo import shapes_meet  # numba is slow to import: only when needed
 
-    return bool(shapes_meet(*p[1:], *q[1:]))
+    if not shapes_meet(*p[1:6], *q[1:6]):
+        return False
+    if POLYGON not in (p.kind, q.kind):
+        return True
+    import numpy as np
+
+    from tideline.addresses import address_of
+    from tideline.kernels.polygon import polygon_meets
+
+    one, other = (np.frombuffer(each.corners or bytes(8), np.int64) for each in (p, q))
+    addresses = [address_of(each) + 8 for each in (one, other)]  # behind the count
+    return bool(polygon_meets(*p[1:6], addresses[0], *q[1:6], addresses[1]))

@@ -1,7 +1,7 @@
 """Places as JSON and as text, for the ways in and out: server, client, command line.
 
     JSON   "key"     [lon, lat]   {"circle": [lon, lat, radius_m]}   {"box": [w, s, e, n]}
-           and, read only, GeoJSON and {"lon", "lat"} (geojson.py)
+           a polygon as GeoJSON; and, read only, other GeoJSON and {"lon", "lat"} (geojson.py)
     text   the key   LON,LAT      circle:LON,LAT,RADIUS_M            box:W,S,E,N
 
 In a flat or topics channel every text is a key: "1,2" is not a point there. What a place may be is
@@ -15,11 +15,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import msgspec
-
 from tideline.errors import InvalidRequest
 from tideline.space.flat import Flat
-from tideline.space.geojson import from_mapping
+from tideline.space.geojson import from_json, from_mapping
+from tideline.space.polygon import MultiPolygon, Polygon
 from tideline.space.shapes import Box, Circle
 from tideline.space.topics import Topics
 
@@ -40,6 +39,8 @@ def to_plain(place: Any) -> Any:
         return {"circle": [*place.center, place.radius_m]}
     if isinstance(place, Box):
         return {"box": [place.west, place.south, place.east, place.north]}
+    if isinstance(place, (Polygon, MultiPolygon)):
+        return place.__geo_interface__
     if isinstance(place, tuple):
         return list(place)
     return place
@@ -83,10 +84,7 @@ def from_text(text: str, space: Any) -> Any:
         lon, lat = parse_numbers(text, 2, "LON,LAT")
         return (lon, lat)
     if text.startswith("{"):  # no cell is called so: GeoJSON, or {"lon": ..., "lat": ...}
-        try:
-            return from_plain(msgspec.json.decode(text))
-        except msgspec.DecodeError as error:
-            raise InvalidRequest(f"the place is not JSON: {error}", place=text) from None
+        return from_json(text)
     return text
 
 

@@ -1,5 +1,7 @@
 """Shapes a user names: points, circles and boxes on the globe, checked when made.
 
+Polygons are in polygon.py.
+
 Longitudes lie in -180..180 and latitudes in -90..90 degrees, radii are in metres on a
 sphere of `EARTH_RADIUS_M`. A box is a rectangle in longitude and latitude, edges
 included; it never crosses the antimeridian. A circle may, and may hold a pole.

@@ -53,5 +53,7 @@ class Topics:
             bad.update(dict.fromkeys(np.flatnonzero(null).tolist(), columns.MISSING))
         return columns.gathered(places, codes, bad)
 
-    def decode(self, key: bytes, kind: int, a: float, b: float, c: float, d: float) -> object:
+    def decode(
+        self, key: bytes, kind: int, a: float, b: float, c: float, d: float, corners: bytes = b""
+    ) -> object:
         return decode_path(key)

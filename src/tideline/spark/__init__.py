@@ -6,6 +6,7 @@
     bulk_load    a frame into a collection, as finished files
     Pipeline     any source of Spark's, cleaned and placed, into a channel
     match        subscriptions and events that outgrow one machine
+    watch        live queries and writes that outgrow one machine
     aggregate    counts of events on a grid; `heatmap` draws them
     tweets       a workload of any size
 
@@ -32,11 +33,12 @@ if _typing.TYPE_CHECKING:
     from tideline.spark.gate import Gate, share
     from tideline.spark.matching import match
     from tideline.spark.pipeline import Pipeline
+    from tideline.spark.watching import watch
     from tideline.spark.workload import tweets
 
 __all__ = [
     "Gate", "Pipeline", "aggregate", "bulk_load", "heatmap", "match", "register", "session",
-    "share", "tweets",
+    "share", "tweets", "watch",
 ]  # fmt: skip
 
 _LATE = {
@@ -48,6 +50,7 @@ _LATE = {
     "match": ".matching",
     "share": ".gate",
     "tweets": ".workload",
+    "watch": ".watching",
 }
 
 

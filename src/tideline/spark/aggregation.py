@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import closing
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -121,14 +122,11 @@ def _scan(
         raise InvalidRequest("the folder of a store needs the name of a channel", live=str(live))
     from tideline.spark.client import connect
 
-    client = connect(live)
-    try:
+    with closing(connect(live)) as client:
         space = space_from_spec(client.describe(channel).space)
         map_space(space)
         text = condition.text.decode() or None
         batches = list(client.scan(channel, "events", since=since, until=until, where=text))
-    finally:
-        client.close()
     if batches:
         return pa.Table.from_batches(batches), space
     empty = {"id": pa.string(), "lon": pa.float64(), "lat": pa.float64()}

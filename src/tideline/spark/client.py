@@ -22,7 +22,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import msgspec
 import pyarrow as pa
@@ -32,7 +32,10 @@ from tideline.channel.landed import Landed, Once
 if TYPE_CHECKING:
     from tideline.spark.options import Target
 
-__all__ = ["KINDS", "ORDERS", "Arriving", "Client", "Facts", "Landed", "Once", "connect"]
+__all__ = [
+    "CALLS", "KINDS", "ORDERS", "STREAMS", "Arriving", "Client", "Facts", "Landed", "Once",
+    "connect",
+]  # fmt: skip
 
 KINDS = ("events", "subscriptions", "answers")
 ORDERS = ("time", "arrival")
@@ -144,12 +147,14 @@ class Client(Protocol):
         """Apply staged rows as one sequence."""
         ...
 
-    def loading(self, name: str) -> tuple[dict[str, Any], str]:
-        """How components of a collection are made, and the folder for them (loading.py)."""
+    def loading(self, name: str, documents: bool) -> tuple[dict[str, Any], str]:
+        """How components of a channel or collection are made, and the folder for them."""
         ...
 
-    def adopt(self, name: str, recipe: dict[str, Any], pieces: list[dict[str, Any]]) -> list[int]:
-        """Make finished components part of a collection; the first and the last seq."""
+    def adopt(
+        self, name: str, documents: bool, recipe: dict[str, Any], pieces: list[dict[str, Any]]
+    ) -> list[int]:
+        """Make finished components part of it; the first and the last seq."""
         ...
 
     def fetch(self, token: str) -> Iterator[pa.RecordBatch]:
@@ -163,6 +168,16 @@ class Client(Protocol):
     def close(self) -> None:
         """Let go; closing twice is allowed."""
         ...
+
+
+CALLS: dict[str, Any] = {
+    "adopt": list[int], "apply": Landed, "check": Landed, "collection": dict[str, Any],
+    "commit": Landed, "create": None, "cuts": list[str], "describe": Facts, "earliest": str,
+    "loading": tuple[dict[str, Any], str], "position": str, "reach": str, "times": list[int],
+}  # fmt: skip
+"""The calls that go through a gate, with what each gives."""
+STREAMS = frozenset(["changes", "documents", "journal", "scan"])
+"""Those that give batches."""
 
 
 def connect(where: str | os.PathLike[str] | Target) -> Client:
@@ -180,4 +195,4 @@ def connect(where: str | os.PathLike[str] | Target) -> Client:
         return HttpClient(found.path, found.token, found.channel, found.documents)
     from tideline.spark.remote import GateClient
 
-    return GateClient(found.path, opens=found.host == socket.gethostname())
+    return cast(Client, GateClient(found.path, opens=found.host == socket.gethostname()))

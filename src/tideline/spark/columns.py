@@ -16,7 +16,6 @@ Pure functions; safe from any thread.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -25,12 +24,13 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from tideline.errors import InvalidRequest
+from tideline.near import nearest
 from tideline.spark import shapes
 from tideline.spark.options import choice
 
 __all__ = [
     "OPS", "check_columns", "check_read", "check_readable", "check_written", "drifted", "fit",
-    "nearest", "no_json", "prepared", "reshaped", "schema_of",
+    "near", "no_json", "prepared", "reshaped", "schema_of",
 ]  # fmt: skip
 
 OPS = ("publish", "subscribe", "apply")
@@ -134,7 +134,7 @@ def check_columns(asked: T.StructType, given: T.StructType, kind: str) -> pa.Sch
         name, wanted = field.name, field.dataType
         if name not in there:
             raise InvalidRequest(
-                f"{kind} have no such column{nearest(name, there)}: there are {', '.join(there)}",
+                f"{kind} have no such column{near(name, there)}: there are {', '.join(there)}",
                 column=name,
             )
         if wanted == there[name]:
@@ -178,15 +178,10 @@ def fit(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 # ---- writing ----------------------------------------------------------------------------------
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """`, did you mean ...?` when a known name is near; else nothing.
-
-    >>> nearest("Plaec", ["place", "at"]), nearest("colour", ["place"])
-    (" (did you mean 'place'?)", '')
-    """
-    by_case = {each.casefold(): each for each in known}
-    close = difflib.get_close_matches(name.casefold(), by_case, n=1)
-    return f" (did you mean {by_case[close[0]]!r}?)" if close else ""
+def near(name: str, known: Iterable[str]) -> str:
+    """` (did you mean ...?)` when a known name is near; else nothing."""
+    meant = nearest(name, known)
+    return f" (did you mean {meant!r}?)" if meant else ""
 
 
 def drifted(problems: Sequence[str], given: T.StructType, **other: Any) -> None:
@@ -201,19 +196,19 @@ def check_written(given: T.StructType, op: str) -> None:
     names, taken = given.names, _TAKEN[op]
     unknown = [name for name in dict.fromkeys(names) if name not in taken]
     problems = [
-        f"the column {name} is missing{nearest(name, unknown)}: {_ADVICE[name]}"
+        f"the column {name} is missing{near(name, unknown)}: {_ADVICE[name]}"
         for name in _NEEDED[op]
         if name not in names
     ]
     if op != "apply" and "place" not in names and not {"lon", "lat"} <= set(names):
         problems.append(
-            f"a place is missing{nearest('place', unknown)}: text in the column place, or numbers "
+            f"a place is missing{near('place', unknown)}: text in the column place, or numbers "
             "in lon and lat"
         )
     problems += [f"the column {name} is there twice" for name in dict.fromkeys(names)
                  if names.count(name) > 1]  # fmt: skip
     left = [name for name in taken if name not in names]
-    problems += [f"the column {name} is unknown{nearest(name, left)}" for name in unknown]
+    problems += [f"the column {name} is unknown{near(name, left)}" for name in unknown]
     if unknown:
         problems.append(f"with op {op} there are {', '.join(taken)}: drop or rename the others")
     problems += filter(None, (_wrong_type(field) for field in given if field.name in taken))
@@ -257,8 +252,8 @@ def _wrong_part(field: T.StructField) -> str:
     """What is wrong with a field of a struct that is a place."""
     name, kind = field.name, field.dataType
     if name not in ("name", *_POINT):
-        near = nearest(name, ["name", *_POINT])
-        return f"a place has no {name}{near}: there are name, {', '.join(_POINT)}"
+        known = ["name", *_POINT]
+        return f"a place has no {name}{near(name, known)}: there are {', '.join(known)}"
     wanted = T.StringType if name == "name" else T.NumericType
     if isinstance(kind, (wanted, T.NullType)):
         return ""

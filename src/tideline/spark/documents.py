@@ -18,32 +18,28 @@ delete. The option `version` names a field: an older or equal version never repl
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import datasource as D
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 
 from tideline.errors import InvalidRequest
 from tideline.spark import shapes
-from tideline.spark.client import Client, connect
+from tideline.spark.client import connect
 from tideline.spark.columns import (
     check_columns,
     check_readable,
     drifted,
     fit,
-    nearest,
+    near,
     no_json,
     reshaped,
 )
 from tideline.spark.options import choice, condition, json_object, number, rejected, target
+from tideline.spark.stream import Following, Span
 from tideline.spark.writer import Batch, Stream, Writing
 
 __all__ = [
@@ -89,11 +85,8 @@ class DocumentReader(D.DataSourceReader):
         self._schema = _check_read(schema, "documents", options)
 
     def partitions(self) -> Sequence[Keys]:
-        client = connect(self._target)
-        try:
+        with closing(connect(self._target)) as client:
             cuts = client.cuts(self._target.channel, self._parts)
-        finally:
-            client.close()
         inner = [cut for cut in cuts if _inside(cut, self._low, self._high)]
         lows, limits = [self._low, *inner], [*inner, None]
         last = len(inner)
@@ -104,16 +97,13 @@ class DocumentReader(D.DataSourceReader):
 
     def read(self, partition: D.InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Keys)
-        client = connect(self._target)
-        try:
-            name, keys = self._target.channel, partition
+        name, keys = self._target.channel, partition
+        with closing(connect(self._target)) as client:
             for batch in client.documents(
                 name, where=self._where, low=keys.low, high=keys.high, limit=keys.limit
             ):
                 op = pa.repeat(pa.scalar("r"), batch.num_rows)
                 yield _fit(batch.append_column("op", op), self._schema)
-        finally:
-            client.close()
 
 
 def _check_read(asked: T.StructType, kind: str, options: Mapping[str, str]) -> pa.Schema:
@@ -162,94 +152,39 @@ def _before(options: Mapping[str, str]) -> bool:
     return choice(options, "before", ("true", "false"), "false") == "true"
 
 
-class Seqs(D.InputPartition):
-    """What one task reads: changes with a seq in (after, upto]."""
+class DocumentFollower(Following):
+    """Follows the changes of a collection: what has a seq in (after, upto]."""
 
-    def __init__(self, after: int, upto: int) -> None:
-        self.after, self.upto = after, upto
-
-
-class DocumentFollower(D.DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Follows the changes of a collection.
-
-    offset := {"seq": ..., "collection": ...}    a micro-batch is what lies between two
-    """
+    _what, _where, _form = "collection", "seq", (r"[0-9]+", "the seq of a change")
 
     def __init__(self, options: Mapping[str, str], schema: T.StructType) -> None:
-        self._target = target(options, "follow documents")
+        super().__init__(options, "follow documents")
         self._before = _before(options)
-        start = options.get("startingPosition", "earliest")
-        if start not in ("earliest", "latest") and not start.isdigit():
-            raise InvalidRequest(
-                "the option startingPosition must be earliest, latest or the seq of a change",
-                given=start,
-            )
-        self._start = start
-        self._most = number(options, "maxRowsPerBatch", 1)
-        self._limit: int | None = None  # where a run that reads what there is now ends
-        self._client: Client | None = None
         self._schema = _check_read(schema, "changes", options)
         self._facts()  # refused now, if it will be
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_client": None}
+    def _facts(self) -> dict[str, Any]:
+        return self._store().collection(self._target.channel)
 
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        facts = self._facts()
-        seq = {"latest": facts["position"], "earliest": facts["earliest"]}.get(self._start)
-        return self._offset(int(self._start) if seq is None else seq)
+    def _identity(self) -> str:
+        return str(self._facts()["identity"])
 
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        return ReadAllAvailable() if self._most is None else ReadMaxRows(self._most)
+    def _place(self, start: str) -> int:
+        name = {"latest": "position"}.get(start, start)
+        return int(start if start.isdigit() else self._facts()[name])
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        self._check(start)
-        end = self._facts()["position"] if self._limit is None else self._limit
-        if isinstance(limit, ReadMaxRows):
-            end = min(end, start["seq"] + limit.max_rows)
-        return self._offset(end)
+    def _reach(self, after: int, upto: int, rows: int) -> int:
+        return min(upto, after + rows)
 
-    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
-        return self._offset(self._facts()["position"])
-
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._limit = self._facts()["position"]
-
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[Seqs]:
-        self._check(start)
-        first, last = start["seq"], end["seq"]
-        return [Seqs(at, min(at + _SPAN, last)) for at in range(first, last, _SPAN)]
+    def _spans(self, first: int, last: int) -> Sequence[Span]:
+        return [Span(at, min(at + _SPAN, last)) for at in range(first, last, _SPAN)]
 
     def read(self, partition: D.InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Seqs)
-        client = connect(self._target)
-        try:
-            name = self._target.channel
-            for batch in client.changes(name, partition.after, partition.upto, self._before):
+        assert isinstance(partition, Span)
+        name, after, upto = self._target.channel, partition.after, partition.upto
+        with closing(connect(self._target)) as client:
+            for batch in client.changes(name, after, upto, self._before):
                 yield _fit(batch, self._schema)
-        finally:
-            client.close()
-
-    def stop(self) -> None:
-        if self._client is not None:
-            self._client.close()
-            self._client = None
-
-    def _offset(self, seq: int) -> dict[str, Any]:
-        return {"seq": seq, "collection": self._facts()["identity"]}
-
-    def _check(self, offset: dict[str, Any]) -> None:
-        if offset.get("collection") != self._facts()["identity"]:
-            raise InvalidRequest(
-                "the checkpoint is of another collection: this one was dropped and made again, or "
-                "is in another store. Begin with a new checkpointLocation",
-                collection=self._target.channel, path=self._target.path,
-            )  # fmt: skip
-
-    def _facts(self) -> dict[str, Any]:
-        if self._client is None:
-            self._client = connect(self._target)
-        return self._client.collection(self._target.channel)
 
 
 # ---- writing ----------------------------------------------------------------------------------
@@ -267,11 +202,8 @@ class _Documents(Writing):
         key, indexes = options.get("key"), json_object(options, "indexes")
         if indexes is not None and key is None:
             raise InvalidRequest("the option indexes goes with key: they make the collection")
-        client = connect(self._target)
-        try:
+        with closing(connect(self._target)) as client:
             facts = client.collection(self._target.channel, key, indexes)
-        finally:
-            client.close()
         self._whole = _check_written(schema, op, facts["key"], version)
 
     def _rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -317,11 +249,11 @@ def _check_written(schema: T.StructType, op: str, key: str, version: str | None)
         drifted([each for each in problems if each], schema)
         return True
     if key not in types:
-        problems.append(f"the column of the key, {key}, is missing{nearest(key, types)}: give a "
+        problems.append(f"the column of the key, {key}, is missing{near(key, types)}: give a "
                         "column a field, or one column document")  # fmt: skip
     if version is not None and version.split(".")[0] not in types:
         problems.append(f"the column of the version, {version}, is missing"
-                        f"{nearest(version, types)}")  # fmt: skip
+                        f"{near(version, types)}")  # fmt: skip
     if op == "delete" and not set(types) <= {key, version}:
         others = ", ".join(name for name in types if name not in (key, version))
         problems.append("to delete, give the column of the key alone, or with the version: drop "

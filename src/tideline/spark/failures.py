@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 from tideline.errors import Unavailable
 
-__all__ = ["failures", "reason"]
+__all__ = ["failures", "is_spark", "reason"]
 
 # The last line of a traceback stands at the margin; so do the first lines of Java's causes.
 _PYTHON = re.compile(
@@ -30,9 +30,14 @@ def failures(what: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if type(error).__module__.split(".")[0] not in ("pyspark", "py4j"):
+        if not is_spark(error):
             raise
         raise Unavailable(what, reason=reason(str(error))) from None
+
+
+def is_spark(error: BaseException) -> bool:
+    """Whether an error is one of Spark's."""
+    return type(error).__module__.split(".")[0] in ("pyspark", "py4j")
 
 
 def reason(text: str) -> str:

@@ -10,8 +10,9 @@ folder tells where, in a file that only its owner can read:
 Both go when the gate or the database is closed; what a killed owner left is replaced by the
 next `share`. Who connects must prove that it knows the key, and so must the gate.
 
-A connection makes one call after the other; `_CALLS` lists them. Closing the gate lets a call
-that runs come to the end of the step it is in; who does not take what it asked for is cut off.
+A connection makes one call after the other; `CALLS` and `STREAMS` (client.py) list them. Closing
+the gate lets a call that runs come to the end of the step it is in; who does not take what it
+asked for is cut off.
 
 Safe from any thread.
 """
@@ -45,6 +46,7 @@ import msgspec
 from tideline.channel.spool import Spool
 from tideline.errors import InvalidRequest, TidelineError, Unavailable
 from tideline.spark import wire
+from tideline.spark.client import CALLS, STREAMS
 from tideline.spark.local import Local
 from tideline.spark.remote import FILE, Address
 
@@ -53,11 +55,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Gate", "share", "shared_path"]
 
-_CALLS = frozenset([
-    "adopt", "apply", "check", "collection", "commit", "create", "cuts", "describe",
-    "earliest", "loading", "position", "reach", "times",
-])  # fmt: skip
-_STREAMS = frozenset(["changes", "documents", "journal", "scan"])
 _LONGEST_SOCKET = 100  # bytes of a path that every system takes for a socket
 _STEP_S = 10.0  # what a step of a call may take when the gate is closed, before it is cut off
 _WAIT_S = 60.0
@@ -88,11 +85,11 @@ def share(db: Database) -> Gate:
         return gate
 
 
-def shared_path(collection: Any) -> Path | None:
-    """The folder of the shared database that has this collection; None when there is none."""
+def shared_path(given: Any) -> Path | None:
+    """The folder of the shared database that has this channel or collection; None without one."""
     with _lock:
         for db, gate in _gates.items():
-            if not gate.closed and db._collections.get(collection.name) is collection:
+            if not gate.closed and any(one is given for one in db._all().values()):
                 return db.path
     return None
 
@@ -225,7 +222,7 @@ class Gate:
         """Run one call. Its batches are read to the end, so that the next call can follow."""
         given = wire.receive_batches(connection)
         try:
-            if not isinstance(request, dict) or request.get("call") not in _CALLS | _STREAMS:
+            if not isinstance(request, dict) or request.get("call") not in {*CALLS, *STREAMS}:
                 raise InvalidRequest("the gate has no such call", request=request)
             name, args = request["call"], dict(request.get("args", {}))
             if name == "apply":
@@ -234,9 +231,9 @@ class Gate:
                 _exhaust(given)
             if args.get("once") is not None:
                 args["once"] = tuple(args["once"])
-            found = getattr(self._local, name)(**args)
+            found = getattr(self._local, name)(*request.get("given", ()), **args)
             _exhaust(given)
-            if name in _STREAMS:
+            if name in STREAMS:
                 wire.send(connection, {"value": None}, found)
             else:
                 wire.send(connection, {"value": found})

@@ -125,13 +125,16 @@ class HttpClient(Reading):
         again = once is not None
         return Landed(**self._call("POST", "commit", channel=channel, body=body, again=again))
 
-    def loading(self, name: str) -> tuple[dict[str, Any], str]:
+    def loading(self, name: str, documents: bool) -> tuple[dict[str, Any], str]:
         raise InvalidRequest(
-            "a bulk load writes files beside the store: give its folder, not the url of a server"
-        )
+            "a server takes rows, never files: a bulk load needs the folder of the store, opened "
+            "and shared on a machine of the tasks. Write with the sink instead", name=name,
+        )  # fmt: skip
 
-    def adopt(self, name: str, recipe: dict[str, Any], pieces: list[dict[str, Any]]) -> list[int]:
-        raise InvalidRequest("a bulk load needs the folder of the store", collection=name)
+    def adopt(
+        self, name: str, documents: bool, recipe: dict[str, Any], pieces: list[dict[str, Any]]
+    ) -> list[int]:
+        raise InvalidRequest("a bulk load needs the folder of the store", name=name)
 
     def fetch(self, token: str) -> Iterator[pa.RecordBatch]:
         return self._batches(*self._base(self._staged), token)

@@ -122,21 +122,30 @@ class Local(Reading):
             return self._arriving(channel, arriving).commit(tokens, once=once, keep=keep)
         return self._landing(channel).commit(tokens, once=once, order=order, keep=keep)
 
-    def loading(self, name: str) -> tuple[dict[str, Any], str]:
-        from tideline.documents.loading import recipe_of
+    def loading(self, name: str, documents: bool) -> tuple[dict[str, Any], str]:
+        loading, found = self._loading(name, documents)
+        return msgspec.to_builtins(loading.recipe_of(found)), str(self._spool.folder)
 
-        recipe: dict[str, Any] = msgspec.to_builtins(recipe_of(self._collection(name)))
-        return recipe, str(self._spool.folder)
-
-    def adopt(self, name: str, recipe: dict[str, Any], pieces: list[dict[str, Any]]) -> list[int]:
-        from tideline.documents.loading import Piece, Recipe, adopt
-
-        given = msgspec.convert(pieces, list[Piece])
+    def adopt(
+        self, name: str, documents: bool, recipe: dict[str, Any], pieces: list[dict[str, Any]]
+    ) -> list[int]:
+        loading, found = self._loading(name, documents)
+        given = [msgspec.convert(piece, loading.Piece) for piece in pieces]
         root = self._spool.folder.resolve()
         for piece in given:
             if root not in Path(piece.folder).resolve().parents:
                 raise InvalidRequest("a piece is not in the spool", folder=piece.folder)
-        return list(adopt(self._collection(name), msgspec.convert(recipe, Recipe), given))
+        return list(loading.adopt(found, msgspec.convert(recipe, loading.Recipe), given))
+
+    def _loading(self, name: str, documents: bool) -> tuple[Any, Channel | Collection]:
+        """The module that loads in bulk, and what it loads into."""
+        if documents:
+            from tideline.documents import loading
+
+            return loading, self._collection(name)
+        from tideline.channel import loading as of_channels
+
+        return of_channels, self._channel(name)
 
     def fetch(self, token: str) -> Iterator[pa.RecordBatch]:
         yield from self._spool.runs([token])

@@ -8,8 +8,8 @@ Pure functions; safe from any thread.
 
 from __future__ import annotations
 
-import difflib
 import os
+import re
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,6 +22,7 @@ import msgspec
 from tideline.channel.checks import check_time
 from tideline.clock import to_us
 from tideline.errors import InvalidRequest
+from tideline.near import nearest
 
 __all__ = [
     "Target",
@@ -49,6 +50,7 @@ _NAMES = {
     ],
     "stream documents": ["collection", "op", "version", "key", "indexes", "rejected"],
 }  # fmt: skip
+_WRITTEN_BY_ARROW = ["abfs", "abfss", "file", "gcs", "gs", "hdfs", "s3", "viewfs"]
 _PLACES = ["url", "token"]  # of everything: a server instead of a folder
 _SPARKS = {  # Spark hands these on, the second line with a table of its catalog
     "path", "checkpointlocation", "queryname",
@@ -163,15 +165,21 @@ def rejected(options: Mapping[str, str]) -> str:
     './fial'
     """
     value = options.get("rejected", "fail")
+    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):", value)
+    if scheme and scheme[1] not in _WRITTEN_BY_ARROW:
+        raise InvalidRequest(
+            "rejected rows are written by pyarrow, which does not know this kind of path (of S3 it "
+            "is s3://, with the keys of the environment)", given=value, known=_WRITTEN_BY_ARROW,
+        )  # fmt: skip
     if value in ("fail", "drop") or "/" in value:
         return value
     # `keep` is a word of tideline.spark.match
-    close = difflib.get_close_matches(value.casefold(), ("fail", "drop", "keep"), n=1)
+    close = nearest(value, ("fail", "drop", "keep"))
     words = "the option rejected must be fail, drop or the path of a folder"
     if not value.strip():
         raise InvalidRequest(words, given=value)
     if close:
-        meant = "." if close[0] == "keep" else f": did you mean {close[0]!r}?"
+        meant = "." if close == "keep" else f": did you mean {close!r}?"
         raise InvalidRequest(f"{words}{meant} A folder of that name is './{value}'")
     return value
 

@@ -14,6 +14,7 @@ span: none comes twice, and none that was valid all the while is missed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from itertools import pairwise
 from typing import Any
 
@@ -23,10 +24,10 @@ from pyspark.sql import types as T
 
 from tideline.errors import InvalidRequest
 from tideline.space import space_from_spec
+from tideline.space.plain import from_text
 from tideline.spark.client import connect
 from tideline.spark.columns import check_read, fit
 from tideline.spark.options import choice, condition, number, span, target
-from tideline.spark.reading import place_of
 
 __all__ = ["Reader", "narrowed"]
 
@@ -44,11 +45,8 @@ class Reader(D.DataSourceReader):
     def __init__(self, options: Mapping[str, str], schema: T.StructType) -> None:
         self._target = target(options, "read")
         self._kind = choice(options, "kind", ("events", "subscriptions"), "events")
-        client = connect(self._target)
-        try:
+        with closing(connect(self._target)) as client:
             space = client.describe(self._target.channel).space
-        finally:
-            client.close()
         self._narrow = narrowed(options, self._kind, space)
         self._parts = number(options, "partitions", 1) or 0
         self._schema = check_read(schema, self._kind, space, options)
@@ -57,11 +55,8 @@ class Reader(D.DataSourceReader):
         since, until = self._narrow["since"], self._narrow["until"]
         cuts: list[int] = []
         if self._kind == "events" and self._parts != 1:
-            client = connect(self._target)
-            try:
+            with closing(connect(self._target)) as client:
                 cuts = client.times(self._target.channel, self._parts)
-            finally:
-                client.close()
         inner = [
             us for us in cuts if (since is None or since < us) and (until is None or us < until)
         ]
@@ -70,12 +65,9 @@ class Reader(D.DataSourceReader):
     def read(self, partition: D.InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Span)
         narrow = {**self._narrow, "since": partition.since, "until": partition.until}
-        client = connect(self._target)
-        try:
+        with closing(connect(self._target)) as client:
             for batch in client.scan(self._target.channel, self._kind, **narrow):
                 yield fit(batch, self._schema)
-        finally:
-            client.close()
 
 
 def narrowed(options: Mapping[str, str], kind: str, space: Mapping[str, Any]) -> dict[str, Any]:
@@ -86,5 +78,5 @@ def narrowed(options: Mapping[str, str], kind: str, space: Mapping[str, Any]) ->
     place = options.get("place")
     if place is not None:
         there = space_from_spec(dict(space))
-        there.encode(place_of(place, there))  # refuses what is none
+        there.encode(from_text(place, there))  # refuses what is none
     return {"place": place, "since": since, "until": until, "where": options.get("where")}

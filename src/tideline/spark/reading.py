@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -15,13 +14,11 @@ import pyarrow as pa
 
 from tideline.channel.spool import SLICE
 from tideline.clock import from_us
-from tideline.errors import InvalidRequest
-from tideline.space import Box, Circle, Flat, Topics
+from tideline.space.plain import from_text
 
-__all__ = ["Reading", "place_of"]
+__all__ = ["Reading"]
 
 _PAGE = 100_000  # rows of the journal that are read at a time
-_SHAPE = re.compile(r"(circle:|box:)?([-+0-9.eE]+(?:,[-+0-9.eE]+)+)")
 
 
 class Reading(ABC):
@@ -42,10 +39,10 @@ class Reading(ABC):
         for table in self._scan(
             found,
             kind,
-            place=None if place is None else place_of(place, found.space),
+            place=None if place is None else from_text(place, found.space),
             since=None if since is None else from_us(since),
             until=None if until is None else from_us(until),
-            where=None if where is None else _document(where),
+            where=None if where is None else msgspec.json.decode(where),
         ):
             self._go_on()
             yield from table.to_batches(max_chunksize=SLICE)
@@ -76,42 +73,3 @@ class Reading(ABC):
             if reached == after:
                 return
             after = reached
-
-
-def place_of(text: str, space: Any) -> Any:
-    """A place from an option: a key, path or cell; on a map also LON,LAT, circle:, box:.
-
-    >>> from tideline import QuadTree
-    >>> place_of("circle:-73.98,40.75,500", QuadTree(bounds=(-80, 40, -70, 46), depth=4))
-    Circle(center=(-73.98, 40.75), radius_m=500.0)
-    """
-    if isinstance(space, (Flat, Topics)):
-        return text
-    found = _SHAPE.fullmatch(text)
-    try:
-        if found is None:
-            return text
-        numbers = [float(part) for part in found[2].split(",")]
-        if found[1] == "circle:":
-            lon, lat, radius_m = numbers
-            return Circle((lon, lat), radius_m=radius_m)
-        if found[1] == "box:":
-            west, south, east, north = numbers
-            return Box(west, south, east, north)
-        lon, lat = numbers
-        return (lon, lat)
-    except ValueError:
-        raise InvalidRequest(
-            "place must be a cell, LON,LAT, circle:LON,LAT,RADIUS_M or "
-            "box:WEST,SOUTH,EAST,NORTH", place=text,
-        ) from None  # fmt: skip
-
-
-def _document(text: str) -> dict[str, Any]:
-    try:
-        found = msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
-        raise InvalidRequest(f"where must be JSON: {error}", where=text) from None
-    if not isinstance(found, dict):
-        raise InvalidRequest("where must be a JSON object", where=text)
-    return found

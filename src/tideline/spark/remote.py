@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from functools import partial
 from multiprocessing import AuthenticationError
 from multiprocessing import connection as sockets
 from multiprocessing.connection import Connection
@@ -26,7 +27,7 @@ import pyarrow as pa
 from tideline.channel.spool import Spool
 from tideline.errors import NotFound, Unavailable
 from tideline.spark import wire
-from tideline.spark.client import Arriving, Facts, Landed, Once
+from tideline.spark.client import CALLS, STREAMS, Landed, Once
 
 __all__ = ["FILE", "Address", "GateClient"]
 
@@ -44,7 +45,7 @@ class Address(msgspec.Struct):
 
 
 class GateClient:
-    """A store that another process has open and shares."""
+    """A store that another process has open and shares: a `Client`, most of it by name."""
 
     def __init__(self, path: str | os.PathLike[str], *, opens: bool = False) -> None:
         """`opens`: a folder that nobody has open is opened (keeper.py)."""
@@ -52,100 +53,25 @@ class GateClient:
         self._folder = Path(os.path.abspath(path))
         self._connection: Connection | None = None
 
-    # ---- reading ------------------------------------------------------------------------
-
-    def describe(self, channel: str) -> Facts:
-        return msgspec.convert(self._call("describe", {"channel": channel}), Facts)
-
-    def create(self, channel: str, space: dict[str, Any]) -> None:
-        self._call("create", {"channel": channel, "space": space})
-
-    def scan(
-        self, channel: str, kind: str, *, place: str | None = None, since: int | None = None,
-        until: int | None = None, where: str | None = None,
-    ) -> Iterator[pa.RecordBatch]:  # fmt: skip
-        return self._stream(
-            "scan", channel=channel, kind=kind, place=place, since=since, until=until,
-            where=where,
-        )  # fmt: skip
-
-    def times(self, channel: str, parts: int) -> list[int]:
-        return list(self._call("times", {"channel": channel, "parts": parts}))
-
-    def collection(
-        self, name: str, key: str | None = None, indexes: dict[str, str] | None = None
-    ) -> dict[str, Any]:
-        args = {"name": name, "key": key, "indexes": indexes}
-        found: dict[str, Any] = self._call("collection", args)
-        return found
-
-    def documents(
-        self, name: str, *, where: str | None = None, low: str | None = None,
-        high: str | None = None, limit: str | None = None,
-    ) -> Iterator[pa.RecordBatch]:  # fmt: skip
-        return self._stream("documents", name=name, where=where, low=low, high=high, limit=limit)
-
-    def cuts(self, name: str, parts: int) -> list[str]:
-        return list(self._call("cuts", {"name": name, "parts": parts}))
-
-    def changes(
-        self, name: str, after: int, upto: int, before: bool = False
-    ) -> Iterator[pa.RecordBatch]:
-        return self._stream("changes", name=name, after=after, upto=upto, before=before)
-
-    def position(self, channel: str) -> str:
-        return str(self._call("position", {"channel": channel}))
-
-    def earliest(self, channel: str, kind: str) -> str:
-        return str(self._call("earliest", {"channel": channel, "kind": kind}))
-
-    def reach(self, channel: str, kind: str, after: str, upto: str, limit: int) -> str:
-        args = {"channel": channel, "kind": kind, "after": after, "upto": upto, "limit": limit}
-        return str(self._call("reach", args))
-
-    def journal(self, channel: str, kind: str, after: str, upto: str) -> Iterator[pa.RecordBatch]:
-        return self._stream("journal", channel=channel, kind=kind, after=after, upto=upto)
-
-    # ---- writing ------------------------------------------------------------------------
+    def __getattr__(self, name: str) -> Any:
+        """Any other call of `Client`: what `Local` does in the other process."""
+        if name in STREAMS:
+            return partial(self._stream, name)
+        if name in CALLS:
+            return partial(self._call, name)
+        raise AttributeError(name)
 
     def apply(
         self, channel: str, tables: Iterable[pa.Table | pa.RecordBatch],
         once: Once | None = None,
     ) -> Landed:  # fmt: skip
-        batches = (
-            batch
-            for table in tables
-            for batch in (table.to_batches() if isinstance(table, pa.Table) else [table])
-        )
-        value = self._call("apply", {"channel": channel, "once": once}, batches)
-        return msgspec.convert(value, Landed)
+        landed: Landed = self._call("apply", channel, tables=tables, once=once)
+        return landed
 
     def stage(self, job: str, batches: Iterable[pa.RecordBatch], order: str = "time") -> str:
         if self._connection is None:
             self._connection = self._connect()  # who opened the folder stays while one is there
         return Spool(self._address().spool).stage(job, batches, order)
-
-    def check(
-        self, channel: str, tokens: Sequence[str], *, keep: str | None = None,
-        arriving: Arriving = None,
-    ) -> Landed:  # fmt: skip
-        args = {"channel": channel, "tokens": list(tokens), "keep": keep, "arriving": arriving}
-        return msgspec.convert(self._call("check", args), Landed)
-
-    def commit(
-        self, channel: str, tokens: Sequence[str], *, once: Once | None = None,
-        order: str = "time", keep: str | None = None, arriving: Arriving = None,
-    ) -> Landed:  # fmt: skip
-        args: dict[str, Any] = {"channel": channel, "tokens": list(tokens), "order": order}
-        args |= {"keep": keep, "once": once, "arriving": arriving}
-        return msgspec.convert(self._call("commit", args), Landed)
-
-    def loading(self, name: str) -> tuple[dict[str, Any], str]:
-        recipe, folder = self._call("loading", {"name": name})
-        return recipe, folder
-
-    def adopt(self, name: str, recipe: dict[str, Any], pieces: list[dict[str, Any]]) -> list[int]:
-        return list(self._call("adopt", {"name": name, "recipe": recipe, "pieces": pieces}))
 
     def fetch(self, token: str) -> Iterator[pa.RecordBatch]:
         yield from Spool(self._address().spool).runs([token])
@@ -160,20 +86,27 @@ class GateClient:
 
     # ---- inside -------------------------------------------------------------------------
 
-    def _stream(self, call: str, /, **args: Any) -> Iterator[pa.RecordBatch]:
-        """The batches that a call answers with; it is over when they are."""
+    def _call(self, name: str, /, *given: Any, **args: Any) -> Any:
+        """What a call answers with; `tables` go as batches behind it."""
+        tables = args.pop("tables", ())
+        batches = (
+            batch
+            for table in tables
+            for batch in (table.to_batches() if isinstance(table, pa.Table) else [table])
+        )
         with self._talk() as connection:
-            wire.send(connection, {"call": call, "args": args})
-            wire.receive(connection)
-            yield from wire.receive_batches(connection)
-
-    def _call(self, name: str, args: dict[str, Any], batches: Iterable[pa.RecordBatch] = ()) -> Any:
-        with self._talk() as connection:
-            wire.send(connection, {"call": name, "args": args}, batches)
+            wire.send(connection, {"call": name, "given": given, "args": args}, batches)
             value = wire.receive(connection)["value"]
             for _ in wire.receive_batches(connection):
                 pass
-            return value
+        return msgspec.convert(value, CALLS[name])
+
+    def _stream(self, name: str, /, *given: Any, **args: Any) -> Iterator[pa.RecordBatch]:
+        """The batches that a call answers with; it is over when they are."""
+        with self._talk() as connection:
+            wire.send(connection, {"call": name, "given": given, "args": args})
+            wire.receive(connection)
+            yield from wire.receive_batches(connection)
 
     @contextlib.contextmanager
     def _talk(self) -> Iterator[Connection]:

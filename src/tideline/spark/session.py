@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tideline.errors import Conflict, InvalidRequest, Unavailable
+from tideline.spark.failures import is_spark
 from tideline.spark.java import find_java
 
 if TYPE_CHECKING:
@@ -190,7 +191,7 @@ def _start(given: dict[str, str], memory: str | None) -> SparkSession:
             settings = _settings(decided, memory) | given
             spark: SparkSession = _pyspark().builder.config(map=settings).getOrCreate()
     except Exception as error:
-        if type(error).__module__.split(".")[0] not in ("pyspark", "py4j"):
+        if not is_spark(error):
             raise
         raise Unavailable(
             "Spark did not start; what Java said stands above",

@@ -13,6 +13,8 @@ machine and on every worker: they reach the store through a `Client` (client.py)
 
 from __future__ import annotations
 
+from contextlib import closing
+
 from pyspark.sql import types as T
 from pyspark.sql.datasource import DataSource
 
@@ -26,7 +28,7 @@ from tideline.spark.documents import (
     DocumentWriter,
     documents_schema,
 )
-from tideline.spark.options import choice
+from tideline.spark.options import choice, target
 from tideline.spark.reader import Reader, narrowed
 from tideline.spark.stream import Follower
 from tideline.spark.writer import BatchWriter, StreamWriter
@@ -51,18 +53,13 @@ class TidelineSource(DataSource):
     def schema(self) -> T.StructType:
         if self._documents:
             return documents_schema(self.options)
-        from tideline.spark.options import target
-
         streams = {"startingposition", "maxrowsperbatch"} & {name.lower() for name in self.options}
         kind = choice(self.options, "kind", KINDS, "events")
         found = target(self.options, "follow" if streams or kind == "answers" else "read")
-        client = connect(found)
-        try:
+        with closing(connect(found)) as client:
             space = client.describe(found.channel).space
-            narrowed(self.options, kind, space)  # so that load() says what is wrong
-            return reshaped(schema_of(kind, space), self.options)
-        finally:
-            client.close()
+        narrowed(self.options, kind, space)  # so that load() says what is wrong
+        return reshaped(schema_of(kind, space), self.options)
 
     def reader(self, schema: T.StructType) -> Reader | DocumentReader:
         if self._documents:

@@ -19,9 +19,9 @@ landed as well, and `fail` fails afterwards.
 
 from __future__ import annotations
 
-import contextlib
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -56,29 +56,27 @@ class Writing:
     _order = "arrival"
     _arriving: Arriving = None
     """What rows for a collection are."""
+    keep: Callable[[Iterator[pa.RecordBatch], str], None] | None = None
+    """Writes rejected rows to a file in place of `_write`: in a process that has a session."""
 
     def _rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """A batch as it is staged."""
         return batch
 
     def _stage(self, job: str, batches: Iterator[pa.RecordBatch]) -> Staged:
-        client = connect(self._target)
         context = TaskContext.get()
-        try:
+        with closing(connect(self._target)) as client:
             token = client.stage(job, (self._rows(batch) for batch in batches), self._order)
-        finally:
-            client.close()
         return Staged(job, context.partitionId() if context else 0, token)
 
     def _commit(self, job: str, messages: Sequence[Staged | None], once: Once | None) -> None:
         staged = sorted((each for each in messages if each is not None), key=lambda e: e.part)
-        client = connect(self._target)
-        try:
-            self._land(client, job, [each.token for each in staged], once)
-        finally:
-            with contextlib.suppress(TidelineError):
-                client.discard(job)
-            client.close()
+        with closing(connect(self._target)) as client:
+            try:
+                self._land(client, job, [each.token for each in staged], once)
+            finally:
+                with suppress(TidelineError):
+                    client.discard(job)
 
     def _land(self, client: Client, job: str, tokens: list[str], once: Once | None) -> None:
         channel, order = self._target.channel, self._order
@@ -123,20 +121,24 @@ class Writing:
 
     def _keep(self, client: Client, name: str, token: str) -> None:
         """Write rejected rows to a file of this write; the same write writes the same file."""
+        (self.keep or self._write)(client.fetch(token), f"rejected-{name}.parquet")
+
+    def _write(self, batches: Iterator[pa.RecordBatch], name: str) -> None:
+        """Rows as a Parquet file, by pyarrow: there is no session in this process."""
         from pyarrow import fs
         from pyarrow import parquet as pq
 
         try:
             system, path = fs.FileSystem.from_uri(self._rejected)
-        except pa.ArrowInvalid:
+        except pa.ArrowInvalid:  # no URI
             system, path = fs.LocalFileSystem(), self._rejected
         try:
             system.create_dir(path)
-            with contextlib.ExitStack() as stack:
+            with ExitStack() as stack:
                 file: Any = None
-                for batch in client.fetch(token):
+                for batch in batches:
                     if file is None:
-                        where = f"{path}/rejected-{name}.parquet"
+                        where = f"{path}/{name}"
                         file = pq.ParquetWriter(where, batch.schema, filesystem=system)
                         stack.enter_context(file)
                     file.write_batch(batch)
@@ -146,10 +148,9 @@ class Writing:
             ) from error
 
     def _abandon(self, job: str, over: bool) -> None:
-        client = connect(self._target)
-        with contextlib.suppress(TidelineError):  # a store that is gone has nothing staged
+        # A store that is gone has nothing staged.
+        with closing(connect(self._target)) as client, suppress(TidelineError):
             client.discard(job, over)
-        client.close()
 
 
 class Batch(Writing, D.DataSourceArrowWriter):
@@ -201,13 +202,10 @@ class ChannelWriting(Writing):
         self._rejected = rejected(options)
         space = json_object(options, "space")
         check_written(schema, self._op)
-        client = connect(self._target)
-        try:
+        with closing(connect(self._target)) as client:
             if space is not None:
                 client.create(self._target.channel, space)
             client.describe(self._target.channel)
-        finally:
-            client.close()
 
     def _rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         return prepared(batch, self._op)

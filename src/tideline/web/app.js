@@ -1,12 +1,15 @@
-// Puts the page together: find a channel with a map, open its feed, wire the tools.
+// Puts the page together: two views, the map and the live tables, each made when it is first shown.
 //
-//   feed (/v1/watch)  -->  stage (map), figures          what the whole channel does
-//   live (/v1/live)   -->  mine (cards, answers)         what the reader asked for
-//   inspector         -->  REST and live                 what the reader does
+//   map     feed (/v1/watch)  -->  stage (map), figures          what the whole channel does
+//           live (/v1/live)   -->  mine (cards, answers)         what the reader asked for
+//           inspector         -->  REST and live                 what the reader does
+//           search.js         -->  watch                         where the reader looks
+//   tables  tables.js                                            what the reader watches
 //
 // Nothing on the page is made up: a place, a count or a time is the server's, or the reader's own.
 
 import { Unavailable, connect } from "../tideline.js"; // as it is served, beside the page
+import { askAgain, token } from "./access.js";
 import { Chart, short } from "./charts.js";
 import { byId, element, seconds, setText } from "./dom.js";
 import { Feed } from "./feed.js";
@@ -15,7 +18,10 @@ import { Inspector } from "./inspector.js";
 import { Live } from "./live.js";
 import { Mine } from "./mine.js";
 import { coordinates, middle, nearestTown } from "./places.js";
+import { Search } from "./search.js";
 import { Stage } from "./stage.js";
+import { Tables } from "./tables.js";
+import { Views } from "./views.js";
 
 const BANNER_AFTER_MS = 1500; // a short loss is mended before anybody needs to know
 const PATIENCE_S = 20; // for an answer of the server
@@ -26,13 +32,29 @@ const NEW_YORK = { space: { kind: "quadtree", bounds: [-79.8, 40.4, -71.8, 45.1]
 
 const load = async (name) => (await fetch(`assets/${name}`)).json();
 
-async function start() {
-  const db = connect(undefined, { token, timeout_s: PATIENCE_S });
+const views = new Views();
+
+function start() {
   theme();
+  views.add("map", () => {
+    const view = { feed: null, stage: null };
+    startMap(view);
+    return {
+      show: () => { view.stage?.show(true); view.feed?.socket.open(); },
+      hide: () => { view.stage?.show(false); view.feed?.socket.shut(); },
+    };
+  });
+  views.add("tables", () => new Tables((state) => views.connection("tables", state)));
+  views.start();
+}
+
+async function startMap(view) {
+  const db = connect(undefined, { token, timeout_s: PATIENCE_S });
   const [land, roads] = await Promise.all([load("land.json"), load("roads.json")]);
   const { name, space } = await chooseChannel(db);
   const channel = db.channel(name);
   const stage = new Stage(byId("map"), space, land, roads);
+  stage.show(views.isShown("map"));
   document.addEventListener("tideline:theme", () => stage.recolour());
   stage.onFrames = (perSecond, longestMs) => {
     setText(byId("frames"), `${Math.round(perSecond)} frames/s`);
@@ -78,6 +100,9 @@ async function start() {
     refused: note,
     restarted: () => known(channel, stage),
   });
+  Object.assign(view, { feed, stage });
+  new Search(db, stage).begin();
+  if (!views.isShown("map")) feed.socket.shut();
   byId("banner-retry").addEventListener("click", () => {
     byId("banner").hidden = true;
     feed.socket.retry();
@@ -130,7 +155,7 @@ async function chooseChannel(db) {
         db.request("PUT", "/v1/channels/roads", { body: NEW_YORK }));
     } catch (error) {
       if (error.status === 401) {
-        await offer("This server asks for a token.", "Enter a token", async () => { declined = false; });
+        await offer("This server asks for a token.", "Enter a token", async () => askAgain());
         continue;
       }
       if (error instanceof Unavailable && error.status === 0) connection("waiting", 2);
@@ -184,19 +209,19 @@ function figures() {
 }
 
 let lostTimer = 0;
+let mapState = "connecting";
 
 /** The lamp, and after a while the banner. */
 function connection(state, pause = 0) {
-  const words = { open: "Connected", connecting: "Connecting", waiting: "Reconnecting", idle: "Not connected" };
-  byId("status").dataset.state = state;
-  setText(byId("status-text"), words[state]);
+  mapState = state;
+  views.connection("map", state);
   if (state === "open") {
     clearTimeout(lostTimer);
     lostTimer = 0;
     byId("banner").hidden = true;
   } else if (state === "waiting") {
     lostTimer ||= setTimeout(() => {
-      if (byId("status").dataset.state !== "open") banner(`The server does not answer. Trying again every ${Math.max(pause, 1)} to 8 s.`, true);
+      if (mapState !== "open" && mapState !== "idle") banner(`The server does not answer. Trying again every ${Math.max(pause, 1)} to 8 s.`, true);
     }, BANNER_AFTER_MS);
   }
 }
@@ -216,33 +241,6 @@ function note(text) {
   noteTimer = setTimeout(() => {
     if (byId("banner-retry").hidden) byId("banner").hidden = true;
   }, 6000);
-}
-
-const KEPT = "tideline.token";
-let declined = false; // who says "not now" is not asked again until they want to
-
-/** The token of this tab (sessionStorage), and another one when the server refuses it. */
-async function token(refused) {
-  const used = sessionStorage.getItem(KEPT);
-  if (!refused) return used;
-  if (declined) return null;
-  const given = await askToken(used ? refused.message : "");
-  declined = given === null;
-  if (!declined) sessionStorage.setItem(KEPT, given);
-  return given;
-}
-
-/** Ask for a token; resolves to null when the reader has none. */
-function askToken(message) {
-  const dialog = byId("token-dialog");
-  setText(byId("token-error"), message);
-  byId("token").value = "";
-  dialog.showModal();
-  return new Promise((resolve) => {
-    byId("token-cancel").onclick = () => dialog.close("");
-    dialog.onclose = () => resolve(dialog.returnValue === "use" ? byId("token").value.trim() : null);
-    dialog.returnValue = "";
-  });
 }
 
 /** The name under which this tab asks, when the token does not say one. */

@@ -63,9 +63,8 @@ function drawBounds(context, view, colours) {
   context.globalAlpha = 1;
 }
 
-/** The names of towns, larger ones first, and of waters; none covers another. */
-export function drawLabels(context, view, land, roads, colours) {
-  const taken = [];
+/** The names of towns, larger ones first, and of waters; none covers another, or what is `taken`. */
+export function drawLabels(context, view, land, roads, colours, taken = []) {
   const family = colours.font;
   context.textBaseline = "middle";
   context.textAlign = "left";

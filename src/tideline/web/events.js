@@ -23,6 +23,9 @@ export class Events {
 
   get(id) { return this.marks.get(id); }
 
+  /** An event was retracted. */
+  end(id) { if (this.marks.delete(id)) this.changed = true; }
+
   /** Forget those that are no longer valid. Call it about once a second. */
   sweep(now) {
     for (const [id, mark] of this.marks) {

@@ -45,6 +45,7 @@ export class Feed {
       stage.tellAnswer(subscription, event, kind === "past");
     }
     for (const id of message.cancelled ?? []) stage.tellCancelled(id);
+    for (const id of message.retracted ?? []) stage.tellRetracted(id);
     if (message.of) this.sampledAt = at;
     this.on.sampled(at - this.sampledAt < SAMPLED_S);
     this.on.status(message.status ?? "");

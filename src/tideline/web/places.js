@@ -1,5 +1,5 @@
-// Places as the server writes them: [lon, lat], {circle: [lon, lat, metres]}, {box: [w, s, e, n]} or
-// the key of a cell, "1.4.2". The page needs a middle and an extent of each.
+// Places as the server writes them: [lon, lat], {circle: [lon, lat, metres]}, {box: [w, s, e, n]}, a polygon
+// as GeoJSON, or the key of a cell, "1.4.2". The page needs a middle and an extent of each.
 
 /** {lon, lat, metres} of a place: its middle, and its radius where it has one (else 0). */
 export function middle(place, cells) {
@@ -8,10 +8,19 @@ export function middle(place, cells) {
     const [lon, lat, metres] = place.circle;
     return { lon, lat, metres };
   }
-  const box = place && place.box ? place.box : typeof place === "string" ? cells.named(place) : null;
+  const box = boxOf(place, cells);
   if (!box) return null;
   const [west, south, east, north] = box;
   return { lon: (west + east) / 2, lat: (south + north) / 2, metres: ((north - south) / 2) * 111_195 };
+}
+
+/** [west, south, east, north] of a box or a cell, or around a polygon; null for what is none. */
+function boxOf(place, cells) {
+  if (typeof place === "string") return cells.named(place);
+  if (!place || !place.coordinates) return (place && place.box) || null;
+  const numbers = place.coordinates.flat(Infinity);
+  const [lons, lats] = [0, 1].map((first) => numbers.filter((_, at) => at % 2 === first));
+  return [Math.min(...lons), Math.min(...lats), Math.max(...lons), Math.max(...lats)];
 }
 
 /** "42.65 N 73.77 W" */

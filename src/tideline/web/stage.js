@@ -3,7 +3,7 @@
 //   base    land, water, roads             when the view or the colours change
 //   marks   lit cells                      at most 15 times a second, while they change
 //   live    drivers, lines, rings, cursor  every frame while anything on it moves
-//   top     events, and names above them   at most 5 times a second, when an event came or went
+//   top     events, names above them, what was searched for   at most 5 times a second, when an event came or went
 //
 // Where a machine cannot keep up on a fine screen, live is drawn at one pixel a CSS pixel, as marks
 // always is (`coarse`): movement matters more there than edges. Land, names and events stay sharp.
@@ -15,6 +15,7 @@ import { drawBasemap, drawLabels } from "./basemap.js";
 import { Cells } from "./cells.js";
 import { Drivers } from "./drivers.js";
 import { Events } from "./events.js";
+import { drawFinds } from "./finds.js";
 import { Links } from "./links.js";
 import { View } from "./view.js";
 
@@ -37,9 +38,11 @@ export class Stage {
     this.links = new Links();
     this.mine = new Map(); // id -> {lon, lat, metres, label, faint}
     this.cursor = null; // {lon, lat}
+    this.places = []; // {lon, lat, name, active}: what was searched for
     this.draft = null; // {lon, lat, metres}: a circle being drawn
     this.calm = matchMedia("(prefers-reduced-motion: reduce)");
     this.coarse = false;
+    this.shown = true;
     this.offset = 0; // server's seconds minus this page's
     this.frames = { count: 0, since: performance.now(), perSecond: 0, longestMs: 0, last: 0, slow: 0 };
     const [base, marks, live, top] = element.querySelectorAll("canvas");
@@ -70,8 +73,21 @@ export class Stage {
     else this.offset += (offset - this.offset) * 0.01;
   }
 
+  /** Draw, or do not while nobody sees it. */
+  show(shown) {
+    this.shown = shown;
+    Object.assign(this.frames, { count: 0, since: performance.now(), last: 0, slow: 0, longestMs: 0 });
+  }
+
   /** Something of the reader's own changed: draw again. */
   touch() { this.touched = true; }
+
+  /** Places that were searched for. */
+  showPlaces(places) {
+    this.places = places;
+    this.drawn.top = 0;
+    this.events.changed = true;
+  }
 
   tellSubscription(subscription, place, until) {
     const now = this.now;
@@ -88,6 +104,8 @@ export class Stage {
   }
 
   tellCancelled(id) { this.drivers.end(id, this.now); }
+
+  tellRetracted(id) { this.events.end(id); }
 
   /** A line from an event to whoever was told, where both are known on this map. */
   tellAnswer(subscription, event, past) {
@@ -112,7 +130,7 @@ export class Stage {
     const style = getComputedStyle(this.element);
     const colour = (name) => style.getPropertyValue(`--map-${name}`).trim();
     this.colours = { font: style.fontFamily };
-    for (const name of ["abroad", "land", "water", "outline", "road", "driver", "event", "answer", "mine", "town"]) {
+    for (const name of ["abroad", "land", "water", "outline", "road", "driver", "event", "answer", "mine", "town", "find"]) {
       this.colours[name] = colour(name);
     }
     this.colours.waterLabel = colour("water-label");
@@ -140,6 +158,7 @@ export class Stage {
 
   #frame() {
     requestAnimationFrame(() => this.#frame());
+    if (!this.shown || !this.scales) return; // hidden, or never seen
     this.#count();
     const now = this.now;
     const { drawn, view } = this;
@@ -158,7 +177,8 @@ export class Stage {
       drawn.top = now;
       this.#draw("top", (context) => {
         this.events.draw(context, view, this.colours);
-        drawLabels(context, view, this.land, this.roads, this.colours);
+        const taken = drawFinds(context, view, this.places, this.colours);
+        drawLabels(context, view, this.land, this.roads, this.colours, taken);
       });
     }
     // One picture more than there are lit cells, so that the last one is dark.

@@ -11,7 +11,7 @@
 // from the server's now; times come as ISO 8601 text and are given so or as a Date.
 //
 //   Database --> Http   one fetch a call, made again when that can do nothing twice
-//            \-> Live --> Socket   one WebSocket with all that is followed: subscriptions and changes
+//            \-> Live --> Socket   one WebSocket with all that is followed: subscriptions, changes, live queries
 //
 // When the WebSocket breaks it is opened again, with growing waits, and each stream goes on after the last
 // thing it received: nothing is missed and nothing comes twice. docs/guide/javascript.md has every verb.
@@ -25,6 +25,7 @@ import { Channel, Collection } from "./tideline/verbs.js";
 export {
   Closed, Conflict, Corruption, InvalidRequest, NotFound, TidelineError, Unauthorized, Unavailable,
 } from "./tideline/errors.js";
+export { LiveQuery } from "./tideline/queries.js";
 export { Changes, Subscription } from "./tideline/streams.js";
 export { Channel, Collection };
 
@@ -78,6 +79,9 @@ export class Database {
 
   /** Another WebSocket of the server that comes back by itself, as the live connection does. */
   socket(route, on) { return new Socket(this.#http, route, on); }
+
+  /** Resolves when all that is followed here has what was written before: to the server's time. */
+  sync() { return this.#live.sync(); }
 
   /** Let go of the live connection. What is subscribed to stays so on the server. */
   disconnect() { this.#live.hold(); }

@@ -37,6 +37,13 @@ export class View {
     this.#settle(this.#least(), (west + east) / 2, (south + north) / 2);
   }
 
+  /** Bring a place to the middle, so many metres across the smaller side at most. */
+  show(lon, lat, metres) {
+    const side = Math.min(this.width, this.height);
+    const ky = Math.min((side / metres) * METRES_PER_DEGREE, this.#least() * 80);
+    this.#settle(Math.max(ky, this.ky), lon, lat);
+  }
+
   isWhole() {
     return this.version === 0 || this.ky <= this.#least() * 1.001;
   }

@@ -5,7 +5,8 @@
     tree.py        the tree: what a condition means, apart from how it is evaluated
     operators.py   the table of operators: names, what they take, examples
     values.py      JSON values: brackets, equality, order, canonical form
-    geo.py         operands and tests of places;  words.py of words;  patterns.py of patterns
+    geo.py         operands and tests of places;  words.py of words;  grams.py of
+                  pieces of text;  patterns.py of patterns
     predicate.py   target: the tree as a Python predicate on one body
     column.py      target: a filter on a Spark frame (with exact.py, said.py, schema.py, rows.py)
     bounds.py      target: what each field must be, for planners and indexes

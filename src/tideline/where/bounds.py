@@ -42,7 +42,17 @@ from tideline.where.tree import (
 )
 from tideline.where.values import RANK, compare, index_of
 
-__all__ = ["BOXES_LIMIT", "BRACKETS", "Bounds", "Box", "Need", "Range", "bounds", "common"]
+__all__ = [
+    "BOXES_LIMIT",
+    "BRACKETS",
+    "Bounds",
+    "Box",
+    "Need",
+    "Range",
+    "bounds",
+    "common",
+    "need_of",
+]
 
 T = TypeVar("T")
 BOXES_LIMIT = 64
@@ -110,6 +120,13 @@ class Bounds:
 
     boxes: tuple[Box, ...]
     exact: bool
+    whole: bool = False
+    """Whether needs and tests together are sufficient: an object that meets all of a box meets the
+    condition. Always when `exact`."""
+
+    def __post_init__(self) -> None:
+        if self.exact:
+            object.__setattr__(self, "whole", True)
 
 
 _ANYTHING = Bounds((Box(),), exact=False)
@@ -194,12 +211,12 @@ def _bounds(node: Node, above: str = "") -> Bounds:
     if isinstance(node, Some):
         parts = [_bounds(part, above) for part in node.nodes]
         boxes = tuple(box for part in parts for box in part.boxes)
-        exact = all(part.exact for part in parts)
+        exact, whole = all(part.exact for part in parts), all(part.whole for part in parts)
         if any(box.says_nothing for box in boxes):
             return Bounds((Box(),), exact)
         if len(boxes) > BOXES_LIMIT:
             return _ANYTHING
-        return Bounds(boxes, exact)
+        return Bounds(boxes, exact, whole)
     return _ANYTHING  # what an entry is not says nothing about another one
 
 
@@ -208,7 +225,7 @@ def _both(a: Bounds, b: Bounds) -> Bounds:
         fewer = min(a, b, key=lambda one: len(one.boxes))
         return Bounds(fewer.boxes, exact=False)
     boxes = tuple(_join(one, other) for one in a.boxes for other in b.boxes)
-    return Bounds(boxes, a.exact and b.exact)
+    return Bounds(boxes, a.exact and b.exact, a.whole and b.whole)
 
 
 def _join(a: Box, b: Box) -> Box:
@@ -228,11 +245,12 @@ def _at(node: At, above: str) -> Bounds:
     path = ".".join((above, *node.path) if above else node.path)
     if isinstance(node.test, ElemMatch):
         return Bounds(_inside(node, node.test.node, path), exact=False)
-    need, exact = _need(node.test)
+    need, exact = need_of(node.test)
     tests: dict[str, tuple[Test, ...]] = {} if exact or above else {path: (node.test,)}
     if need is None and not tests:
         return _ANYTHING
-    return Bounds((Box({} if need is None else {path: (need,)}, tests),), exact)
+    whole = bool(tests)
+    return Bounds((Box({} if need is None else {path: (need,)}, tests),), exact, whole)
 
 
 def _inside(node: At, inner: Node, path: str) -> tuple[Box, ...]:
@@ -273,8 +291,12 @@ def _starts_with_number(node: Node) -> bool:
 # --- tests ---
 
 
-def _need(test: Test) -> tuple[Need | None, bool]:
-    """The ranges one of which an entry must lie in, and whether that is enough."""
+def need_of(test: Test) -> tuple[Need | None, bool]:
+    """The ranges one of which an entry must lie in, and whether that is enough.
+
+    >>> need_of(Order("$gt", 5))
+    ((Range(bracket='number', low=5, high=None, low_open=True, high_open=False),), True)
+    """
     if isinstance(test, Equals):
         return (_point(test.value),), True
     if isinstance(test, Order):
@@ -283,7 +305,7 @@ def _need(test: Test) -> tuple[Need | None, bool]:
         found = [_point(value) for value in test.values]
         exact = True
         for pattern in test.patterns:
-            need, enough = _need(pattern)
+            need, enough = need_of(pattern)
             if need is None:
                 return None, False
             found += need

@@ -10,12 +10,13 @@ same ends here: see `tree.py`.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tideline.errors import InvalidRequest
-from tideline.where import geo, patterns, words
+from tideline.near import nearest
+from tideline.where import geo, grams, patterns, words
+from tideline.where.nearest import Near
 from tideline.where.operators import OPERATORS, supported
 from tideline.where.tree import (
     DELTA,
@@ -25,6 +26,7 @@ from tideline.where.tree import (
     Equals,
     Exists,
     In,
+    Inside,
     IsType,
     Mod,
     Node,
@@ -51,7 +53,6 @@ CLAUSES_LIMIT = 256  # a clause costs a body about 0.1 us
 # Instructions of all patterns together. At worst an instruction costs a byte of the text
 # 1.2 ns: 5 ms for a text of 1 KB. A plain pattern has ten, a class of letters a thousand.
 PROGRAM_LIMIT = 4_000
-_NAME_LIMIT = 32  # longer than any operator: so much of a name is compared with theirs
 
 Path = tuple[str, ...]
 Document = dict[str, object]
@@ -69,11 +70,15 @@ class Builder:
     delta: bool
     """Whether `$delta` is allowed."""
     careful: bool = False
-    """Whether operators without their $ are an error."""
+    """Whether slips are an error: operators without their $, metres for radians."""
     deltas: set[str] = field(default_factory=set)
     clauses: int = 0
     program: int = 0
     in_element: bool = False
+    inner: int = 0
+    """How many of `$or`, `$nor`, `$not` and `$elemMatch` are around."""
+    near: list[Near] = field(default_factory=list)
+    """The `$near` that must hold, with nothing around but `$and`."""
 
     def query(self, document: Document, place: Place) -> Node:
         """A document of fields and `$and`, `$or`, `$nor`: all must hold."""
@@ -160,9 +165,14 @@ _SLIPS: dict[str, Callable[[object], bool]] = {
     "options": lambda operand: isinstance(operand, str),
     "elemMatch": lambda operand: isinstance(operand, dict),
     "geoWithin": lambda operand: isinstance(operand, dict),
+    "geoIntersects": lambda operand: isinstance(operand, dict),
+    "near": lambda operand: isinstance(operand, list) and len(operand) == 2,
     "nearSphere": lambda operand: isinstance(operand, (dict, list)),
+    "fuzzy": lambda operand: isinstance(operand, dict) and bool({"word", "words"} & set(operand)),
+    "contains": lambda operand: isinstance(operand, str),
+    "jaccard": lambda operand: isinstance(operand, dict) and "text" in operand,
 }
-"""Operators without their $, where nobody means a field: not `size`, `type`, `words` or `near`."""
+"""Operators without their $, where nobody means a field: not `size`, `type` or `words`."""
 
 
 def _are_conditions(asked: object) -> bool:
@@ -172,9 +182,10 @@ def _are_conditions(asked: object) -> bool:
 
 def _lacks_dollars(asked: Document) -> bool:
     """Whether every name is an operator that lacks its $ and has what the operator takes."""
-    return bool(asked) and all(
-        name in _SLIPS and _SLIPS[name](operand) for name, operand in asked.items()
-    )
+    names = set(asked)
+    if names & {"near", "nearSphere"}:
+        names -= {"maxDistance", "minDistance"}
+    return bool(names) and all(name in _SLIPS and _SLIPS[name](asked[name]) for name in names)
 
 
 def path_of(name: str, place: Place) -> Path:
@@ -195,10 +206,9 @@ def _not_here(name: str, place: Place) -> str:
         return f"{where} stands beside fields, not inside one"
     if name in BUILDERS:
         return f"{where} stands inside a field: {{'speed': {{'{name}': ...}}}}"
-    known = {each.casefold(): each for each in (*OPERATORS, *COMPANIONS)}
-    close = difflib.get_close_matches(name[:_NAME_LIMIT].casefold(), known, n=1, cutoff=0.75)
-    if close:
-        return f"{where} is not an operator: did you mean {known[close[0]]}?"
+    meant = nearest(name, (*OPERATORS, *COMPANIONS), 0.75)
+    if meant:
+        return f"{where} is not an operator: did you mean {meant}?"
     return f"{where} is not an operator; supported are {supported()}"
 
 
@@ -240,7 +250,9 @@ def _and(builder: Builder, operand: object, place: Place) -> Node:
 
 
 def _or(builder: Builder, operand: object, place: Place) -> Node:
+    builder.inner += 1
     nodes = _queries(builder, operand, place)
+    builder.inner -= 1
     return nodes[0] if len(nodes) == 1 else Some(tuple(nodes))
 
 
@@ -294,7 +306,10 @@ def _nin(builder: Builder, path: Path, operand: object, place: Place, _: Documen
 def _not(builder: Builder, path: Path, operand: object, place: Place, _: Document) -> Node:
     if not isinstance(operand, dict) or not operand:
         raise _takes(place, operand)
-    return Not(together(builder.operators(path, operand, place)))
+    builder.inner += 1
+    node = Not(together(builder.operators(path, operand, place)))
+    builder.inner -= 1
+    return node
 
 
 def _exists(builder: Builder, path: Path, operand: object, place: Place, _: Document) -> Node:
@@ -368,12 +383,14 @@ def _elem_match(builder: Builder, path: Path, operand: object, place: Place, _: 
         raise _takes(place, operand)
     outer = builder.in_element
     builder.in_element = True
+    builder.inner += 1
     on_element = any(name.startswith("$") and name not in LOGIC for name in operand)
     if on_element:
         node = together(builder.operators((), operand, place))
     else:
         node = builder.query(operand, place)
     builder.in_element = outer
+    builder.inner -= 1
     return builder.at(path, ElemMatch(node), place)
 
 
@@ -384,11 +401,26 @@ def _size(builder: Builder, path: Path, operand: object, place: Place, _: Docume
 
 
 def _within(builder: Builder, path: Path, operand: object, place: Place, _: Document) -> Node:
-    return builder.at(path, geo.within(operand, place), place)
+    return _in_shape(builder, path, geo.within(operand, place), place)
+
+
+def _intersects(
+    builder: Builder, path: Path, operand: object, place: Place, _: Document
+) -> Node:  # fmt: skip
+    return _in_shape(builder, path, geo.intersects(operand, place), place)
+
+
+def _in_shape(builder: Builder, path: Path, test: Inside, place: Place) -> Node:
+    if builder.careful:  # what was stored before stays
+        geo.check_radians(test, place)
+    return builder.at(path, test, place)
 
 
 def _near(builder: Builder, path: Path, operand: object, place: Place, beside: Document) -> Node:
-    return builder.at(path, geo.near(operand, beside, place, place[0]), place)
+    test = geo.near(operand, beside, place, place[0])
+    if not builder.inner:
+        builder.near.append(Near(path, *test.numbers))
+    return builder.at(path, test, place)
 
 
 def _words(builder: Builder, path: Path, operand: object, place: Place, _: Document) -> Node:
@@ -397,6 +429,14 @@ def _words(builder: Builder, path: Path, operand: object, place: Place, _: Docum
 
 def _fuzzy(builder: Builder, path: Path, operand: object, place: Place, _: Document) -> Node:
     return builder.at(path, words.fuzzy(operand, place), place)
+
+
+def _contains(builder: Builder, path: Path, operand: object, place: Place, _: Document) -> Node:
+    return builder.at(path, grams.contained(operand, place), place)
+
+
+def _jaccard(builder: Builder, path: Path, operand: object, place: Place, _: Document) -> Node:
+    return builder.at(path, grams.similar(operand, place), place)
 
 
 def _delta(builder: Builder, path: Path, operand: object, place: Place, _: Document) -> Node:
@@ -437,10 +477,13 @@ BUILDERS: dict[str, Build] = {
     "$elemMatch": _elem_match,
     "$size": _size,
     "$geoWithin": _within,
+    "$geoIntersects": _intersects,
     "$near": _near,
     "$nearSphere": _near,
     "$words": _words,
     "$fuzzy": _fuzzy,
+    "$contains": _contains,
+    "$jaccard": _jaccard,
     "$delta": _delta,
 }
 

@@ -13,8 +13,9 @@ from collections.abc import Callable
 from math import isfinite
 from typing import Any
 
-from tideline.where import geo, patterns, words
+from tideline.where import geo, grams, patterns, words
 from tideline.where.tree import (
+    Contains,
     ElemMatch,
     Equals,
     Exists,
@@ -22,6 +23,7 @@ from tideline.where.tree import (
     In,
     Inside,
     IsType,
+    Jaccard,
     Mod,
     Order,
     Regex,
@@ -252,4 +254,6 @@ _WHOLE: dict[type, Callable[[Any], Predicate]] = {
     Inside: geo.inside,
     Words: words.has_words,
     Fuzzy: words.has_fuzzy,
+    Contains: grams.contains,
+    Jaccard: grams.is_similar,
 }

@@ -24,7 +24,8 @@ that no value of the type meets, need no row at all:
 
 and `$and $or $nor $not` of these. Checked: other patterns (Java's differ from ours), text
 with a collation, a path through an array, arrays and objects compared as a whole, other
-shapes, `$words`, `$fuzzy`. A condition on a type that no JSON value has is refused.
+shapes, `$words`, `$fuzzy`, `$contains`, `$jaccard`. A condition on a type that no JSON value has
+is refused.
 
 Needs the extra `spark` when called, not when imported.
 """

@@ -8,7 +8,8 @@ body, as far as separators tell (`values_in`); `bytes` is its length as JSON tex
 
     a clause     looks at what lies at its path: every element of an array on the way
     a pattern    at worst a few steps for each of its instructions and each byte (patterns.py)
-    `$fuzzy`     an edit distance for every word; `$words` folds the text
+    `$fuzzy`     an edit distance for every word and each that is asked for; `$words`, `$contains`
+                 and `$jaccard` fold the text
     `$in`        compares every array or object with each of those it names
 
 `weight` says how much a condition that stands adds to every event, in one number: a plain clause is
@@ -25,11 +26,13 @@ from tideline.where import patterns
 from tideline.where.tree import (
     All,
     At,
+    Contains,
     ElemMatch,
     Equals,
     Fuzzy,
     In,
     Inside,
+    Jaccard,
     Node,
     Not,
     Order,
@@ -48,6 +51,7 @@ _INSTRUCTION = 4  # on a byte
 _EASY_BYTE = 20  # of a pattern that needs no engine
 _WORDS_BYTE = 100
 _FUZZY_BYTE = 2_000
+_GRAM_BYTE = 400
 _DEEP = 700  # a comparison of arrays or objects
 _CORNER = 100
 
@@ -118,10 +122,12 @@ def _test(test: Test, parts: int) -> Cost:
         return total
     if isinstance(test, (Equals, Order)):
         return plain.plus(Cost(0, _DEEP, 0)) if type(test.value) in (list, dict) else plain
-    if isinstance(test, Words):
+    if isinstance(test, (Words, Contains)):
         return plain.plus(Cost(0, 0, _WORDS_BYTE))
     if isinstance(test, Fuzzy):
-        return plain.plus(Cost(0, 0, _FUZZY_BYTE))
+        return plain.plus(Cost(0, 0, _FUZZY_BYTE * len(test.words)))
+    if isinstance(test, Jaccard):
+        return plain.plus(Cost(0, 0, _GRAM_BYTE))
     if isinstance(test, Inside):
         corners = len(test.numbers) // 2
         return plain.plus(Cost(_CORNER * corners, _CORNER * corners, 0))

@@ -35,6 +35,7 @@ from tideline.where.schema import REAL, WHOLE, quoted
 from tideline.where.tree import (
     All,
     At,
+    Contains,
     ElemMatch,
     Equals,
     Exists,
@@ -42,6 +43,7 @@ from tideline.where.tree import (
     In,
     Inside,
     IsType,
+    Jaccard,
     Mod,
     Node,
     Not,
@@ -58,6 +60,7 @@ from tideline.where.values import MISSING
 __all__ = ["NotExact", "exact"]
 
 _GREATEST = sys.float_info.max
+_BY_WORDS = (Words, Fuzzy, Contains, Jaccard)  # folded: Spark's cases are not ours
 _PLAIN = frozenset("\\.^$*+?()[]{}|")  # everything else in a pattern stands for itself
 
 
@@ -180,6 +183,10 @@ def _object(test: Test, column: Column, kind: T.StructType) -> Said:
         return isinstance(test, IsType) and "object" in test.names
     named = _find(("type",), column, kind)
     found = _find(("coordinates",), column, kind)
+    collects = _find(("geometries",), column, kind) is not None
+    inner = found[1].elementType if found and isinstance(found[1], T.ArrayType) else None
+    if named is not None and (collects or isinstance(inner, T.ArrayType)):
+        raise NotExact("a geometry that is no point")
     if named is None or found is None or not isinstance(found[1], T.ArrayType):
         return False
     points, number = found[0], found[1].elementType
@@ -216,7 +223,7 @@ def _boolean(test: Test, column: Column) -> Said:
 
 
 def _text(test: Test, column: Column, kind: T.StringType) -> Said:
-    if not kind.isUTF8BinaryCollation() or isinstance(test, (Words, Fuzzy)):
+    if not kind.isUTF8BinaryCollation() or isinstance(test, _BY_WORDS):
         raise NotExact("text by other rules")
     if isinstance(test, IsType):
         return "string" in test.names

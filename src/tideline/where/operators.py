@@ -166,16 +166,39 @@ _TABLE = (
         fails=({"lanes": [1]}, {"lanes": 2}, {}),
     ),
     Operator(
-        "$geoWithin", "Places", "the field is a point inside the shape, edges included",
-        "one of `$box`, `$polygon`, `$centerSphere`, `$geometry` (a Polygon)",
+        "$geoWithin", "Places", "all of the field's geometry is inside the shape, edges included",
+        "one of `$box`, `$polygon`, `$centerSphere`, `$geometry` (a Polygon or MultiPolygon)",
         example={"at": {"$geoWithin": {"$box": [[2, 48], [3, 49]]}}},
-        holds=({"at": _PARIS}, {"at": {"type": "Point", "coordinates": _PARIS}}, {"at": [3, 49]}),
-        fails=({"at": [3.1, 48.5]}, {"at": "Paris"}, {}),
+        holds=(
+            {"at": _PARIS}, {"at": {"type": "Point", "coordinates": _PARIS}}, {"at": [3, 49]},
+            {"at": {"type": "LineString", "coordinates": [[2, 48], _PARIS]}},
+        ),
+        fails=(
+            {"at": [3.1, 48.5]}, {"at": "Paris"}, {},
+            {"at": {"type": "LineString", "coordinates": [[1, 48], _PARIS]}},
+        ),
     ),
     Operator(
-        "$near", "Places", "the field is a point between `$minDistance` and `$maxDistance`, metres",
+        "$geoIntersects", "Places", "the field's geometry and the shape have a point in common",
+        "{'$geometry': any GeoJSON geometry}, or one of `$box`, `$polygon`, `$centerSphere`",
+        example={
+            "at": {
+                "$geoIntersects": {
+                    "$geometry": {"type": "LineString", "coordinates": [[2, 48], [3, 49]]}
+                }
+            }
+        },
+        holds=(
+            {"at": [2.5, 48.5]}, {"at": {"type": "LineString", "coordinates": [[2, 49], [3, 48]]}},
+        ),
+        fails=({"at": _PARIS}, {"at": {"type": "MultiPoint", "coordinates": [[2, 49]]}}, {}),
+    ),
+    Operator(
+        "$near", "Places",
+        "the nearest point of the field's geometry is between `$minDistance` and `$maxDistance`, "
+        "metres; `find` gives the nearest first",
         "{'$geometry': a GeoJSON Point, '$maxDistance': ...}, or [lon, lat] with the distances "
-        "beside it",
+        "beside it; both may be left out",
         example={
             "at": {
                 "$near": {
@@ -195,18 +218,40 @@ _TABLE = (
         fails=({"at": _PARIS}, {"at": [2.37, 48.86]}),
     ),
     Operator(
-        "$words", "Words", "the text has every one of the words, in any order and case",
+        "$words", "Words",
+        "the text has every one of the words, in any order and case, and those between quotes "
+        "one after the other",
         "text with one word or more",
-        example={"note": {"$words": "flat tire"}},
-        holds=({"note": "Flat rear TIRE, right lane"}, {"note": ["none", "tire: flat"]}),
-        fails=({"note": "flat"}, {"note": "flattire"}, {"note": ["flat", "tire"]}, {}),
+        example={"note": {"$words": "flat \"right lane\""}},
+        holds=({"note": "Flat rear TIRE, right lane"}, {"note": ["none", "right-lane: flat"]}),
+        fails=({"note": "right lane"}, {"note": "flat: lane right"},
+               {"note": ["flat", "right lane"]}, {}),
     ),
     Operator(
-        "$fuzzy", "Words", "the text has a word within the edit distance (1 if not said)",
-        "{'word': one word, 'distance': 0 to 3}",
-        example={"note": {"$fuzzy": {"word": "acident", "distance": 1}}},
-        holds=({"note": "An ACCIDENT, two cars"}, {"note": "acident"}),
-        fails=({"note": "incident"}, {"note": 1}, {}),
+        "$fuzzy", "Words",
+        "for each of the words, the text has one near it: within the edit distance (1 if not "
+        "said), or at least so similar",
+        "{'word': one word, 'distance': 0 to 3}, or {'words': [...], 'similarity': 0 to 1}; each "
+        "of `words` is a word, or has a threshold of its own: {'word': ..., 'similarity': ...}",
+        example={"note": {"$fuzzy": {"words": ["sutishi", "restorant"], "similarity": 0.8}}},
+        holds=({"note": "Suteishi RESTAURANT"}, {"note": "restaurant: sutishi"}),
+        fails=({"note": "Suteishi"}, {"note": "Sushi restaurant"}, {"note": 1}, {}),
+    ),
+    Operator(
+        "$contains", "Words", "the text contains the other one, whatever the case",
+        "text of one character or more",
+        example={"name": {"$contains": "l-tea"}},
+        holds=({"name": "Pearl-Tea House"}, {"name": ["none", "COOL-TEA"]}),
+        fails=({"name": "pearl tea"}, {"name": ["coo", "l-t"]}, {}),
+    ),
+    Operator(
+        "$jaccard", "Words",
+        "of all grams in the text or the other one, at least so large a part is in both",
+        "{'text': ..., 'similarity': 0 to 1, 'grams': the characters of a gram, 1 to 8, 3 if not "
+        "said}",
+        example={"name": {"$jaccard": {"text": "tideline", "grams": 3, "similarity": 0.5}}},
+        holds=({"name": "Tidelines"}, {"name": "the tideline"}, {"name": "tidelin"}),
+        fails=({"name": "timeline"}, {"name": ""}, {}),
     ),
     Operator(
         "$delta", "Channels",

@@ -20,6 +20,7 @@ import msgspec
 
 from tideline.errors import InvalidRequest
 from tideline.where.build import path_of
+from tideline.where.nearest import MARK, Near
 from tideline.where.values import MISSING, RANK, index_of
 
 __all__ = ["Key", "entries", "key_of_plain", "plain_of_key", "sort_key", "sort_keys"]
@@ -90,6 +91,8 @@ def sort_keys(spec: Spec, primary_key: str) -> Callable[[object], Key]:
     for name, direction in pairs:
         if not isinstance(name, str):
             raise InvalidRequest("sort: names of fields must be text", name=name)
+        if name.startswith(MARK):
+            return _by_distance(Near.of(name), primary_key)
         if type(direction) is not int or direction not in (1, -1):
             raise InvalidRequest(f"sort.{name} must be 1 or -1", direction=direction)
         parts.append((path_of(name, ("sort", name)), direction < 0))
@@ -99,6 +102,17 @@ def sort_keys(spec: Spec, primary_key: str) -> Callable[[object], Key]:
         parts.append((path_of(primary_key, ("sort", primary_key)), False))
     made = [_down(path) if down else _up(path) for path, down in parts]
     return lambda document: tuple([make(document) for make in made])
+
+
+def _by_distance(near: Near, primary_key: str) -> Callable[[object], Key]:
+    """Nearest first, then by the primary key; what has no distance comes last."""
+    by_key = _up((primary_key,))
+
+    def key(document: object) -> Key:
+        metres = near.metres(document)
+        return (1, 0.0) if metres is None else (0, metres), by_key(document)
+
+    return key
 
 
 def plain_of_key(key: Key) -> list[Any]:

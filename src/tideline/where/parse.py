@@ -15,13 +15,14 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from tideline.errors import InvalidRequest
 from tideline.where.build import Builder
 from tideline.where.cost import Cost, cost_of
+from tideline.where.nearest import Near
 from tideline.where.predicate import Predicate, predicate
 from tideline.where.tree import DELTA, All, Node
 from tideline.where.values import canonical, index_of
@@ -43,7 +44,7 @@ class Condition:
     True
     """
 
-    __slots__ = ("_cost", "deltas", "matches", "text", "tree")
+    __slots__ = ("_cost", "deltas", "matches", "near", "text", "tree")
 
     text: bytes
     """Canonical JSON; empty when the condition always holds."""
@@ -54,12 +55,26 @@ class Condition:
     deltas: tuple[str, ...]
     """The dotted paths `$delta` stands at; a body must go through `with_delta` if any."""
 
-    def __init__(self, text: bytes, tree: Node, deltas: tuple[str, ...] = ()) -> None:
+    near: Near | None
+    """The one `$near` that must hold: without another order, the nearest come first."""
+
+    def __init__(
+        self, text: bytes, tree: Node, deltas: tuple[str, ...] = (), near: Near | None = None
+    ) -> None:
         self.text = text
         self.tree = tree
-        self.matches = predicate(tree)
         self.deltas = deltas
+        self.near = near
         self._cost: Cost | None = None
+
+    if not TYPE_CHECKING:  # a slot that is asked for and empty comes here
+
+        def __getattr__(self, name: str) -> Any:
+            """Build `matches` when it is first asked for: very many conditions stand unasked."""
+            if name != "matches":
+                raise AttributeError(name)
+            self.matches = predicate(self.tree)
+            return self.matches
 
     @property
     def cost(self) -> Cost:
@@ -169,7 +184,8 @@ def parse(document: object, *, delta: bool = False, stored: bool = False) -> Con
     tree = builder.query(kept, "where")
     if tree == All(()):  # like {"$and": [{}]}: it holds for every object, but for nothing else
         tree = All((tree,))
-    return Condition(encoded, tree, tuple(sorted(builder.deltas)))
+    near = builder.near[0] if len(builder.near) == 1 else None
+    return Condition(encoded, tree, tuple(sorted(builder.deltas)), near)
 
 
 def parse_text(text: bytes | str, *, delta: bool = False) -> Condition:

@@ -2,10 +2,10 @@
 
     JSON := dict with names that are text | list | tuple | str | int | float | bool | None
 
-Subclasses of these count as what they are. Everything else is refused: the encoder knows more
-types (bytes as base64, datetimes, decimals, sets, dataclasses, numbers as names), but what was
-stored that way would come back as something else. So every value is looked at, by its type, which
-takes about 50 ns each.
+Subclasses of these count as what they are. Datetimes, dates and UUIDs become the texts of texts.py.
+Everything else is refused: the encoder knows more types (bytes as base64, decimals, sets,
+dataclasses, numbers as names), but what was stored that way would come back as something else. So
+every value is looked at, by its type, which takes about 50 ns each.
 
 Pure functions; safe from any thread.
 """
@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from tideline.errors import InvalidRequest
+from tideline.where.texts import in_json
 
 __all__ = ["encoded", "has_nan", "is_json", "plain_json", "refuse"]
 
@@ -51,6 +52,9 @@ def plain_json(value: Any, name: str) -> bytes:
             return text
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise InvalidRequest(f"{name} is not JSON: {error}", **{name: value}) from None
+    said = in_json(value, name)
+    if said is not value:
+        return plain_json(said, name)
     refuse(value, name)
     return text
 

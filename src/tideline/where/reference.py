@@ -66,11 +66,33 @@ _RULES = """
 - **Sorting** uses the order null and missing, numbers, text, objects, arrays, booleans. A field
   that holds an array sorts by its least element, descending by its greatest; an empty array comes
   before null. The primary key decides last.
-- **Places.** A point is `[lon, lat]` or a GeoJSON Point, within -180..180 and -90..90. Edges and
-  rims are inside. Distances are metres along the great circle.
+- **Places.** A geometry is `[lon, lat]` or GeoJSON of any type, within -180..180 and -90..90;
+  altitudes are left out. Edges are straight lines in longitude and latitude and belong to it;
+  inside an area is what an odd number of its edges parts from afar, so the order of corners decides
+  nothing. Whether a point is on an edge or beside it is exact. Anything else, like a line of one
+  point, a ring that is not closed or a number out of range, is no geometry: it is stored like any
+  value, and no condition on places meets it. What crosses the antimeridian is split there into a
+  Multi-geometry, and a box into two in an `$or`. Rims are inside; distances are metres along the
+  great circle to the nearest point, 0 within an area. `$centerSphere` is `[[lon, lat], radians]`:
+  metres divided by {radius:,.1f}.
+- **Nearest first.** A condition with one `$near` that must hold, with nothing but `$and` around it,
+  has an order: without `sort`, the nearest documents come first, by their key when two are equally
+  near. With several, or inside `$or`, `$nor`, `$not` or `$elemMatch`, it is a condition only.
 - **Words** are runs of letters, digits and marks, compared without case and compatibility forms
-  (`STRASSE` meets `Straße`); accents count. The edit distance counts characters inserted, deleted
-  or replaced.
+  (`STRASSE` meets `Straße`); accents count. In `$words`, words between quotes are a phrase: the
+  same words one after the other, whatever stands between them. A quote that nothing closes parts
+  words as other signs do.
+- **Near words.** The edit distance counts characters inserted, deleted or replaced. The similarity
+  of two words is 1 - distance / length of the longer one, and it must be the threshold *or more*:
+  the distance may be the **floor** of (1 - threshold) times the longer length. At 0.8 that is no
+  edit up to four characters, one from five, two from ten. (Libraries that take the ceiling accept
+  words less similar than they were asked for.) The threshold is the decimal number as written, and
+  whole numbers decide: 0.8 allows one edit of five. All words of `$fuzzy` must be met, by words of
+  one text; one word of it may meet several.
+- **Pieces of text.** `$contains` and `$jaccard` fold both texts as words are folded; spaces and
+  signs count. (An exact piece: `$regex` with plain text.) The grams of a text are its runs of so
+  many characters, each once; a text shorter than that has one, itself. Two texts without any are
+  equal: similarity 1.
 - **Changes.** `$delta` is the number now minus the number in the previous event at exactly the
   same place that is still valid; if either is missing or no number, there is none, which reads as
   missing.
@@ -96,12 +118,15 @@ A field compared with an object whose names are all operators without their `$`,
 - **Polygons** have straight edges in longitude and latitude, as GeoJSON says; MongoDB draws the
   edges of `$geometry` on the sphere. The earth's radius is {radius:,.1f} m here, 6,378,100 m
   there.
-- **`$near`** is a condition: it does not sort, and it needs a distance. Distances are metres in
-  both forms; MongoDB takes radians or degrees beside a plain `[lon, lat]`.
+- **`$near`** takes metres in both forms; MongoDB takes radians or degrees beside a plain
+  `[lon, lat]`. It needs no index, and may stand inside `$or`.
+- **`$geoIntersects`** takes `$box`, `$polygon` and `$centerSphere`, too. Polygons that share an
+  edge are one area to `$geoWithin`; what two polygons of a MultiPolygon both cover is outside, as
+  it is in a ring that goes around it twice. No polygon is read as its complement, however large.
 - **`$type`** knows the types JSON has. A whole number is an int (32 bits) or a long; one with a
   point or an exponent is a double.
-- **`$words`, `$fuzzy` and `$delta`** are ours. `$text`, `$where`, `$expr`, `$jsonSchema` and bits
-  are not supported.
+- **`$words`, `$fuzzy`, `$contains`, `$jaccard` and `$delta`** are ours. `$text`, `$where`,
+  `$expr`, `$jsonSchema` and bits are not supported.
 
 ## Where other implementations differ
 

@@ -6,7 +6,7 @@
           | At(path, test)          the test holds for what lies at the path
 
     test := Equals | Order | In | Exists | IsType | Regex | Mod | Size | ElemMatch
-          | Inside | Words | Fuzzy
+          | Inside | Words | Fuzzy | Contains | Jaccard
 
 The parser removes everything that is only another way to say the same: `$ne` is a Not
 of Equals, `$nin` a Not of In, `$nor` a Not of Some, `$all` an All of tests at one path,
@@ -40,11 +40,13 @@ Values are canonical JSON values (`values.canonical`). Nodes are immutable.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import ClassVar
 
 __all__ = [
-    "DELTA", "All", "At", "ElemMatch", "Equals", "Exists", "Fuzzy", "In", "Inside", "IsType",
-    "Mod", "Node", "Not", "Order", "Regex", "Size", "Some", "Test", "Words", "on_element",
+    "DELTA", "All", "At", "Contains", "ElemMatch", "Equals", "Exists", "Fuzzy", "In", "Inside",
+    "IsType", "Jaccard", "Mod", "Near", "Node", "Not", "Order", "Regex", "Size", "Some", "Test",
+    "Words", "on_element",
 ]  # fmt: skip
 
 DELTA = "\0delta"
@@ -167,39 +169,83 @@ class ElemMatch:
 
 @dataclass(frozen=True, slots=True)
 class Inside:
-    """A point, `[lon, lat]` or GeoJSON, within a shape.
+    """A geometry, `[lon, lat]` or GeoJSON, that lies to a shape as asked.
 
     `kind` is "box" (west, south, east, north), "polygon" (lon, lat, ... of rings; `rings`
-    says where each ends, in numbers) or "ring" (lon, lat, least and greatest distance in
-    metres). Edges and rims are inside. The exact arithmetic is in `geo.py`.
+    says where each ends, in numbers), "ring" (lon, lat, least and greatest distance in
+    metres) or "outline" (the numbers of any geometry, space/outline.py). Edges and rims are
+    inside. `how` is "within" (all of it in the shape), "meets" (a point of it) or, of a ring,
+    "near" (its nearest point). Of a point these are the same. The exact arithmetic is in `geo.py`.
     """
 
     elements: ClassVar[bool] = False
     kind: str
     numbers: tuple[float, ...]
     rings: tuple[int, ...] = ()
+    how: str = "within"
 
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """A text that has every one of these words, folded to lower case."""
+    """A text that has every one of these words, and the words of each phrase one after the other.
+
+    Words are folded. Those of phrases are among `words`, too.
+    """
 
     elements: ClassVar[bool] = True
     words: tuple[str, ...]
+    phrases: tuple[tuple[str, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Near:
+    """The words near a word: within an edit distance, or at least so similar."""
+
+    word: str
+    distance: int | None = None
+    similarity: Fraction | None = None
+
+    def limit(self, longest: int) -> int:
+        """The greatest edit distance allowed when the longer of two words has so many characters.
+
+        >>> [Near("word", similarity=Fraction("0.8")).limit(longest) for longest in (4, 5, 9, 10)]
+        [0, 1, 1, 2]
+        """
+        if self.similarity is None:
+            return self.distance or 0
+        return int((1 - self.similarity) * longest)  # not negative, so this is the floor
 
 
 @dataclass(frozen=True, slots=True)
 class Fuzzy:
-    """A text that has a word within an edit distance of this one."""
+    """A text that has, for each of these, a word near it."""
 
     elements: ClassVar[bool] = True
-    word: str
-    distance: int
+    words: tuple[Near, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Contains:
+    """A text that contains this one, both folded."""
+
+    elements: ClassVar[bool] = True
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Jaccard:
+    """A text that shares so large a part of its grams with this one, both folded."""
+
+    elements: ClassVar[bool] = True
+    text: str
+    grams: int
+    similarity: Fraction
 
 
 Test = (
     Equals | Order | In | Exists | IsType | Regex | Mod | Size | ElemMatch | Inside | Words | Fuzzy
-)
+    | Contains | Jaccard
+)  # fmt: skip
 Node = All | Some | Not | At
 
 

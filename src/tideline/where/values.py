@@ -20,6 +20,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from tideline.errors import InvalidRequest
+from tideline.where.texts import text_of
 
 __all__ = [
     "DEPTH_LIMIT", "MISSING", "RANK", "Place", "canonical", "compare", "equal", "index_of",
@@ -199,6 +200,9 @@ def canonical(value: object, place: Place, budget: list[int], depth: int = 0) ->
         return [
             canonical(part, (place, number), budget, depth + 1) for number, part in enumerate(value)
         ]
+    said = text_of(value, "where")
+    if said is not None:
+        return said
     raise InvalidRequest(f"{place_text(place)} must be a JSON value", type=type(value).__name__)
 
 

@@ -36,6 +36,7 @@ from tideline.where.candidates import candidate
 from tideline.where.tree import (
     All,
     At,
+    Contains,
     ElemMatch,
     Equals,
     Exists,
@@ -43,6 +44,7 @@ from tideline.where.tree import (
     In,
     Inside,
     IsType,
+    Jaccard,
     Mod,
     Node,
     Not,
@@ -171,6 +173,7 @@ def _compared(value: object) -> set[int]:
 _LOOKS_INTO: dict[type, set[int]] = {
     Exists: set(), IsType: {INT, ARRAY}, Regex: _TEXTS, Mod: _NUMBERS, Size: {ARRAY},
     ElemMatch: {ARRAY}, Inside: {ARRAY, OBJECT}, Words: _TEXTS, Fuzzy: _TEXTS,
+    Contains: _TEXTS, Jaccard: _TEXTS,
 }  # fmt: skip
 
 
@@ -209,7 +212,7 @@ def _looks(test: Test) -> dict[int, Look]:
         }
     if isinstance(test, Regex):
         return {TEXT: _distinct(_found_by(test))}
-    if isinstance(test, (Words, Fuzzy)):
+    if isinstance(test, (Words, Fuzzy, Contains, Jaccard)):
         return {TEXT: _distinct(_asked(test))}
     if isinstance(test, IsType):
         return {INT: _int_type(test)}

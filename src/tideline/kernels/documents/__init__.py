@@ -6,6 +6,7 @@
     records.py   memory of records; find a key, newest first; records out
     blocks.py    blooms and zone maps of a component
     search.py    search by an embedded index
+    points.py    points of documents, counted on a grid
     merge.py     several sources as one, in key order
     entries.py, places.py, order.py, build.py, found.py      stand-alone indexes
 

@@ -18,13 +18,14 @@ from tideline.kernels.documents import (
     objects,
     order,
     places,
+    points,
     records,
     search,
 )
 
 __all__ = ["first", "rest"]
 
-_I, _Q = t.int64, t.boolean
+_I, _F, _Q = t.int64, t.float64, t.boolean
 _W = t.Array(t.int64, 1, "C")
 _W2 = t.Array(t.int64, 2, "C")
 _B = t.Array(t.uint8, 1, "C")
@@ -53,6 +54,7 @@ def first() -> list[tuple[Any, tuple[Any, ...]]]:
 def rest() -> list[tuple[Any, tuple[Any, ...]]]:
     """Everything else: indexes, sealing, merging."""
     return [
+        (points.count_points, (_I, _W, _W2, _W2, _W, _I, _F, _F, _F, _F, _W2, _W)),
         (keys.extremes, (_I, _I, _I, _W)),
         (blocks.key_bloom, (_I, _I, _I, _I, _I, _W)),
         (blocks.index_blocks, (_I32, _I, _I, _W, _I, _I, _W, _W, _W, _W, _I, _W, _W, _W, _W)),

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["match"]
+__all__ = ["check_session", "match"]
 
 _PUBLISH, _SUBSCRIBE, _CANCEL = 1, 2, 3
 _TEXTS = frozenset(["id", "place", "user", "body", "where", "op"])
@@ -97,7 +97,7 @@ def plan(
         told.mapInArrow(_packer(settings), _PACKETS)
     )
     if streaming:
-        _check_session(packets)
+        check_session(packets, "matching streams")
         if not (_has_watermark(subscriptions) or _has_watermark(events)):
             # No row is dropped for being late: this only tells every bucket how far time has got.
             packets = packets.withWatermark("at", "0 seconds")
@@ -239,12 +239,12 @@ def _check_place(space: Space, side: str, columns: list[str]) -> None:
 # ---- what a stream needs -------------------------------------------------------------------------
 
 
-def _check_session(frame: DataFrame) -> None:
+def check_session(frame: DataFrame, doing: str) -> None:
     """State of this kind is kept by Spark's RocksDB store and no other."""
     provider = frame.sparkSession.conf.get(_PROVIDER)
     if provider != _ROCKSDB:
         raise Unavailable(
-            "matching streams needs Spark's RocksDB state store: take tideline.spark.session(), "
+            f"{doing} needs Spark's RocksDB state store: take tideline.spark.session(), "
             f"or set {_PROVIDER} before the query starts", wanted=_ROCKSDB, provider=provider,
         )  # fmt: skip
     try:

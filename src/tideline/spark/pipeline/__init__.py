@@ -8,7 +8,6 @@
     ledger.py   the counts of the batches               counts.py, files.py
     run.py      all of it together                      surroundings.py, faults.py
     sdp.py      as a project of Spark's declarative pipelines
-    progress.py what the terminal shows
 
 docs/guide/pipeline.md is the guide, docs/internals/spark-pipeline.md says why it is so.
 Importing this needs neither pyspark nor Java. `Pipeline.run` needs both, `explain` and `check`

@@ -15,7 +15,6 @@ from __future__ import annotations
 import codecs
 import dataclasses
 import datetime
-import difflib
 import math
 import os
 import re
@@ -25,6 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path as File
 from typing import Any
 
+from tideline import near
 from tideline.errors import InvalidRequest, NotFound
 from tideline.spark.pipeline import keys
 from tideline.spark.pipeline.locate import Path, lines, nearest
@@ -223,10 +223,9 @@ def did_you_mean(word: str, known: Iterable[str], form: str = "'{}'") -> str:
     ": there are 'channel', 'folder'"
     """
     names = list(known)
-    by_case = {name.casefold(): name for name in names}
-    close = difflib.get_close_matches(word.casefold(), by_case, n=1, cutoff=0.6)
-    if close:
-        return f": did you mean {form.format(by_case[close[0]])}?"
+    meant = near.nearest(word, names)
+    if meant:
+        return f": did you mean {form.format(meant)}?"
     return f": there are {', '.join(form.format(name) for name in names)}" if names else ""
 
 

@@ -9,6 +9,8 @@ Spark's errors carry a condition such as PATH_NOT_FOUND, a text, often a plan an
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tideline import errors
@@ -20,11 +22,12 @@ from tideline.errors import (
     TidelineError,
     Unavailable,
 )  # fmt: skip
+from tideline.spark.failures import is_spark
 
 if TYPE_CHECKING:
     from tideline.spark.pipeline.config import Config
 
-__all__ = ["is_lost_worker", "said_by", "understood"]
+__all__ = ["is_lost_worker", "said_by", "understandable", "understood"]
 
 _CLASS = re.compile(r"^\[[A-Z0-9_.]+\]\s*")
 _STATE = re.compile(r"\s*SQLSTATE: \w+.*$", re.DOTALL)
@@ -42,11 +45,6 @@ _MODULES = {
     "avro": "spark-avro_2.13",
     "protobuf": "spark-protobuf_2.13",
 }
-
-
-def is_spark(error: BaseException) -> bool:
-    """Whether an error is one of Spark's."""
-    return type(error).__module__.split(".")[0] in ("pyspark", "py4j")
 
 
 def condition(error: BaseException) -> str:
@@ -77,6 +75,18 @@ def said_by(error: BaseException) -> str | None:
 def is_lost_worker(error: BaseException) -> bool:
     """Whether a worker was lost, so that it is worth trying again."""
     return is_spark(error) and _LOST.search(str(error)) is not None
+
+
+@contextmanager
+def understandable(config: Config) -> Iterator[None]:
+    """Raise what Spark raises inside as an error of ours."""
+    try:
+        yield
+    except Exception as error:
+        said = understood(error, config)
+        if said is None:
+            raise
+        raise said from error
 
 
 def understood(error: BaseException, config: Config) -> TidelineError | None:

@@ -23,7 +23,7 @@ from tideline.where.schema import quoted
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["ORIGINAL", "WAS", "csv_header", "header_fields", "parse"]
+__all__ = ["ORIGINAL", "WAS", "csv_header", "header_fields", "option_text", "parse"]
 
 _JSON = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
 ORIGINAL = f"{OWN}original"
@@ -90,7 +90,7 @@ def _parsed(config: Config, text: Column, schema: dict[str, str], fields: list[s
     """A text as a struct of the fields and `_BROKEN`, the text when it does not fit."""
     from pyspark.sql import functions as F
 
-    options = {name: _option(value) for name, value in (config.parse.options or {}).items()}
+    options = {name: option_text(value) for name, value in (config.parse.options or {}).items()}
     options.pop("header", None)
     options["columnNameOfCorruptRecord"] = _BROKEN
     if config.parsed_as == "csv":
@@ -148,7 +148,7 @@ def _decoded(config: Config, frame: DataFrame) -> tuple[DataFrame, Column]:
     """The fields of an Avro or Protobuf record; what [schema] names is brought to its type."""
     from pyspark.sql import functions as F
 
-    options = {name: _option(value) for name, value in (config.parse.options or {}).items()}
+    options = {name: option_text(value) for name, value in (config.parse.options or {}).items()}
     options.setdefault("mode", "PERMISSIVE")
     data = F.col(quoted(config.parse.column))
     if config.parsed_as == "avro":
@@ -217,7 +217,7 @@ def _typed(config: Config, frame: DataFrame) -> tuple[DataFrame, Column | None]:
 def csv_header(config: Config) -> bool:
     """Whether the files begin with the names of the columns."""
     given = (config.parse.options or {}).get("header", False)
-    return config.parsed_as == "csv" and _option(given) == "true"
+    return config.parsed_as == "csv" and option_text(given) == "true"
 
 
 def header_fields(config: Config, line: str) -> list[str]:
@@ -236,5 +236,6 @@ def header_fields(config: Config, line: str) -> list[str]:
     return names
 
 
-def _option(value: object) -> str:
+def option_text(value: object) -> str:
+    """A value of the config as Spark's options have it."""
     return str(value).lower() if isinstance(value, bool) else str(value)

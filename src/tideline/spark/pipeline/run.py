@@ -21,6 +21,7 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tideline.errors import Closed, Unavailable
@@ -28,11 +29,11 @@ from tideline.space import Flat
 from tideline.spark.pipeline.check import space_of
 from tideline.spark.pipeline.config import Config
 from tideline.spark.pipeline.counts import Batch, Summary
-from tideline.spark.pipeline.faults import is_lost_worker, understood
+from tideline.spark.pipeline.faults import is_lost_worker, understandable
 from tideline.spark.pipeline.files import is_connect
 from tideline.spark.pipeline.ledger import Ledger
 from tideline.spark.pipeline.sink import Sink
-from tideline.spark.pipeline.source import Once, Stream, identity, is_endless, open_source
+from tideline.spark.pipeline.source import Opened, identity, is_endless, open_source
 from tideline.spark.pipeline.stages import Stages, deduplicated
 from tideline.spark.pipeline.surroundings import settings, untold
 from tideline.spark.pipeline.target import Target, check_landed
@@ -87,14 +88,8 @@ class Runner:
 
     def run(self, source: DataFrame | None, now_us: int) -> None:
         """Read the source until its end, or until told to stop."""
-        with settings(self.spark, self.config.spark.config):
-            try:
-                self._run(source, now_us)
-            except Exception as error:
-                said = understood(error, self.config)
-                if said is None:
-                    raise
-                raise said from error
+        with settings(self.spark, self.config.spark.config), understandable(self.config):
+            self._run(source, now_us)
 
     def _run(self, source: DataFrame | None, now_us: int) -> None:
         config = self.config
@@ -105,21 +100,15 @@ class Runner:
         started_us = self._ledger.recognise(whose, now_us)
         self._restore(check=True)
         self.watch.phase("looking at the source")
-        if source is None:
-            opened = open_source(self.spark, config, started_us)
-        else:
-            opened = Stream(source) if source.isStreaming else Once(source)
-        stages = Stages(
-            config, self.target.space, opened.names, opened.fields, self.target.max_ahead_s
-        )
-        frame = stages(opened.frame)
+        opened = open_source(self.spark, config, started_us) if source is None else Opened(source)
+        frame = Stages(config, self.target.space, opened, self.target.max_ahead_s)(opened.frame)
         sink = Sink(
             config.name, config.checkpoint, config.dead_folder,
             config.resolve(config.archive.folder) if config.archive else None,
             self.target.options, dropping=config.deduplicate is not None,
         )  # fmt: skip
         self._reading = time.perf_counter()
-        if isinstance(opened, Stream):
+        if opened.frame.isStreaming:
             self.watch.phase("reading")
             self._limit = opened.limit
             self._follow(frame, sink)
@@ -179,7 +168,7 @@ class Runner:
         every_s = self.config.run.every_s
         if every_s is None and is_endless(self.config):
             every_s = 0.0
-        called: Any = _Noted(sink) if self._connect else _Called(self, sink)
+        called: Any = _Noted(sink) if self._connect else partial(self.callback, sink=sink)
         writer = frame.writeStream.foreachBatch(called)
         writer = writer.option("checkpointLocation", f"{self.config.checkpoint}/spark")
         writer = writer.queryName(self.config.name)
@@ -290,17 +279,6 @@ class _Stopped(Closed):
 
 
 @dataclasses.dataclass
-class _Called:
-    """The sink in this process."""
-
-    runner: Runner
-    sink: Sink
-
-    def __call__(self, frame: DataFrame, number: int) -> None:
-        self.runner.callback(frame, number, self.sink)
-
-
-@dataclasses.dataclass
 class _Noted:
     """The sink on a server of Spark Connect: its counts are left in the checkpoint."""
 
@@ -337,17 +315,10 @@ def _number(observed: Any) -> int:
 
 def look(spark: SparkSession, config: Config) -> list[str]:
     """Have Spark look at the source and at every expression, without reading any row."""
-    with settings(spark, config.spark.config):
-        try:
-            opened = open_source(spark, config, 0)
-            stages = Stages(config, space_of(config) or Flat(), opened.names, opened.fields)
-            stages(opened.frame)
-        except Exception as error:
-            said = understood(error, config)
-            if said is None:
-                raise
-            raise said from error
-    return opened.names
+    with settings(spark, config.spark.config), understandable(config):
+        opened = open_source(spark, config, 0)
+        Stages(config, space_of(config) or Flat(), opened)(opened.frame)
+    return opened.frame.columns
 
 
 def _ended(query: Any) -> bool:

@@ -24,7 +24,7 @@ from tideline.space import Flat
 from tideline.spark.pipeline.check import space_of
 from tideline.spark.pipeline.config import Config, is_uri
 from tideline.spark.pipeline.sink import GOOD, dead_rows
-from tideline.spark.pipeline.source import Stream, open_source
+from tideline.spark.pipeline.source import open_source
 from tideline.spark.pipeline.stages import Stages, deduplicated
 
 if TYPE_CHECKING:
@@ -126,7 +126,6 @@ def dead_letters(spark: SparkSession, config: Config) -> DataFrame:
 
 def _staged(spark: SparkSession, config: Config) -> DataFrame:
     opened = open_source(spark, config, 0)
-    assert isinstance(opened, Stream)
+    assert opened.frame.isStreaming
     ahead_s = 60.0 if config.store.max_ahead_s is None else config.store.max_ahead_s
-    stages = Stages(config, space_of(config) or Flat(), opened.names, opened.fields, ahead_s)
-    return stages(opened.frame)
+    return Stages(config, space_of(config) or Flat(), opened, ahead_s)(opened.frame)

@@ -1,6 +1,7 @@
 """Where the rows of a micro-batch go: what Spark calls by `foreachBatch`.
 
-    good rows    -> format("tideline"), at most once by `writer` and `number`
+    good rows    -> the writer of format("tideline"): tasks stage, this process commits, at most
+                    once by `writer` and `number`
     bad rows     -> dead letters, Parquet in a folder of the batch, written over
     good rows    -> the archive, Parquet by day and area, this batch's files written over
     counts       -> the ledger
@@ -15,14 +16,21 @@ A `Sink` is plain data, so that Spark Connect can send it to its server.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from tideline.spark.pipeline.counts import Batch
 from tideline.spark.pipeline.files import Folder
+from tideline.spark.source import TidelineSource
+from tideline.spark.writer import Batch as Writer
+from tideline.spark.writer import Staged
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["GOOD", "Sink", "dead_rows"]
 
@@ -79,16 +87,31 @@ class Sink:
 
     def _store(self, rows: DataFrame, number: int) -> None:
         options = {
-            "writer": self.name, "number": str(number), "rejected": f"{self.checkpoint}/rejected",
-            **self.options,
+            "writer": self.name, "number": str(number), "rejected": "./rejected", **self.options,
         }  # fmt: skip
-        rows.write.format("tideline").mode("append").options(**options).save()
+        writer = TidelineSource(options).writer(rows.schema, overwrite=False)
+        made = rows.mapInArrow(_staging(writer), "job string, part int, token string")
+        try:
+            staged: list[Any] = [Staged(*row) for row in made.collect()]
+        except BaseException:
+            writer.abort([])
+            raise
+        writer.keep = partial(self._save, rows.sparkSession)
+        writer.commit(staged)
+
+    def _save(self, spark: SparkSession, batches: Iterator[pa.RecordBatch], name: str) -> None:
+        """Keep rows that the store rejected where Spark can write: the checkpoint may be on S3."""
+        mode, path = "overwrite", f"{self.checkpoint}/rejected/{name}"
+        for batch in batches:
+            found = spark.createDataFrame(pa.Table.from_batches([batch]))
+            found.write.mode(mode).parquet(path)
+            mode = "append"
 
     def _rejected(self, frame: DataFrame, number: int) -> DataFrame | None:
         """What the store did not take of this batch, with the reason."""
         from urllib.parse import quote
 
-        name = f"rejected/rejected-{quote(self.name, safe='')}-{number}.parquet"
+        name = f"rejected/rejected-{quote(self.name, safe='')}-{number}.parquet"  # as of Writing
         folder = Folder(frame.sparkSession, self.checkpoint)
         if not folder.has(name):
             return None
@@ -131,6 +154,20 @@ class Sink:
                            F.lit(number).alias("batch"))  # fmt: skip
         writer = rows.repartition(*by).write.mode("overwrite").partitionBy(*by, "batch")
         writer.option("partitionOverwriteMode", "dynamic").parquet(self.archive)
+
+
+def _staging(writer: Writer) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What a task does with its rows; it gives one row, what it staged.
+
+    `write.format("tideline")` does the same, but Spark starts three processes a batch for it.
+    """
+
+    def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        done = writer.write(batches)
+        row = {"job": [done.job], "part": pa.array([done.part], pa.int32()), "token": [done.token]}
+        yield pa.RecordBatch.from_pydict(row)
+
+    return stage
 
 
 def dead_rows(frame: DataFrame) -> DataFrame:

@@ -1,7 +1,7 @@
 """Where rows come from: a stream that Spark follows, or a frame that is read once.
 
-    files, Kafka, rate, generator   `Stream`: Spark cuts it into batches
-    what Spark cannot follow        `Once`: everything is batch 0
+    files, Kafka, rate, generator   a stream: Spark cuts it into batches
+    what Spark cannot follow        a frame: everything is batch 0
 
 Texts (`json`, `csv`) are read as texts and parsed in stages.py, so that a bad row is still
 there as it came.
@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 from tideline.errors import NotFound
 from tideline.spark.pipeline import generator
 from tideline.spark.pipeline.config import FILES, Config
-from tideline.spark.pipeline.parse import csv_header, header_fields
+from tideline.spark.pipeline.parse import csv_header, header_fields, option_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Once", "Stream", "identity", "is_endless", "open_source"]
+__all__ = ["Opened", "identity", "is_endless", "open_source"]
 
 _DEFAULTS = {"kafka": {"startingOffsets": "earliest"}}  # Spark's own would begin with what is new
 _OF_FILES = {"maxFileAge": "36500d"}  # Spark's own passes over files a week older than the newest
@@ -30,29 +30,14 @@ _IDENTITY = ("subscribe", "subscribePattern", "assign", "dbtable", "query", "url
 
 
 @dataclass
-class Stream:
-    """A frame that grows; Spark cuts it into batches."""
+class Opened:
+    """A frame: one that grows, which Spark cuts into batches, or one that is read as one batch."""
 
     frame: DataFrame
     fields: list[str] | None = None
+    """Those of a CSV line, in order."""
     limit: int | None = None
     """How many rows there will be; None when nobody knows."""
-
-    @property
-    def names(self) -> list[str]:
-        return self.frame.columns
-
-
-@dataclass
-class Once:
-    """A frame that is read as one batch."""
-
-    frame: DataFrame
-    fields: list[str] | None = None
-
-    @property
-    def names(self) -> list[str]:
-        return self.frame.columns
 
 
 def identity(config: Config) -> dict[str, Any]:
@@ -71,13 +56,13 @@ def is_endless(config: Config) -> bool:
     return config.source.format in ("generator", "rate", "rate-micro-batch", "socket")
 
 
-def open_source(spark: SparkSession, config: Config, started_us: int) -> Stream | Once:
+def open_source(spark: SparkSession, config: Config, started_us: int) -> Opened:
     """The source of a config; errors of Spark's come as they are (see faults.py)."""
     kind = config.source.format
     if kind == "generator":
         return _generator(spark, config.source.options or {}, started_us)
     read_as = "text" if kind in ("json", "csv") and config.parsed_as == kind else kind
-    options = {name: _option(value) for name, value in (config.source.options or {}).items()}
+    options = {name: option_text(value) for name, value in (config.source.options or {}).items()}
     for name, value in _DEFAULTS.get(kind, _OF_FILES if kind in FILES else {}).items():
         options.setdefault(name, value)
     paths: Any = config.paths
@@ -100,11 +85,11 @@ def open_source(spark: SparkSession, config: Config, started_us: int) -> Stream 
     if config.source.stream:
         try:
             stream = _stream(spark, read_as, options, paths)
-            return Stream(prepared(stream), fields)
+            return Opened(prepared(stream), fields)
         except Exception as error:
             if "does not support streamed reading" not in str(error):
                 raise
-    return Once(prepared(_load(spark.read.format(read_as).options(**options), paths)), fields)
+    return Opened(prepared(_load(spark.read.format(read_as).options(**options), paths)), fields)
 
 
 def _stream(spark: SparkSession, kind: str, options: dict[str, str], paths: Any) -> DataFrame:
@@ -127,7 +112,7 @@ def _load(reader: Any, paths: Any) -> DataFrame:
     return frame
 
 
-def _generator(spark: SparkSession, options: Mapping[str, Any], started_us: int) -> Stream:
+def _generator(spark: SparkSession, options: Mapping[str, Any], started_us: int) -> Opened:
     """Numbers from Spark's own generators: by the clock, or batches of one size."""
     from pyspark.sql import functions as F
 
@@ -143,8 +128,4 @@ def _generator(spark: SparkSession, options: Mapping[str, Any], started_us: int)
     numbers = reader.load().withColumnRenamed("value", "n")
     if rows is not None:
         numbers = numbers.filter(F.col("n") < rows)
-    return Stream(generator.frame(numbers, options, at, step_us), limit=rows)
-
-
-def _option(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return Opened(generator.frame(numbers, options, at, step_us), limit=rows)

@@ -40,6 +40,7 @@ from tideline.spark.pipeline.clean import cleaned
 from tideline.spark.pipeline.config import Config, Problems, did_you_mean
 from tideline.spark.pipeline.keys import OWN, is_own
 from tideline.spark.pipeline.reasons import PROBLEM, Reasons
+from tideline.spark.pipeline.source import Opened
 from tideline.spark.place import cell_name, inside, path_name
 from tideline.where.schema import quoted
 
@@ -53,10 +54,9 @@ class Stages:
     """The stages of one config, for one space. `stages(frame)` may be called many times."""
 
     def __init__(
-        self, config: Config, space: Space, names: list[str], fields: list[str] | None = None,
-        max_ahead_s: float = math.inf,
-    ) -> None:  # fmt: skip
-        """`names` are the columns the source really has, `fields` those of a CSV line."""
+        self, config: Config, space: Space, source: Opened, max_ahead_s: float = math.inf
+    ) -> None:
+        names, fields = source.frame.columns, source.fields
         self.config = config
         self.space = space
         self._ahead = Ahead.of(max_ahead_s, 0)

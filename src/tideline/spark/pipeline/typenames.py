@@ -9,8 +9,9 @@ Only the grammar: `decimal(12,2)`, `array<...>`, `map<..., ...>`, `struct<name: 
 
 from __future__ import annotations
 
-import difflib
 import re
+
+from tideline.near import nearest
 
 __all__ = ["WHOLE", "kind_of", "type_problem"]
 
@@ -104,5 +105,5 @@ def _expect(text: str, sign: str, word: str) -> str:
 
 
 def _meant(word: str) -> str:
-    close = [_MEANT[word]] if word in _MEANT else difflib.get_close_matches(word, _PLAIN, n=1)
-    return f": did you mean {close[0]!r}?" if close else f"; types are {', '.join(_PLAIN)}"
+    meant = _MEANT.get(word) or nearest(word, _PLAIN)
+    return f": did you mean {meant!r}?" if meant else f"; types are {', '.join(_PLAIN)}"

@@ -32,6 +32,18 @@ export function encode(value) {
   });
 }
 
+/**
+ * Refuse undefined in a condition or a pipeline: JSON has none, and would leave the name out. `{ owner: undefined }`
+ * would be met by every document.
+ */
+export function allDefined(value, place) {
+  if (value === undefined) throw new InvalidRequest(`${place} is undefined: give a value, or leave it out`);
+  if (typeof value !== "object" || value === null || typeof value.toJSON === "function") return;
+  for (const [name, one] of Object.entries(value)) {
+    allDefined(one, Array.isArray(value) ? `${place}[${name}]` : `${place}.${name}`);
+  }
+}
+
 export function path(...names) {
   for (const name of names) {
     if (typeof name !== "string" || name === "" || name === "." || name === "..") {

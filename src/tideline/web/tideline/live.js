@@ -76,21 +76,38 @@ export class Live {
   }
 
   async #finish(stream, verb) {
+    await stream.asking?.catch(() => {});
+    try {
+      await this.#request(stream, { do: verb });
+    } catch (error) {
+      if (!(error instanceof NotFound)) throw error;
+      this.drop(stream);
+    }
+  }
+
+  /** Ask something about a stream, one thing at a time; resolves when it has heard the answer. */
+  ask(stream, message) {
+    const before = Promise.resolve(stream.asking ?? stream.finishing).catch(() => {});
+    stream.asking = before.then(() => this.#request(stream, message));
+    return stream.asking;
+  }
+
+  async #request(stream, message) {
     if (stream.state === "ended") return;
     await this.#persist(async (limit) => {
       await this.#until(() => stream.state !== "resuming", limit); // the server may not know its tag yet
       if (stream.state === "ended") return;
-      try {
-        await this.#reply(limit, (call) => {
-          stream.call = call;
-          this.#send(call, { do: verb, tag: stream.tag });
-        });
-      } catch (error) {
-        if (!(error instanceof NotFound)) throw error;
-        this.#streams.delete(stream.tag);
-        stream.end("cancelled");
-      }
+      await this.#reply(limit, (call) => {
+        stream.call = call;
+        this.#send(call, { ...message, tag: stream.tag });
+      });
     });
+  }
+
+  /** Do not ask for a stream again. */
+  drop(stream) {
+    this.#streams.delete(stream.tag);
+    stream.end("cancelled");
   }
 
   /** Resolves when all that the server sent before has been handed out. */
@@ -199,6 +216,10 @@ export class Live {
       this.socket.send({ tag: stream.tag, ...stream.request() });
     }
     for (const { resolve } of this.#waiting) resolve();
+    const behind = streams.filter(({ caughtUp }) => caughtUp);
+    if (behind.length === 0) return;
+    this.#ask({ do: "sync" }, now() + this.#http.timeout_s) // answered when all that was missed is sent
+      .then(() => { for (const stream of behind) stream.caughtUp(); }, () => {});
   }
 
   #changed(state, pause) {
@@ -230,8 +251,10 @@ export class Live {
     if (call) {
       if (message.error) call.reject(errorOf(message.error));
       else call.resolve(message.told ?? message.synced);
-    } else if (!stream) {
-      return; // a beat, `slow` (a close follows), or a stream that was let go of
+    } else if (!stream) { // a beat, `slow` (a close follows), or a stream that was let go of
+      for (const [name, version] of Object.entries(message.reached ?? {})) {
+        for (const each of this.#streams.values()) each.reached?.(name, version);
+      }
     } else if (message.error) {
       this.#failed(stream, errorOf(message.error));
     } else if (message.ended) {

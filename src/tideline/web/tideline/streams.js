@@ -3,31 +3,66 @@
 //   opening --> open --lost--> away --> resuming --> open ...
 //                   \--ended: expired, cancelled, released, replaced, refused, closed
 //
+//   Followed --> Stream --> Subscription, Changes
+//            \-> LiveQuery (queries.js)
+//
 // `live.js` feeds them: begin(tag), request(), hear(message) (true when all of the beginning is there), end().
 
-import { NotFound } from "./errors.js";
+import { InvalidRequest, NotFound } from "./errors.js";
 
-/** Things that arrive: for one function, or for whoever iterates. */
-class Stream {
+/** What a connection carries under a tag, from its beginning to its end. */
+export class Followed {
   /** "opening", "open", "away" (no connection), "resuming" (what was missed is coming) or "ended". */
   state = "opening";
-  /** Why it ended: "expired", "cancelled", "released", "replaced", "dropped", "refused" or
+  /** Why it ended: "expired", "cancelled", "released", "replaced", "dropped", "revoked", "refused" or
    *  "closed"; null before. */
   reason = null;
   tag = 0;
   call = null; // who waits for a reply about it
+  asking = null; // the promise of what was asked about it last
   finishing = null; // the promise of its end
   resting = false; // over the server's rate, to be asked for again
-  #queue = [];
-  #waiting = [];
-  #arrived = new Set(); // who waits to be told that something is there
   #error = null;
-  #listener = null;
   #onended = null;
 
   /** It is asked for under a tag; nobody holds it yet, or nothing has come. */
+  begin(tag) { Object.assign(this, { tag, state: "opening" }); }
+
+  end(reason, error = null) {
+    if (this.state === "ended") return;
+    Object.assign(this, { state: "ended", reason });
+    this.#error = error;
+    this.closed(error);
+    if (this.#onended) safely(this.#onended, reason, error);
+  }
+
+  /** It has ended: whoever waits must know. */
+  closed() {}
+
+  /** The server does not go on with it. */
+  refuse(error) { this.end("refused", error); }
+
+  /** What the server refused it with; null when it did not. */
+  get error() { return this.#error; }
+
+  /** Called with the reason, and the error if there is one, when nothing more will come. */
+  get onended() { return this.#onended; }
+
+  set onended(listener) {
+    this.#onended = listener;
+    if (listener && this.state === "ended") safely(listener, this.reason, this.#error);
+  }
+}
+
+/** Things that arrive: for one function, or for whoever iterates. */
+class Stream extends Followed {
+  #queue = [];
+  #waiting = [];
+  #arrived = new Set(); // who waits to be told that something is there
+  #listener = null;
+
   begin(tag) {
-    Object.assign(this, { tag, state: "opening" });
+    super.begin(tag);
     this.#queue = [];
   }
 
@@ -38,25 +73,18 @@ class Stream {
     this.#tell();
   }
 
-  end(reason, error = null) {
-    if (this.state === "ended") return;
-    Object.assign(this, { state: "ended", reason });
-    this.#error = error;
+  closed(error) {
     for (const { resolve, reject } of this.#waiting.splice(0)) {
       if (error) reject(error);
       else resolve({ value: undefined, done: true });
     }
     this.#tell();
-    if (this.#onended) safely(this.#onended, reason, error);
   }
 
   #tell() {
     for (const resolve of this.#arrived) resolve();
     this.#arrived.clear();
   }
-
-  /** The server does not go on with it. */
-  refuse(error) { this.end("refused", error); }
 
   listen(listener) {
     this.#listener = listener;
@@ -75,21 +103,13 @@ class Stream {
   }
 
   taken() {
-    if (this.#queue.length === 0 && this.#error) throw this.#error;
+    if (this.#queue.length === 0 && this.error) throw this.error;
     return this.#queue.splice(0).map(([item]) => item);
-  }
-
-  /** Called with the reason, and the error if there is one, when nothing more will come. */
-  get onended() { return this.#onended; }
-
-  set onended(listener) {
-    this.#onended = listener;
-    if (listener && this.state === "ended") safely(listener, this.reason, this.#error);
   }
 
   async next() {
     if (this.#queue.length > 0) return { value: this.#queue.shift()[0], done: false };
-    if (this.#error) throw this.#error;
+    if (this.error) throw this.error;
     if (this.state === "ended") return { value: undefined, done: true };
     return new Promise((resolve, reject) => { this.#waiting.push({ resolve, reject }); });
   }
@@ -98,7 +118,7 @@ class Stream {
 }
 
 /** Call a function of the user's: what it throws is theirs to see, and keeps nothing else from arriving. */
-function safely(listener, ...values) {
+export function safely(listener, ...values) {
   try {
     listener(...values);
   } catch (error) {
@@ -132,7 +152,11 @@ export class Subscription extends Stream {
   get token() { return this.#after ?? null; }
 
   /** What arrived since the last take; asks the server first. `timeout_s`: how long to wait for something. */
-  async take({ timeout_s = 0 } = {}) {
+  async take(options = {}) {
+    for (const name of Object.keys(options)) {
+      if (name !== "timeout_s") throw new InvalidRequest(`take has no option ${name}: did you mean timeout_s, in seconds?`);
+    }
+    const { timeout_s = 0 } = options;
     if (this.state !== "ended") await this.#live.sync();
     if (timeout_s > 0) await this.arrival(timeout_s);
     return this.taken();

@@ -1,7 +1,8 @@
 // Channels and collections: each verb is one request, and what is followed goes to the live connection.
 
 import { InvalidRequest, NotFound } from "./errors.js";
-import { path } from "./http.js";
+import { allDefined, path } from "./http.js";
+import { LiveQuery } from "./queries.js";
 import { Changes, Subscription } from "./streams.js";
 
 const nonce = [...globalThis.crypto.getRandomValues(new Uint32Array(2))].map((part) => part.toString(36)).join("");
@@ -37,6 +38,8 @@ class Named {
     await this.make();
     return this.#http.request(method, path(this.#kind, this.name, ...names), options);
   }
+
+  get settings() { return this.#settings; }
 
   /** With settings: see that it is there. Somebody who may only use it can ask, and need not make it. */
   make() {
@@ -80,11 +83,13 @@ export class Channel extends Named {
 
   /** The valid events of a window, newest first. */
   async find(place, options = {}) {
+    allDefined(options.where ?? null, "where");
     return (await this.call("GET", ["events"], { query: { ...options, place } })).events;
   }
 
   /** Store a subscription and follow it. */
   async subscribe(place, options = {}) {
+    allDefined(options.where ?? null, "where");
     await this.make();
     const sub = new Subscription(this, this.#live, options.id ?? newId(), { retractions: options.retractions });
     await this.#live.subscribe(sub, { do: "subscribe", channel: this.name, ...options, place, id: sub.id });
@@ -141,14 +146,15 @@ export class Channel extends Named {
 
 // Verbs that only read. What writes is not made again by itself: somebody else may have written in between.
 const READS = new Set([
-  "check_many", "get", "get_many", "versioned", "find", "find_one", "count", "distinct", "aggregate", "lookup",
-  "range_lookup", "explain", "advise",
+  "check_many", "get", "get_many", "versioned", "find", "find_one", "count", "distinct", "aggregate", "aggregate_grid",
+  "nearest", "lookup", "range_lookup", "explain", "explain_watch", "advise",
 ]);
 const KEYS = 10_000; // in one request
 
 /** Documents by their key. */
 export class Collection extends Named {
   #live;
+  #key = null;
 
   constructor(http, live, name, settings) {
     super(http, "collections", name, settings);
@@ -216,6 +222,12 @@ export class Collection extends Named {
 
   aggregate(pipeline) { return this.#verb("aggregate", { pipeline }); }
 
+  /** The documents nearest to [lon, lat]: { document, metres } each. */
+  nearest(point, options) { return this.#verb("nearest", { point, ...options }); }
+
+  /** How many documents are in each cell of a grid over [west, south, east, north]. */
+  aggregateGrid(box, options) { return this.#verb("aggregate_grid", { box, ...options }); }
+
   lookup(field, value, options) { return this.#verb("lookup", { field, value, ...options }); }
 
   /** From `low` to `high`, both included; null is open. */
@@ -226,11 +238,29 @@ export class Collection extends Named {
   advise(options = {}) { return this.#verb("advise", options); }
 
   /** Resolves when it is built; `wait_s` is how long that may take. */
-  createIndex(field, { wait_s = 600, ...options } = {}) {
-    return this.#verb("create_index", { field, ...options, wait_s }, wait_s);
+  async createIndex(field, options = {}) {
+    if (typeof options !== "object") throw new InvalidRequest(`options must be an object, like { kind: "words" }. options=${options}`);
+    const { wait_s = 600, ...rest } = options;
+    return this.#verb("create_index", { field, ...rest, wait_s }, wait_s);
   }
 
   dropIndex(field) { return this.#verb("drop_index", { field }); }
+
+  /** What meets a condition, kept up to date: `orders.watch({ shop: 7 }, { sort: { total: -1 }, limit: 10 })`. */
+  watch(where, options) { return new LiveQuery(this, this.#live, "watch", { ...options, where }); }
+
+  /** Counts and sums of groups, kept up to date: `orders.watchGroups({}, { by: "shop", count: true })`. */
+  watchGroups(where, options) { return new LiveQuery(this, this.#live, "watch_groups", { ...options, where }); }
+
+  /** How a live query would be kept up to date, and what that costs. */
+  explainWatch(where, options) { return this.#verb("explain_watch", { where, ...options }); }
+
+  /** The field that documents are known by. */
+  keyField() {
+    this.#key ??= this.settings?.key ? Promise.resolve(this.settings.key) : this.info().then(({ key }) => key);
+    this.#key.catch(() => { this.#key = null; }); // the next one asks again
+    return this.#key;
+  }
 
   /** Every write from now on, or after a seq: `for await (const change of cars.changes())`. */
   changes(options = {}) { return new Changes(this, this.#live, options); }
@@ -238,6 +268,8 @@ export class Collection extends Named {
   async #verb(verb, body, longer_s) { return (await this.#answer(verb, body, longer_s)).result; }
 
   #answer(verb, body, longer_s) {
+    for (const name of ["where", "pipeline"]) allDefined(body[name] ?? null, name);
+    allDefined(body.change?.$pull ?? null, "change.$pull"); // conditions, too
     return this.call("POST", [verb], { body, again: READS.has(verb), longer_s });
   }
 }

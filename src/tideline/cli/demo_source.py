@@ -4,8 +4,7 @@
 
 An offset is a time, and what lies between two of them is a function of those two alone
 (workload/fleet.py): a micro-batch that Spark reads again is the same. Rows are operations,
-with the columns of `Channel.apply`. The demo reads it; so can anyone who wants a stream to try
-things on.
+with the columns of `Channel.apply`. The demo reads it (demo_spark.py).
 
 `most_s` bounds a batch to so many seconds of traffic. What a late batch cannot hold is not made:
 traffic stands still for as long, and the stream never falls behind. So the load is what the machine

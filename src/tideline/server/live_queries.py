@@ -1,0 +1,403 @@
+"""The live queries of a connection: asked for, ended, and found anew for a reader who was too slow.
+
+    request -> Watches: checked -> joins the collection's hub, in a thread -> watching, result
+    from then on the hub tells what changes: live_watch.py
+
+Requests are answered in threads, many in one go. What a query has once it stands is small; nothing
+of it is a task or a lock.
+
+Everything here is on the event loop, except what says otherwise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from tideline.clock import FOREVER, SECOND, from_us
+from tideline.errors import Closed, Conflict, NotFound
+from tideline.live.entries import StagedEntry
+from tideline.live.hub import Joined
+from tideline.server.collection_rules import Rule
+from tideline.server.hub import Hub
+from tideline.server.live_messages import (
+    PIECE_BYTES,
+    Kind,
+    change_wires,
+    result_texts,
+    tag_head,
+    watching_text,
+)
+from tideline.server.live_watch import BEGINNING, BEHIND, OVER, Desk, Tag, Watch
+from tideline.server.outbox import Outbox
+from tideline.server.refusals import Refused
+from tideline.server.shapes import time_text
+
+__all__ = ["Watches"]
+
+_BATCH, _BATCH_S = 256, 0.02  # requests that a thread answers in one go, and for how long
+_LATEST = 16  # results that are found in one go for who is behind
+_LEAVING = 10_000
+Refuse = Callable[[Tag, Exception], None]
+
+
+class Job:
+    """A live query that somebody asked for."""
+
+    __slots__ = ("request", "rule", "watch")
+
+    def __init__(self, watch: Watch, request: Any, rule: Rule | None) -> None:
+        self.watch = watch
+        self.request = request
+        self.rule = rule
+
+    def join(self) -> tuple[Joined, bool]:
+        """Have it stand (in a thread); and whether a result is sent."""
+        request, watch = self.request, self.watch
+        queries, first = watch.desk.queries, request.first
+        query = request.query(queries.key, self.rule)
+        # Within a version that was told as a difference nobody can go on.
+        after = request.after if request.exact or not request.done else None
+        # A million queries that want no result must not be found a million times.
+        found = first is not False or request.after is not None
+        joined = queries.join(query, watch, after=after, result=bool(first), first=found)
+        if joined.missed is not None and len(joined.missed) < request.done:
+            queries.leave(joined.entry, watch)
+            joined = queries.join(query, watch)
+        # Nobody but this job touches the entry until it is back on the loop.
+        watch.entry = joined.entry
+        return joined, joined.missed is None if first is None else first
+
+
+class Watches:
+    """The live queries of one connection."""
+
+    def __init__(
+        self, hub: Hub, caller: Any, outbox: Outbox, kind: Kind, refuse: Refuse,
+        ended: Callable[[Watch, str], None],
+    ) -> None:  # fmt: skip
+        self.outbox = outbox
+        self.kind = kind
+        self._hub = hub
+        self._caller = caller
+        self._refuse = refuse
+        self._ended = ended
+        self._by_tag: dict[Tag, Watch] = {}
+        self._desks: Counter[Desk] = Counter()
+        self._asked: deque[Job] = deque()
+        self._leaving: deque[Watch] = deque()
+        self._behind: deque[Watch] = deque()
+        self._answering: asyncio.Task[None] | None = None
+        self._refreshing: asyncio.Task[None] | None = None
+        self._over = False
+
+    def __len__(self) -> int:
+        return len(self._by_tag)
+
+    def sent(self, token: Any) -> None:
+        """Something was handed to the socket."""
+
+    def __contains__(self, tag: object) -> bool:
+        return tag in self._by_tag
+
+    def get(self, tag: Tag) -> Watch | None:
+        """The live query of a tag."""
+        return self._by_tag.get(tag)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether somebody who asks has to wait: much is to be done already."""
+        return len(self._leaving) > _LEAVING
+
+    @property
+    def has_any(self) -> bool:
+        """Whether there is something that `settled` waits for."""
+        return bool(self._by_tag or self._answering or self._refreshing)
+
+    def prefix(self, watch: Watch) -> bytes:
+        """How messages with changes begin."""
+        return b"" if self.kind == "stream" else tag_head(watch.tag) + b',"changes":'
+
+    # ---- what is asked ------------------------------------------------------------------------
+
+    def ask(self, request: Any) -> None:
+        """Have a live query watched; it is answered when its result is there."""
+        hub, caller, settings = self._hub, self._caller, self._hub.settings
+        caller.need("read", request.collection)
+        rule = caller.rule(request.collection)
+        collection = hub.db._collections.get(request.collection)
+        if collection is None:
+            raise NotFound("no such collection", name=request.collection)
+        if request.identity is not None and request.identity != collection.identity:
+            raise Conflict(
+                "the collection was dropped and made again since: watch it anew",
+                collection=request.collection, identity=collection.identity,
+            )  # fmt: skip
+        if len(self._by_tag) >= settings.watches_per_connection:
+            raise Refused(429, "TooMany", "too many live queries on this connection: open another")
+        if hub.watched[caller.key] >= settings.watches_per_caller:
+            raise Refused(429, "TooMany", "too many live queries of this caller: cancel some")
+        desk = Desk.of(hub, collection)
+        kind = "whole" if request.first is False and self.kind == "live" else self.kind
+        watch = Watch(self, desk, request.tag, kind, self._until(request.ttl_s))
+        self._by_tag[request.tag] = watch
+        self._desks[desk] += 1
+        hub.watched[caller.key] += 1
+        desk.watches += 1
+        self._asked.append(Job(watch, request, rule))
+        self._work()
+
+    def cancel(self, tag: Tag, reason: str = "cancelled") -> None:
+        """End a live query."""
+        watch = self._by_tag.get(tag)
+        if watch is not None:
+            self.end(watch, reason)
+
+    def prolong(self, watch: Watch, ttl_s: float | None) -> str | None:
+        """Move the end of a live query, None: to never; returns when that is."""
+        watch.until_us = self._until(ttl_s)
+        self._hub.alarm.at(watch.until_us, watch)
+        return time_text(watch.until_us)
+
+    def _until(self, ttl_s: float | None) -> int:
+        if ttl_s is None:
+            return FOREVER
+        until = self._hub.db.clock.now() + round(ttl_s * SECOND)
+        return until if from_us(until) is not None else FOREVER
+
+    def look(self, watch: Watch) -> None:
+        """End a live query whose time has come."""
+        if watch.state != OVER and self._hub.db.clock.now() >= watch.until_us:
+            watch.desk.deliver()
+            self.end(watch, "expired")
+
+    # ---- the end ------------------------------------------------------------------------------
+
+    def end(self, watch: Watch, reason: str) -> None:
+        """Say no more of a live query, and why."""
+        if self._forget(watch):
+            self._ended(watch, reason)
+            self._leaving.append(watch)
+            self._work()
+
+    def revoke(self) -> None:
+        """The token is good no more: tell that nothing is to be seen, and end all."""
+        for watch in list(self._by_tag.values()):
+            if watch.kind != "whole":  # whoever asked for no result has none
+                self._put_result(watch, max(watch.version, 0), [], True)
+            self.end(watch, "revoked")
+
+    def stop(self) -> None:
+        """The connection has ended."""
+        self._over = True
+        for watch in list(self._by_tag.values()):
+            self._forget(watch)
+            self._leaving.append(watch)
+        self._asked.clear()
+        self._behind.clear()
+        if self._leaving and self._answering is None:
+            leaving, self._leaving = self._leaving, deque()
+            self._hub.work.soon(partial(_leave, leaving))
+
+    def _forget(self, watch: Watch) -> bool:
+        if watch.state == OVER:
+            return False
+        watch.state, watch.held = OVER, None
+        del self._by_tag[watch.tag]
+        hub, desk = self._hub, watch.desk
+        desk.watches -= 1
+        if not desk.watches and hub.desks.get(desk.collection) is desk:
+            del hub.desks[desk.collection]
+        hub.watched[self._caller.key] -= 1
+        if not hub.watched[self._caller.key]:
+            del hub.watched[self._caller.key]
+        self._desks[desk] -= 1
+        if not self._desks[desk]:
+            del self._desks[desk]
+        return True
+
+    # ---- joining and leaving ------------------------------------------------------------------
+
+    def _work(self) -> None:
+        if self._answering is None and not self._over:
+            self._answering = asyncio.ensure_future(self._answer_all())
+
+    async def _answer_all(self) -> None:
+        """Join and leave, many in one go of a thread."""
+        hub = self._hub
+        try:
+            while (self._asked or self._leaving) and not self._over:
+                if self._asked and not self.outbox.has_room:
+                    await self.outbox.room()
+                jobs = [self._asked.popleft() for _ in range(min(_BATCH, len(self._asked)))]
+                leaving, self._leaving = self._leaving, deque()
+                done = await hub.long(self._caller, self, _run, jobs, leaving)
+                self._asked.extendleft(reversed(jobs[len(done) :]))
+                for job, found in zip(jobs, done, strict=False):
+                    try:
+                        self._answer(job, found)
+                    except Exception as error:  # a mistake in here must not leave anybody waiting
+                        self._answer(job, error)
+        finally:
+            self._answering = None
+            if self._over and self._leaving:
+                leaving, self._leaving = self._leaving, deque()
+                hub.work.soon(partial(_leave, leaving))
+
+    def _answer(self, job: Job, found: tuple[Joined, bool] | Exception) -> None:
+        """Say what came of a request."""
+        watch, request = job.watch, job.request
+        if isinstance(found, Exception):
+            if self._forget(watch):
+                self._refuse(watch.tag, found)
+                self._leaving.append(watch)
+            return
+        if watch.state == OVER:  # it was cancelled meanwhile; the entry was not known then
+            self._leaving.append(watch)
+            return
+        joined, first = found
+        resumed = joined.missed is not None
+        sends = first or (request.after is not None and not resumed)
+        if self.kind == "live":
+            self.outbox.reply(watching_text(tag_head(watch.tag), {
+                "identity": watch.desk.collection.identity,
+                "version": request.after if resumed else joined.version,
+                "until": time_text(watch.until_us), "resumed": resumed, "result": sends,
+                "placed": isinstance(joined.entry, StagedEntry),
+            }))  # fmt: skip
+        if sends:
+            version = request.after if resumed else joined.version
+            self._put_result(
+                watch, version, joined.items, request.after is not None and not resumed
+            )
+        if joined.missed:
+            # What was missed goes out whatever the room: it is there, and it is the answer.
+            prefix = self.prefix(watch)
+            for wire in change_wires(
+                joined.missed, joined.version, watch.kind, watch.desk.identity
+            ):
+                self.outbox.put(watch, wire, len(prefix) + len(wire.data))
+        self._hub.alarm.at(watch.until_us, watch)
+        watch.go_on(joined.version)
+
+    def _put_result(self, watch: Watch, version: int, items: Any, reset: bool) -> None:
+        texts = result_texts(
+            items, version, reset, head=tag_head(watch.tag), kind=self.kind,
+            identity=watch.desk.identity,
+        )  # fmt: skip
+        if sum(len(item.raw) for item in items) < PIECE_BYTES:
+            for text in texts:
+                self.outbox.reply(text)
+        else:
+            self.outbox.put_pieces(texts)
+
+    # ---- who is behind ------------------------------------------------------------------------
+
+    def fall_behind(self, watch: Watch) -> None:
+        """Tell nothing until there is room for the latest result."""
+        watch.state = BEHIND
+        self._behind.append(watch)
+        if self._refreshing is None and not self._over:
+            self._refreshing = asyncio.ensure_future(self._refresh())
+
+    async def _refresh(self) -> None:
+        """Send the latest results, as the socket takes them."""
+        try:
+            while self._behind and not self._over:
+                await self.outbox.room()
+                batch = [self._behind.popleft() for _ in range(min(_LATEST, len(self._behind)))]
+                batch = [watch for watch in batch if watch.state == BEHIND]
+                for watch in batch:
+                    watch.state = BEGINNING
+                found = await self._hub.long(self._caller, self, _latest, batch)
+                for watch, latest in zip(batch, found, strict=True):
+                    if watch.state == OVER or latest is None:
+                        continue
+                    if isinstance(latest, Exception):  # without its result it can tell nothing
+                        if self._forget(watch):
+                            self._refuse(watch.tag, latest)
+                            self._leaving.append(watch)
+                            self._work()
+                        continue
+                    self._hub.metrics.live_resets += 1
+                    self._put_result(watch, *latest, True)
+                    watch.go_on(latest[0])
+        finally:
+            self._refreshing = None
+
+    async def settled(self) -> dict[str, int]:
+        """Wait until all is in the outbox that was asked for and written so far; returns by
+        collection up to which version that is."""
+        await self.answered()
+        versions = {desk.collection.name: await desk.caught_up() for desk in list(self._desks)}
+        while self._refreshing is not None:
+            await asyncio.wait([self._refreshing])
+        return {name: version for name, version in versions.items() if version is not None}
+
+    async def answered(self) -> None:
+        """Wait until what was asked for so far was answered."""
+        while self._answering is not None:
+            await asyncio.wait([self._answering])
+
+    def places(self) -> list[bytes]:
+        """Where an event stream stands, as the ids of its events say it."""
+        reached = self.reached()
+        return [
+            b"%d-%b" % (reached[desk.collection.name], desk.identity)
+            for desk in self._desks if desk.collection.name in reached
+        ]  # fmt: skip
+
+    def reached(self) -> dict[str, int]:
+        """By collection, the version up to which everything is in the outbox."""
+        if self._answering is not None or self._refreshing is not None:
+            return {}
+        found = {}
+        for desk in list(self._desks):
+            version = desk.reached()
+            if version is not None and self._refreshing is None:
+                found[desk.collection.name] = version
+        return found
+
+
+def _run(jobs: list[Job], leaving: deque[Watch]) -> list[tuple[Joined, bool] | Exception]:
+    """Leave and join (in a thread); what came of those that there was time for."""
+    _leave(leaving)
+    done: list[tuple[Joined, bool] | Exception] = []
+    limit = time.monotonic() + _BATCH_S
+    for job in jobs:
+        try:
+            if job.watch.state == OVER:  # cancelled meanwhile
+                raise Closed("the watch was cancelled")
+            done.append(job.join())
+        except Exception as error:
+            done.append(error)
+        if time.monotonic() >= limit:
+            break
+    return done
+
+
+def _leave(leaving: deque[Watch]) -> None:
+    """Have nothing more told (in a thread)."""
+    while leaving:
+        watch = leaving.popleft()
+        if watch.entry is not None:
+            watch.desk.queries.leave(watch.entry, watch)
+            watch.entry = None
+
+
+def _latest(batch: list[Watch]) -> list[tuple[int, Any] | Exception | None]:
+    """The results of now (in a thread); None for what has ended, also while this looks."""
+    found: list[tuple[int, Any] | Exception | None] = []
+    for watch in batch:
+        entry = watch.entry  # None once another thread let go of it
+        try:
+            found.append(None if entry is None else entry.result_now())
+        except Closed:
+            found.append(None)
+        except Exception as error:  # the others must not wait for ever
+            found.append(error)
+    return found

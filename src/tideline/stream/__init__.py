@@ -1,0 +1,18 @@
+"""Stream windows: rows of the last so many seconds, found by key, forgotten a sub-window at a time.
+
+window.py     the object a user holds: append, get, range, watch
+settings.py   what a window is, checked
+rows.py       tables, rows and columns as arrays
+batch.py      rows as one frame of the log
+memory.py     sub-windows in memory; what there is at one moment
+engine.py     log, sealing, recovery: a client of lsm/dataset.py
+reading.py    searches over the sub-windows of a moment
+mappers.py    what a range becomes: sums, quantiles, functions of the user's
+sliding.py    aggregates of a window that moves, kept by sub-windows
+watching.py   panes, told as the window slides
+"""
+
+from tideline.stream.watching import Watch
+from tideline.stream.window import StreamWindow
+
+__all__ = ["StreamWindow", "Watch"]

@@ -1,0 +1,346 @@
+"""A stream window: the rows of the last so many seconds, found by key.
+
+    append    rows -> rows.py -> engine.append: one frame of the log, then memory
+    get       the newest row of a key, or all of them
+    range     rows whose keys begin alike, or lie in [low, high); or what a mapper makes of them
+    watch     the same, told at each slide: watching.py
+    stats, seal, maintain
+
+A window of `span_s` is the open sub-window and those before it: what is asked for, whole
+sub-windows. Safe from any thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tideline.clock import FOREVER, SECOND, Seconds, from_us
+from tideline.errors import InvalidRequest
+from tideline.index.keyruns import Run, as_codec, ascending
+from tideline.index.packed import Spelled
+from tideline.lsm.writers import check_once
+from tideline.model import Appended, WindowStats
+from tideline.stream.engine import Engine
+from tideline.stream.mappers import mapper_of
+from tideline.stream.memory import NOTHING, Sub
+from tideline.stream.reading import Where, check_prefix, key_columns, newest, rows_in, where_of
+from tideline.stream.rows import read
+from tideline.stream.settings import Settings
+from tideline.stream.sliding import folded
+from tideline.stream.watching import Watch
+
+__all__ = ["StreamWindow"]
+
+_SINCE = pa.timestamp("us", "UTC")
+_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
+
+
+class StreamWindow:
+    """An open stream window; `Database.window` makes one."""
+
+    def __init__(self, name: str, engine: Engine) -> None:
+        self.name = name
+        self._engine = engine
+
+    # ---- what it is --------------------------------------------------------------------------
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings, as `Database.window` takes them."""
+        own = self._engine.settings
+        ahead = own.max_ahead_us
+        key: Any = {
+            name: list(declared) if declared else kind or None
+            for name, kind, declared in zip(own.key, own.types, own.ranges, strict=True)
+        }
+        return {
+            "span_s": own.span_us / SECOND, "slide_s": own.slide_us / SECOND, "key": key,
+            "values": dict(own.values), "keep": own.keep, "time": own.time,
+            "durable": own.durable, "max_ahead_s": None if ahead >= FOREVER else ahead / SECOND,
+        }  # fmt: skip
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The names of the key's fields."""
+        return self._engine.settings.key
+
+    @property
+    def values(self) -> dict[str, str]:
+        """The names and types of the values."""
+        return dict(self._engine.settings.values)
+
+    # ---- writing -----------------------------------------------------------------------------
+
+    def append(self, rows: Any, *, once: tuple[str, int] | None = None) -> Appended:
+        """Store rows: an Arrow table or batch, columns by name, dicts, or one dict.
+
+        A row goes to the sub-window of its time. One that is older than the window is counted in
+        `late` and not stored; one that is further ahead of the clock than `max_ahead_s`, or not as
+        declared, is in `rejected` with the reason. With `once`, a writer and a number that rises,
+        a batch that has landed before changes nothing.
+
+        >>> import tideline
+        >>> db = tideline.open(":memory:")
+        >>> cars = db.window("cars", span_s=300, slide_s=60, key=("seg", "vid"),
+        ...                  values={"vel": "int32"})
+        >>> done = cars.append([{"seg": 4, "vid": 7, "vel": 50}, {"seg": 4, "vid": 9, "vel": 60}])
+        >>> done.stored, cars.range((4,), map="mean(vel)")
+        (2, 55.0)
+        >>> db.close()
+        """
+        engine = self._engine
+        engine.require_open()
+        writer = None if once is None else check_once(once)
+        found = read(rows, engine.settings)
+        latest = engine.latest()
+        if found.times is not None and latest < FOREVER and found.total:
+            ahead_s = engine.settings.max_ahead_us / SECOND
+            why = (
+                f"{engine.settings.time} is more than {ahead_s:.12g} s ahead of the clock"
+                " (max_ahead_s of the window)"
+            )
+            found = found.kept(found.times <= latest, why)
+        stored = late = known = 0
+        if found.total:
+            stored, late, known = engine.append(found, writer)
+        rejected = pa.table({
+            "row": pa.array(sorted(found.rejected), pa.int64()),
+            "reason": pa.array([found.rejected[n] for n in sorted(found.rejected)], pa.string()),
+        })  # fmt: skip
+        return Appended(stored, late, rejected, bool(found.total) and known == found.total)
+
+    # ---- reading -----------------------------------------------------------------------------
+
+    def get(self, key: Any, *, last_s: Seconds | None = None) -> Any:
+        """The newest row of a key, as a dict of its values, or None.
+
+        With `keep="all"`: a list of all of them, oldest sub-window first, in the order in which
+        they were appended. `last_s` as in `range`: without it, the whole window.
+        """
+        settings = self._engine.settings
+        where = Where(check_prefix(key, settings, whole=True))
+        subs = self._subs(last_s, closed=False)
+        if settings.last:
+            for sub in reversed(subs):
+                parts = rows_in(sub, where, last=True)
+                if parts:
+                    return _dicts(parts[-1], settings)[-1]
+            return None
+        return [
+            row
+            for sub in subs
+            for run in rows_in(sub, where, last=False)
+            for row in _dicts(run, settings)
+        ]
+
+    def get_many(self, keys: Any, *, last_s: Seconds | None = None) -> pa.Table:
+        """The newest row of each key: a table with a row for each, in the order of the keys.
+
+        `keys` are tuples, or columns by name (arrays). Values of keys that are not there are null.
+        """
+        settings = self._engine.settings
+        columns = self._key_columns(keys)
+        subs = self._subs(last_s, closed=False)
+        names = {name: columns[place] for place, name in enumerate(settings.key)}
+        count = len(columns[0])
+        types = settings.types
+        found: list[Any] = [np.zeros(count, bool)]
+        if count and subs and "" not in types:
+            codec = self._engine.state.codec
+            if codec is None or not all(_within(c, codec, n) for n, c in enumerate(columns)):
+                codec = Spelled(types)
+            found = newest(subs, Run(codec, codec.pack(columns), ()))
+        there = found[0]
+        values = found[1:] or [np.zeros(count, dtype) for dtype in settings.dtypes]
+        made = {
+            name: pa.array(value, mask=~there)
+            for name, value in zip(settings.names, values, strict=True)
+        }
+        return pa.table({**names, **made, "found": pa.array(there)})
+
+    def _key_columns(self, keys: Any) -> list[Any]:
+        settings = self._engine.settings
+        if isinstance(keys, (pa.Table, pa.RecordBatch)):
+            keys = {name: keys.column(name) for name in keys.schema.names}
+        if isinstance(keys, dict):
+            given = {name: keys[name] for name in settings.key if name in keys}
+            zeros = {name: np.zeros(len(next(iter(given.values()), ())), np.dtype(kind))
+                     for name, kind in settings.values}  # fmt: skip
+            whole = _without_ranges(settings)
+            found = read({**given, **zeros}, whole)
+            if found.rejected:
+                raise InvalidRequest("keys are not all whole numbers, or text", rows=found.rejected)
+            return list(found.keys)
+        if not isinstance(keys, Iterable) or isinstance(keys, (str, bytes)):
+            raise InvalidRequest(
+                "get_many takes keys as tuples, or columns by name", given=type(keys).__name__
+            )
+        rows = [check_prefix(key, settings, whole=True) for key in keys]
+        columns: list[Any] = []
+        for n, kind in enumerate(settings.types):
+            column = [row[n] for row in rows]
+            for value in column:
+                if not isinstance(value, str) and not (
+                    isinstance(value, int) and _LEAST <= value <= _MOST
+                ):
+                    raise InvalidRequest(
+                        f"{settings.key[n]} must be a whole number of 64 bits, or text",
+                        given=value,
+                    )
+            is_text = kind == "text" or any(isinstance(value, str) for value in column)
+            columns.append(column if is_text else np.array(column, np.int64))
+        return columns
+
+    def range(
+        self, keys: Any = None, *, map: Any = None, initial: Any = None, combine: Any = None,
+        last_s: Seconds | None = None, closed: bool = False,
+    ) -> Any:  # fmt: skip
+        """The rows whose keys begin with `keys`, or lie in [low, high) when it is (low, high).
+
+        Without `map` an Arrow table: the fields of the key, the values and `since`, when the
+        sub-window of the row began; in the order of keys, equal ones oldest first. With `map` what
+        that makes of them: "mean(vel)", several of these as a list or by name, or a function with
+        its `initial` state (stream/mappers.py, stream/functions.py).
+
+        `last_s`, a multiple of the slide, takes the open sub-window and those before it, so many;
+        `closed` leaves the open one out: of a window of n, up to n - 1 are closed.
+        """
+        settings = self._engine.settings
+        where = where_of(keys, settings)
+        if map is None:
+            if initial is not None or combine is not None:
+                raise InvalidRequest("initial and combine go with a map", initial=initial)
+            return self._table(where, self._subs(last_s, closed=closed))
+        mapper = mapper_of(map, settings, initial, combine)
+        subs = self._subs(last_s, closed=closed)
+        return mapper.result(folded(mapper, subs, where, last=settings.last))
+
+    def _table(self, where: Where, subs: list[Sub]) -> pa.Table:
+        settings, state = self._engine.settings, self._engine.state
+        parts = []
+        for sub in subs:
+            for run in rows_in(sub, where, last=settings.last, ordered=True):
+                parts.append((run, sub.pane * settings.slide_us))  # noqa: PERF401
+        codec = state.codec
+        if codec is None or not parts:
+            return self._empty_table()
+        runs = [as_codec(run, codec) for run, _ in parts]
+        keys = np.concatenate([run.keys for run in runs])
+        values = [np.concatenate(each) for each in zip(*(run.values for run in runs), strict=True)]
+        since = np.concatenate([np.full(run.rows, at, np.int64) for run, at in parts])
+        if len(parts) > 1:
+            keys, (*values, since) = ascending(
+                keys, [*values, since], last=False, packed=codec.is_packed
+            )
+        columns = key_columns(Run(codec, keys, ()), settings)
+        columns |= dict(zip(settings.names, values, strict=True))
+        columns["since"] = pa.array(since, pa.int64()).cast(_SINCE)
+        return pa.table(columns)
+
+    def _empty_table(self) -> pa.Table:
+        settings = self._engine.settings
+        columns: dict[str, Any] = {
+            name: pa.array([], pa.string() if kind == "text" else pa.int64())
+            for name, kind in zip(settings.key, settings.types, strict=True)
+        }
+        for name, dtype in zip(settings.names, settings.dtypes, strict=True):
+            columns[name] = np.zeros(0, dtype)
+        return pa.table({**columns, "since": pa.array([], _SINCE)})
+
+    def watch(
+        self, keys: Any = None, *, map: Any, initial: Any = None, combine: Any = None,
+        last_s: Seconds | None = None,
+    ) -> Watch:  # fmt: skip
+        """What `range` gives with this map, told at each slide: `for pane in window.watch(...)`.
+
+        A pane has `since`, `until`, `value` and `missed`; it is about the whole sub-windows that
+        end with the slide. A window that goes by the clock slides whether rows come or not; one
+        that goes by a field slides with its rows.
+        """
+        settings = self._engine.settings
+        mapper = mapper_of(map, settings, initial, combine)
+        self._engine.require_open()
+        panes = settings.panes_of(last_s)
+        return Watch(self._engine, where_of(keys, settings), mapper, panes)
+
+    def _subs(self, last_s: Any, *, closed: bool) -> list[Sub]:
+        settings = self._engine.settings
+        if not isinstance(closed, bool):
+            raise InvalidRequest("closed must be True or False", closed=closed)
+        panes = settings.panes_of(last_s)
+        state, pane = self._engine.view()
+        if closed:
+            panes = min(panes, settings.panes - 1) if last_s is None else panes
+            if panes > settings.panes - 1 or not panes:
+                raise InvalidRequest(
+                    "a window has one closed sub-window less than its span has slides",
+                    last_s=last_s, span_s=settings.span_us / SECOND,
+                )  # fmt: skip
+            pane -= 1
+        return state.live(pane, panes)
+
+    # ---- looking in, looking after -----------------------------------------------------------
+
+    def stats(self) -> WindowStats:
+        """What it holds and has done since it was opened."""
+        engine = self._engine
+        state, pane = engine.view()
+        subs = state.live(pane, engine.settings.panes)
+        until = None if pane == NOTHING else from_us((pane + 1) * engine.settings.slide_us)
+        return WindowStats(
+            rows=sum(sub.rows for sub in subs),
+            sub_windows=len(subs),
+            components=len(engine.tree.readers),
+            bytes_memory=engine.memory_bytes,
+            bytes_disk=engine.store.size_bytes,
+            bytes_log=engine.store.log.size_bytes,
+            appended=engine.rows,
+            late=state.late,
+            dropped=engine.dropped,
+            watches=len(engine.watchers),
+            until=until,
+        )
+
+    def seal(self) -> None:
+        """Write everything that is in memory as components now."""
+        self._engine.seal()
+
+    def maintain(self) -> None:
+        """Slide by the clock, drop what has expired, and finish the work in the background."""
+        self._engine.maintain()
+
+    def __repr__(self) -> str:
+        return f"StreamWindow({self.name!r})"
+
+    # ---- for the database --------------------------------------------------------------------
+
+    def _shut(self, *, dropped: bool = False) -> None:
+        self._engine.close("the window was dropped" if dropped else "the database was closed")
+
+    def _leave_to_parent(self, why: str) -> None:
+        self._engine.leave_to_parent(why)
+
+
+def _dicts(run: Run, settings: Settings) -> list[dict[str, Any]]:
+    columns = [value.tolist() for value in run.values]
+    if not columns:
+        return [{} for _ in range(run.rows)]
+    return [dict(zip(settings.names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _without_ranges(settings: Settings) -> Settings:
+    return replace(settings, ranges=(None,) * len(settings.key), time="clock")
+
+
+def _within(column: Any, codec: Any, place: int) -> bool:
+    """Whether a codec can have all values of a column."""
+    ranges = getattr(codec, "ranges", None)
+    if ranges is None or not len(column):
+        return True
+    low, high = ranges[place]
+    return bool(min(column) >= low and max(column) <= high)

@@ -1,0 +1,76 @@
+"""The demo's orders: bounded, in motion, and there again whatever visitors do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tideline
+from tideline.cli.orders import Orders
+from tideline.errors import TidelineError
+
+GUARD_S = 120.0  # only turns a hang into a failure
+
+
+def wait_for(done: Callable[[], bool]) -> None:
+    limit = time.monotonic() + GUARD_S
+    while True:
+        try:
+            if done():
+                return
+        except TidelineError:
+            pass  # the collection is being made again
+        assert time.monotonic() < limit
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[Any]:
+    with tideline.open(tmp_path / "data") as opened:
+        orders = Orders(opened, seed=1, writes_s=5000)
+        orders.start()
+        wait_for(lambda: opened.collections() == ["orders"])
+        yield opened
+        orders.stop()
+
+
+def test_orders_change_come_and_go_and_stay_a_few_hundred(db: Any) -> None:
+    orders = db.collection("orders")
+    wait_for(lambda: orders.count() >= 200)
+    with orders.watch(sort=[("total", -1)], limit=10) as live:
+        kinds: set[str] = set()
+        wait_for(lambda: bool(kinds.update(one.kind for one in live.take())) or len(kinds) == 4)
+    wait_for(lambda: orders.position() >= 3000)
+    assert 199 <= orders.count() <= 400
+    order = orders.find_one()
+    assert set(order) == {"id", "shop", "item", "total", "state", "at"}
+    assert set(orders.distinct("state")) <= {"open", "packed", "sent"}
+
+
+def test_what_a_visitor_does_does_not_end_them(db: Any) -> None:
+    def wait_for_writes() -> None:
+        found = db.collection("orders")
+        before = found.position()
+        wait_for(lambda: db.collection("orders").position() != before)
+
+    wait_for(lambda: db.collection("orders").count() >= 199)
+    db.collection("orders").put({"id": "mine", "total": "no number", "state": ["odd"]})
+    db.collection("orders").delete_where({"state": "open"})
+    wait_for_writes()
+    db.drop_collection("orders")
+    wait_for(lambda: db.collections() == ["orders"] and db.collection("orders").count() >= 199)
+    db.collection("orders").put({"id": "mine"}, ttl_s=1000)
+    for make in (db.channel, lambda name: db.collection(name, key="other")):
+        db.drop_collection("orders")
+        try:
+            make("orders")
+        except TidelineError:
+            continue  # the demo was quicker
+        wait_for(lambda: "orders" in db.collections() and db.collection("orders").key == "id")
+    wait_for(lambda: db.collection("orders").count() >= 199)
+    assert db.channels() == []
+    assert db.collections() == ["orders"]
