@@ -132,13 +132,14 @@ class Thrower:
         raise Cut
 
 
-@contextmanager
-def _cuts_may_be_lost() -> Iterator[None]:
-    """Be silent about cuts that nobody can get.
+@functools.cache
+def _cuts_may_be_lost() -> None:
+    """Be silent, from now on, about cuts that nobody can get.
 
     One thrown while an object was let go of has nobody to go to. One thrown at a thread that has
     just started another may hit that one: until it runs, CPython has it under the number of the
-    first (`tideline/shelter.py` lives with that).
+    first (`tideline/shelter.py` lives with that). On a busy machine it may run only when the test
+    is over.
     """
     hook = sys.unraisablehook
 
@@ -147,10 +148,6 @@ def _cuts_may_be_lost() -> Iterator[None]:
             hook(found)
 
     sys.unraisablehook = told
-    try:
-        yield
-    finally:
-        sys.unraisablehook = hook
 
 
 class Storm:
@@ -162,14 +159,12 @@ class Storm:
 
     def __enter__(self) -> Storm:
         self._before = signal.signal(signal.SIGALRM, self._throw)
-        self._quiet = _cuts_may_be_lost()
-        self._quiet.__enter__()
+        _cuts_may_be_lost()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.calm()
         signal.signal(signal.SIGALRM, self._before)
-        self._quiet.__exit__(None, None, None)
 
     def strike(self, call: Callable[[], Any], first_s: float, then_s: float = 0.0) -> bool:
         """Run a call and throw after a time, and again and again, if told so. Whether it did."""
@@ -285,12 +280,12 @@ def thrown_from_another_thread(work: Callable[[Interrupted], None]) -> None:
         orders.put(None)
 
     thread = threading.Thread(target=run)
-    with _cuts_may_be_lost():
-        thread.start()
-        while (delay := orders.get()) is not None:
-            time.sleep(delay)
-            throw_into(thread)
-            thrown[0] += 1
-        thread.join()
+    _cuts_may_be_lost()
+    thread.start()
+    while (delay := orders.get()) is not None:
+        time.sleep(delay)
+        throw_into(thread)
+        thrown[0] += 1
+    thread.join()
     if failed:
         raise failed[0]
