@@ -6,7 +6,8 @@ registers where that memory begins and ends, and every read and write of a kerne
 there (kernels/checks.py). In all other processes nothing is registered and nothing is looked up.
 
     ROOT    [0] address of the table | [1], [2] address and bytes of the last bad access
-            [3...] lent: begin, end of the arrays of calls that run now
+            [3] changes: odd while one is being made
+            [4...] lent: begin, end of the arrays of calls that run now
     table   count | begins, sorted | for each, the greatest end of all ranges up to it
 
 An access [a, a + n) is good when some range begins at or before `a` and ends at or after `a + n`:
@@ -16,8 +17,10 @@ Ranges go with their owner: the array that has the memory, or the object that is
 called while an owner goes, because that may be at any moment: its ranges are noted, and taken out
 before the next range comes or the next kernel runs.
 
-Kernels read without a lock, so a table is never changed: a new one is written into the next of
-many buffers and its address put into ROOT. Registering is for any thread.
+Kernels read without a lock: a new table is written into the next of several buffers and its address
+put into ROOT. A thread that loses its core in the middle of a search may find its buffer written
+again; so a search that finds nothing is made again if the count of changes has moved meanwhile.
+Registering is for any thread.
 """
 
 from __future__ import annotations
@@ -37,9 +40,9 @@ __all__ = ["CHECKED", "BadAddress", "Ranges", "address_of", "ranges"]
 CHECKED = os.environ.get("NUMBA_BOUNDSCHECK", "") not in ("", "0")
 """Whether this process runs kernels that look up every address."""
 
-LENT = 3
+CHANGES, LENT = 3, 4
 SLOTS = 128
-_BUFFERS = 256  # a reader that is this many changes late reads nonsense
+_BUFFERS = 16  # few searches are so late that they are made again
 _RECENT = 4096
 
 
@@ -141,10 +144,12 @@ class Ranges:
             self._buffers = [np.zeros(words, np.int64) for _ in range(_BUFFERS)]
         self._turn = (self._turn + 1) % _BUFFERS
         table = self._buffers[self._turn]
+        self.root[CHANGES] += 1
         table[0] = count
         table[1 : 1 + count] = begins
         np.maximum.accumulate(ends, out=table[1 + count : 1 + 2 * count])
         self.root[0] = table.ctypes.data
+        self.root[CHANGES] += 1
 
     # ---- around a call --------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import re
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,15 @@ def unaligned(address, count, index):
     return views.word_at(views.octets(address, count), index)
 
 
+@jit
+def add_up(address, count, times):
+    total = 0
+    for _ in range(times):
+        for number in range(count):
+            total += lanes.get64(address + 8 * number)
+    return total
+
+
 def test_code_that_is_not_checked_looks_nothing_up() -> None:
     word = np.zeros(1, np.int64)
     get_word(address_of(word))
@@ -221,3 +231,18 @@ def test_a_wrong_word_of_a_state_is_reported_by_the_kernel_that_uses_it(
             channel.publish("a", {}, ttl_s=5)
         state[word] = kept
         assert reports[0].startswith("tideline.kernels.rows.run_one: ")
+
+
+@checked
+def test_a_search_in_a_list_that_changes_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that loses its core in the middle of one may find its buffer written again."""
+    monkeypatch.setattr(addresses, "_BUFFERS", 1)  # so that every change is written there
+    words = np.arange(100)
+    begin = address_of(words)
+    with ThreadPoolExecutor(2) as pool:
+        jobs = [pool.submit(add_up, begin, 100, 10_000) for _ in range(2)]
+        while not all(job.done() for job in jobs):
+            some = [np.zeros(100) for _ in range(10)]
+            for each in some:
+                address_of(each)
+        assert [job.result() for job in jobs] == [10_000 * 4950] * 2

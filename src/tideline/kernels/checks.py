@@ -28,7 +28,7 @@ from numba import cfunc, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from tideline.addresses import CHECKED, LENT, SLOTS, BadAddress, ranges
+from tideline.addresses import CHANGES, CHECKED, LENT, SLOTS, BadAddress, ranges
 
 __all__ = ["CHECKED", "called", "guard", "length"]
 
@@ -86,6 +86,16 @@ def _load(typingctx: Any, address: Any) -> Any:
 
 
 @intrinsic
+def _load_now(typingctx: Any, address: Any) -> Any:
+    """A load that is made just here, every time."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.load_atomic(builder.inttoptr(args[0], _WORD.as_pointer()), "seq_cst", 8)
+
+    return types.int64(types.int64), codegen
+
+
+@intrinsic
 def _store(typingctx: Any, address: Any, value: Any) -> Any:
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         builder.store(args[1], builder.inttoptr(args[0], _WORD.as_pointer()))
@@ -98,9 +108,9 @@ def _make() -> list[Any]:
     from numba import njit
 
     @njit
-    def room(address):
+    def search(address):
         """Bytes from an address to the end of the range it lies in; -1 if it lies in none."""
-        table = _load(_ROOT)
+        table = _load_now(_ROOT)
         count = _load(table)
         low, high = 0, count
         while low < high:
@@ -118,9 +128,18 @@ def _make() -> list[Any]:
                 end = _load(at + 8)
         return end - address if end > address else -1
 
+    @njit
+    def room(address, size):
+        """The same, of a list that did not change meanwhile where there are fewer than `size`."""
+        while True:
+            before = _load_now(_ROOT + 8 * CHANGES)
+            found = search(address)
+            if found >= size or before & 1 == 0 and before == _load_now(_ROOT + 8 * CHANGES):
+                return found
+
     @cfunc(types.int64(types.int64, types.int64))
     def look_up(address, size):
-        if room(address) >= size:
+        if room(address, size) >= size:
             return 0
         _store(_ROOT + 8, address)
         _store(_ROOT + 16, size)
@@ -130,7 +149,7 @@ def _make() -> list[Any]:
     def measure(address, count, item):
         if count <= 0:
             return 0
-        found = room(address)
+        found = room(address, _MANY if count >= _MANY else count * item)
         if count >= _MANY:  # 0 where there is no range, or an empty one
             return max(found, 0) // item
         if found >= count * item:
