@@ -134,7 +134,7 @@ def _make() -> list[Any]:
         while True:
             before = _load_now(_ROOT + 8 * CHANGES)
             found = search(address)
-            if found >= size or before & 1 == 0 and before == _load_now(_ROOT + 8 * CHANGES):
+            if found >= size or (before & 1 == 0 and before == _load_now(_ROOT + 8 * CHANGES)):
                 return found
 
     @cfunc(types.int64(types.int64, types.int64))
