@@ -115,10 +115,12 @@ def outlive(channel: Any, clock: ManualClock) -> None:
     for n in range(20_000):
         clock.advance(0.001)
         channel.publish(f"place {n}", 1, ttl_s=2)
-    memory = channel.core.engine.sides[0].memory
-    for _ in range(3):  # the first may change their size, the third finds it right and sweeps
-        memory._rebuild_dir()
-        memory._rebuild_ids()
+    engine = channel.core.engine
+    memory = engine.sides[0].memory
+    with engine.lock:  # nothing is sealed meanwhile: the third finds what the second left
+        for _ in range(3):  # the first may change their size, the third finds it right and sweeps
+            memory._rebuild_dir()
+            memory._rebuild_ids()
 
 
 def use(folder: str, clock: ManualClock) -> None:
