@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from driving import AsyncServed
+from driving import GUARD_S, AsyncServed
 from hypothesis import HealthCheck, Phase, settings
 from quick_java import java_home
 from spark_cluster import spark_cluster as spark_cluster  # a fixture
@@ -233,7 +233,7 @@ class Served:
         self._stack = contextlib.ExitStack()
         self._database = self._stack.enter_context(database)
         url = self._stack.enter_context(running(database))
-        self._remote = self._stack.enter_context(tideline.connect(url))
+        self._remote = self._stack.enter_context(tideline.connect(url, timeout_s=GUARD_S))
 
     def channel(self, name: str, **options: Any) -> Any:
         channel = self._remote.channel(name, **options)

@@ -21,7 +21,7 @@ from typing import Any
 import tideline
 from tideline.server import running
 
-GUARD_S = 120.0  # only turns a hang into a failure
+GUARD_S = 400.0  # only turns a hang into a failure: kernels may be compiled on a busy machine
 _ASKED = ("expired", "indexes", "unique")  # methods there, because they wait; properties here
 
 
@@ -124,7 +124,7 @@ class AsyncServed(Driven):
         if over_http:
             self._database = self._stack.enter_context(tideline.open(folder, **options))
             url = self._stack.enter_context(running(self._database))
-            there = loop.run(tideline.aconnect(url))
+            there = loop.run(tideline.aconnect(url, timeout_s=GUARD_S))
         else:
             there = loop.run(tideline.aopen(folder, **options))
             self._database = there._sync
