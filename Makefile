@@ -25,8 +25,9 @@ PARALLEL := -n 4 --dist loadfile --no-loadscope-reorder
 # The checked job: numba's bounds checks, and every address is looked up (docs/decisions/0045). A read outside of an
 # array, or of all memory that kernels were given, is an error instead of a wrong answer.
 BOUNDS_TESTS := tests/kernels/test_checks.py tests/kernels/test_jsonnumber.py tests/test_channel_contract.py \
-	tests/test_apply.py tests/test_told_runs.py tests/where/test_batch.py tests/where/test_standing.py \
-	tests/where/test_standing_grams.py tests/documents/test_grid.py \
+	tests/test_apply.py tests/test_told_runs.py tests/where/test_batch.py \
+	tests/where/test_batch_damage.py tests/where/test_standing.py tests/where/test_standing_grams.py \
+	tests/documents/test_grid.py \
 	tests/documents/test_entries.py tests/documents/test_engine_machine.py tests/documents/test_find.py \
 	tests/documents/test_inverted.py tests/documents/test_fuzzy_index.py tests/stream/test_sliding.py \
 	tests/stream/test_window.py

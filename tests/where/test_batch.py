@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-import textwrap
 from random import Random
 from typing import Any
 
@@ -15,105 +12,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import NAMES, TEXTS, documents, scalars
+from strategies import TEXTS, documents, scalars
+from texts import body_texts, raw_numbers, says
 
 from tideline.errors import InvalidRequest
 from tideline.where import ALWAYS, batch, parse
 from tideline.where.batch import matching
 from tideline.where.operators import OPERATORS
-from tideline.where.parse import Condition
-
-# --- texts as people write them ---
-
-NUMBERS = [
-    "0", "-0", "0.0", "-0.0", "1", "1.0", "1e0", "10e-1", "1.5", "-1", "-7", "2", "2147483648",
-    "-2147483649", "12345678", "123456789", "9007199254740992", "9007199254740993",
-    "9007199254740993.0", "123456789012345678", "1234567890123456789", "9223372036854775807",
-    "-9223372036854775808", "18446744073709551615", "12345678901234567890123", "0.1", "0.10",
-    "0.1000000000000000055511151231257827", "0.30000000000000004", "1e3", "1E+3", "-2.5", "25e-1",
-    "1234567.12345678", "12345678.5", "1e308", "1.7976931348623157e308", "5e-324", "1e-400",
-    "2.2250738585072014e-308", "123456789012345678901234567890.5", "1e22", "1e23", "8.5e15",
-]  # fmt: skip
-
-
-class Raw(str):
-    """A number as it is written."""
-
-
-raw_numbers = st.sampled_from(NUMBERS) | st.from_regex(
-    r"-?(0|[1-9][0-9]{0,18})(\.[0-9]{1,18})?([eE][+-]?[0-9]{1,2})?", fullmatch=True
-)
-leaves = scalars() | raw_numbers.map(Raw) | st.text(max_size=40)
-# Pairs, because a name may stand twice.
-names = st.sampled_from([*NAMES, *NAMES, *NAMES, "0", "é", "ab", "a longer name than others have"])
-values = st.recursive(
-    leaves,
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.lists(st.tuples(names, inner), max_size=3).map(tuple)
-    ),
-    max_leaves=6,
-)
-objects = st.lists(st.tuples(names, values), max_size=5).map(tuple)
-
-
-def write(value: Any, random: Random, style: str) -> str:
-    """JSON text of a value: compact, spaced, or with white space and escapes anywhere."""
-
-    def space() -> str:
-        return "".join(random.choices(" \t\r\n", k=random.randrange(3))) if style == "wild" else ""
-
-    def text(part: str) -> str:
-        if style == "wild" and random.random() < 0.3:
-            escaped = [
-                f"\\u{ord(c):04x}" if ord(c) < 0xD800 and random.random() < 0.5 else c for c in part
-            ]
-            return '"' + "".join(c if len(c) > 1 else json.dumps(c)[1:-1] for c in escaped) + '"'
-        return json.dumps(part, ensure_ascii=style == "ascii")
-
-    comma, colon = (", ", ": ") if style == "spaced" else (",", ":")
-    if isinstance(value, Raw):
-        return str(value)
-    if isinstance(value, str):
-        return text(value)
-    if isinstance(value, (list, tuple)):
-        opening, closing = "{}" if isinstance(value, tuple) else "[]"
-        parts = []
-        for part in value:
-            name = ""
-            if isinstance(value, tuple):
-                name, part = f"{text(part[0])}{space()}{colon}{space()}", part[1]
-            parts.append(f"{space()}{name}{write(part, random, style)}{space()}")
-        return opening + (comma.join(parts) or space()) + closing
-    if isinstance(value, dict):
-        return write(tuple(value.items()), random, style)
-    return json.dumps(value)
-
-
-@st.composite
-def body_texts(draw: st.DrawFn) -> list[bytes]:
-    """Some texts, of a few shapes so that rows look like the ones before."""
-    random = draw(st.randoms(use_true_random=False))
-    style = draw(st.sampled_from(["compact", "spaced", "ascii", "wild"]))
-    shapes = draw(st.lists(objects | objects | objects | values, min_size=1, max_size=4))
-    rows = draw(st.lists(st.sampled_from(shapes), min_size=1, max_size=12))
-    again = [
-        tuple(
-            (name, draw(leaves)) if random.random() < 0.2 else (name, value) for name, value in row
-        )
-        if isinstance(row, tuple)
-        else row
-        for row in rows
-    ]
-    return [write(row, random, style).encode() for row in again]
-
-
-def says(condition: Condition, texts: list[bytes | None]) -> list[bool]:
-    """What the predicate says of each, decoded."""
-    return [
-        not condition if text is None else condition.matches(msgspec.json.decode(text))
-        for text in texts
-    ]
-
 
 # --- the same answer ---
 
@@ -365,115 +270,3 @@ def test_what_is_no_array_of_texts_is_refused():
             matching(condition, pa.array([1]))
         with pytest.raises(InvalidRequest, match=r"bodies must be an Arrow array\. type='list'"):
             matching(condition, ["{}"])
-
-
-# --- what is not JSON ---
-
-
-def first_bad(texts: list[bytes]) -> int | None:
-    for row, text in enumerate(texts):
-        try:
-            msgspec.json.decode(text)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return row
-    return None
-
-
-def judged_like_the_decoder(condition: Condition, texts: list[bytes]) -> None:
-    bad = first_bad(texts)
-    bodies = pa.array(texts, pa.binary())
-    if bad is None:
-        assert matching(condition, bodies).tolist() == says(condition, texts)
-    else:
-        with pytest.raises(InvalidRequest, match="a body is not valid JSON") as raised:
-            matching(condition, bodies)
-        assert raised.value.values == {"row": bad}
-
-
-WHOLE = [
-    b'{"a":1,"b":{"c":"x\\u00e9"},"d":[1,{"e":null}],"f":true}',
-    b' { "a" : -1.5e+3 , "d" : [ ] , "f" : false , "b" : { } } ',
-    '{"a":"é","c":1.25,"f":null,"d":[[],{},"\\n"]}'.encode(),
-]
-CONDITIONS = [parse({"a": 1}), parse({"b.c": "x"}), parse({"z": 1}), parse({"d": 1, "f": True})]
-
-
-@pytest.mark.parametrize("condition", CONDITIONS, ids=str)
-@pytest.mark.parametrize("whole", WHOLE)
-def test_every_cut_of_a_text_is_judged_like_the_decoder_does(whole, condition):
-    # After the cut comes a row that would make it whole.
-    for size in range(len(whole)):
-        judged_like_the_decoder(condition, [whole, whole[:size], whole[size:]])
-
-
-@st.composite
-def damaged(draw: st.DrawFn) -> list[bytes]:
-    """Texts of which one or two have bytes put in, taken out or changed."""
-    texts = [bytearray(text) for text in draw(body_texts())]
-    likely = st.sampled_from(list(b'{}[]",:\\u019.eE+-tfn \n\x00\x7f\x80\xbf\xc3\xe0\xed\xf4'))
-    for _ in range(draw(st.integers(1, 2))):
-        text = draw(st.sampled_from(texts))
-        at = draw(st.integers(0, len(text)))
-        kind = draw(st.sampled_from(["put", "cut", "set"]))
-        if kind == "put":
-            text.insert(at, draw(likely))
-        elif at < len(text):
-            text[at : at + 1] = b"" if kind == "cut" else bytes([draw(likely)])
-    return [bytes(text) for text in texts]
-
-
-@settings(max_examples=300)
-@given(st.sampled_from(CONDITIONS), damaged())
-def test_damaged_texts_are_judged_like_the_decoder_does(condition, texts):
-    judged_like_the_decoder(condition, texts)
-
-
-def test_the_row_is_counted_over_chunks():
-    good = pa.array(['{"a":1}'] * 3)
-    with pytest.raises(InvalidRequest, match=r"a body is not valid JSON \(.*\)\. row=5"):
-        matching(parse({"a": 1}), pa.chunked_array([good, good.slice(1), pa.array(["{"])]))
-
-
-# --- memory ---
-
-GUARDED = """
-    import ctypes, json, mmap
-    import pyarrow as pa
-    from tideline.where import parse
-    from tideline.where.batch import matching
-
-    # Two pages, the second of which must not be read; texts end where the first one ends.
-    page = mmap.PAGESIZE
-    memory = mmap.mmap(-1, 2 * page)
-    address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(address + page), page, 0) == 0
-    conditions = [parse({"a": {"$gt": 1}}), parse({"b": "xy"}), parse({"b": {"$gt": "abcdefghij"}}),
-                  parse({"b": {"$regex": "x"}}), parse({"c.d": 1})]
-    for size in range(400):
-        rows = [json.dumps({"c": {"d": 1}, "e": "z" * size, "a": 12, "b": "xy"}).encode(),
-                b'{"a":1234567.25}', b'{"b":"xy"}', b'{"a":12', b'{"b":"x', b'{"c":{"d"', b""]
-        for last in range(1, 4 if size else len(rows) + 1):
-            text = b"".join(rows[:last])
-            memory[page - len(text) : page] = text
-            offsets = [sum(map(len, rows[:n])) for n in range(last + 1)]
-            bodies = pa.Array.from_buffers(pa.binary(), last, [
-                None, pa.array(offsets, pa.int32()).buffers()[1],
-                pa.foreign_buffer(address + page - len(text), len(text))])
-            for condition in conditions:
-                try:
-                    matching(condition, bodies)
-                except Exception as error:
-                    assert "is not valid JSON" in str(error), error
-    print("read nothing it must not")
-"""
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="guards a page by mprotect")
-def test_nothing_past_the_end_of_the_data_is_read():
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(GUARDED)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stdout) == (0, "read nothing it must not\n"), done.stderr
