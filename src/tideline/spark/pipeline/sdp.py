@@ -17,7 +17,8 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame, SparkSession
 
 from tideline.errors import InvalidRequest
 from tideline.space import Flat
@@ -26,9 +27,6 @@ from tideline.spark.pipeline.config import Config, is_uri
 from tideline.spark.pipeline.sink import GOOD, dead_rows
 from tideline.spark.pipeline.source import open_source
 from tideline.spark.pipeline.stages import Stages, deduplicated
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["dead_letters", "export", "operations", "sinks"]
 
