@@ -326,7 +326,8 @@ def publish(client: Any, first: int, limit: int) -> None:
     numbers = range(first, limit)
     rows = [{"op": "publish", "id": f"e{n}", "place": "p", "body": "{}"} for n in numbers]
     times = pa.array([n * 1_000_000 for n in numbers], pa.timestamp("us", "UTC"))
-    client.apply("roads", [pa.Table.from_pylist(rows).append_column("at", times)])
+    table = pa.Table.from_pylist(rows).append_column("at", times)
+    client.commit("roads", [client.stage("job", table.to_batches())])
 
 
 @pytest.fixture
