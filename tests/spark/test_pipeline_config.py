@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pipeline_reference import reference
 from pipelines import BASE, config
 
 import tideline
 from tideline.errors import InvalidRequest, NotFound
 from tideline.spark.pipeline import Pipeline
 from tideline.spark.pipeline.config import make_config, read_config
-from tideline.spark.pipeline.keys import SECTIONS, reference
+from tideline.spark.pipeline.keys import SECTIONS
 from tideline.spark.pipeline.locate import lines
 from tideline.spark.pipeline.typenames import type_problem
 

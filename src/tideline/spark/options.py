@@ -25,16 +25,9 @@ from tideline.errors import InvalidRequest
 from tideline.near import nearest
 
 __all__ = [
-    "Target",
-    "choice",
-    "condition",
-    "json_object",
-    "number",
-    "rejected",
-    "span",
-    "target",
+    "Target", "choice", "condition", "json_object", "number", "rejected", "span", "target",
     "time_us",
-]
+]  # fmt: skip
 
 _NAMES = {
     "read": [

@@ -28,14 +28,9 @@ if TYPE_CHECKING:
     from tideline.spark.pipeline.config import Config, Problems
 
 __all__ = [
-    "BINARY",
-    "check_columns",
-    "check_config",
-    "columns_of",
-    "condition_of",
-    "deduplicated_by",
+    "BINARY", "check_columns", "check_config", "columns_of", "condition_of", "deduplicated_by",
     "space_of",
-]
+]  # fmt: skip
 
 _KAFKA = {
     "key": "binary", "value": "binary", "topic": "string", "partition": "int", "offset": "bigint",

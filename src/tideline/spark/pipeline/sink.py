@@ -27,7 +27,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from tideline.spark.pipeline.counts import Batch
-from tideline.spark.pipeline.files import Folder
+from tideline.spark.pipeline.files import folder_of
 from tideline.spark.source import TidelineSource
 from tideline.spark.writer import Batch as Writer
 from tideline.spark.writer import Staged
@@ -107,7 +107,7 @@ class Sink:
     def _rejected(self, frame: DataFrame, number: int) -> DataFrame | None:
         """What the store did not take of this batch, with the reason."""
         name = f"rejected/rejected-{quote(self.name, safe='')}-{number}.parquet"  # as of Writing
-        folder = Folder(frame.sparkSession, self.checkpoint)
+        folder = folder_of(frame.sparkSession, self.checkpoint)
         if not folder.has(name):
             return None
         return frame.sparkSession.read.parquet(f"{self.checkpoint}/{name}")
