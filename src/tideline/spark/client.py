@@ -192,11 +192,11 @@ class Client(ABC):
     def loading(self, name: str, documents: bool) -> tuple[dict[str, Any], str]:
         """How components of a channel or collection are made, and the folder for them."""
 
-    @abstractmethod
     def adopt(
         self, name: str, documents: bool, recipe: dict[str, Any], pieces: list[dict[str, Any]]
     ) -> list[int]:
         """Make finished components part of it; the first and the last seq."""
+        raise NotImplementedError  # who has no folder has refused `loading`
 
     @abstractmethod
     def fetch(self, token: str) -> Iterator[pa.RecordBatch]:

@@ -112,11 +112,6 @@ class HttpClient(Client):
             "and shared on a machine of the tasks. Write with the sink instead", name=name,
         )  # fmt: skip
 
-    def adopt(
-        self, name: str, documents: bool, recipe: dict[str, Any], pieces: list[dict[str, Any]]
-    ) -> list[int]:
-        raise InvalidRequest("a bulk load needs the folder of the store", name=name)
-
     def fetch(self, token: str) -> Iterator[pa.RecordBatch]:
         return self._batches(*self._base(self._staged), token)
 
