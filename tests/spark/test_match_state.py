@@ -136,7 +136,7 @@ def test_more_than_memory_holds_goes_to_disk_and_comes_back() -> None:
         for n in range(8):
             rows = [event(f"e{n}-{i}", n, None, f"p{i}", body) for i in range(2_000)]
             stream.batch([*rows, sub(f"s{n}", n, 10 + n, place="p7")])
-        [(_, bucket)] = stream.workers[0]._buckets.values()
+        [(_, bucket)] = stream.workers[0]._parts.values()
         assert any(side.tree.readers for side in bucket.engine.sides)
         asked = [sub("t", 100, 200, since=0, place="p7", unseen=True),
                  sub("v", 100, 200, since=0, place="p7", user="v")]  # fmt: skip

@@ -25,7 +25,7 @@ def compacting(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     """State that is never written anew, or after every micro-batch and in small pieces."""
     if request.param == "compacted":
         monkeypatch.setattr(segments, "_MOST_SEGMENTS", -1)
-        monkeypatch.setattr(segments, "SEGMENT_BYTES", 600)
+        monkeypatch.setattr(segments.Segments, "most_bytes", 600)
 
 
 def cut(rows: list[Row], draw: random.Random) -> list[list[Row]]:

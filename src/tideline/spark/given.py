@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tideline.errors import InvalidRequest, Unavailable
+from tideline.near import nearest
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -48,13 +49,12 @@ def used_columns(
     frame: Any, side: str, columns: Mapping[str, str], needed: Sequence[str]
 ) -> list[str]:
     """Those of the columns that a frame has; `columns` says what each must hold."""
-    from tideline.spark.columns import near
-
     fields = {field.name: field.dataType.typeName() for field in frame.schema.fields}
     for name in needed:
         if name not in fields:
+            meant = nearest(name, fields)
             raise InvalidRequest(
-                f"{side} need the column {name}{near(name, fields)}",
+                f"{side} need the column {name}" + (f" (did you mean {meant!r}?)" if meant else ""),
                 columns=", ".join(fields) or "none",
             )
     used = [name for name in columns if name in fields]

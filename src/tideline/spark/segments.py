@@ -37,11 +37,9 @@ from tideline.errors import Conflict, Corruption
 if TYPE_CHECKING:
     from pyspark.sql.streaming.stateful_processor import MapState, ValueState
 
-__all__ = ["SEGMENT_BYTES", "Head", "Held", "Segments"]
+__all__ = ["Head", "Held", "Segments"]
 
 FORMAT = 3
-SEGMENT_BYTES = 8 << 20
-"""No value in the state store should be larger."""
 _TRAIL = 64  # micro-batches that a live part may be behind and still follow
 _LEAST_BYTES = 1 << 20  # added since the last time: below this compacting is not worth it
 _MOST_SEGMENTS = 256
@@ -82,6 +80,9 @@ P = TypeVar("P")
 
 class Segments(Generic[H]):
     """Spark's state of the key that it is at. `stays` says which settings a checkpoint needs."""
+
+    most_bytes = 8 << 20
+    """No value in the state store should be larger."""
 
     def __init__(
         self, heads: ValueState, segments: MapState, kind: type[H], fixed: str, stays: str

@@ -21,10 +21,10 @@ import pyarrow as pa
 from tideline.clock import FOREVER
 from tideline.index.memory import Budget
 from tideline.kernels import layout as at
-from tideline.spark import segments
 from tideline.spark.matching.answers import ANSWERS, answers_of, conflicts_of, rejected_of
 from tideline.spark.matching.bucket import Bucket, Ran, Words, in_order, rows_of
 from tideline.spark.matching.settings import BAD, Settings
+from tideline.spark.segments import Head as AnyHead
 from tideline.spark.segments import Held, Segments
 from tideline.spark.worker import settle
 
@@ -42,7 +42,7 @@ _HELD = 512  # buckets that a worker keeps at most
 _STAYS = "space, buckets, levels, unseen and the columns of places must stay"
 
 
-class Head(segments.Head):
+class Head(AnyHead):
     """What the state of a bucket begins with."""
 
     newest: int = -FOREVER
@@ -157,7 +157,7 @@ class Matcher:
             picked = np.flatnonzero(classes == number)
             if len(picked):
                 last = int(until[picked].max())
-                for part in rows.picked(picked).parts(segments.SEGMENT_BYTES):
+                for part in rows.picked(picked).parts(self.segments.most_bytes):
                     self.segments.write(head, part.tobytes(), last)
 
     def _set_timer(self, head: Head) -> None:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pandas as pd
 import pyarrow as pa
 
-from tideline.spark import segments
 from tideline.spark.segments import Head, Held, Segments
 from tideline.spark.watching.cell import Cell
 from tideline.spark.watching.packets import PACKETS, Settings, packets_of, read, written
@@ -90,7 +89,7 @@ class Kept:
 
     def _write(self, head: Head, notes: pa.Table) -> None:
         """Write notes as segments."""
-        most = segments.SEGMENT_BYTES
+        most = self.segments.most_bytes
         step = max(1, notes.num_rows * most // max(notes.nbytes, most))
         for first in range(0, notes.num_rows, step):
             self.segments.write(head, written(notes.slice(first, step)))
