@@ -248,7 +248,7 @@ def bucket_of(place: str) -> int:
 
 
 def test_a_large_state_is_written_in_several_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state, "_SEGMENT_BYTES", 4_096)
+    monkeypatch.setattr(segments.Segments, "most_bytes", 4_096)
     with matching.Stream(matching.settings(Flat(), buckets=1)) as stream:
         rows = [event(f"e{i}", 0, None, body="x" * 300) for i in range(50)]
         stream.batch([*rows, event("big", 0, None, body="y" * 20_000)])
