@@ -79,6 +79,7 @@ def test_the_schema_is_the_channels(space: Any, kind: str) -> None:
         ({"path": None}, "the store's folder is missing"),
         ({"path": "http://host/x"}, "the path must be the folder of a store"),
         ({"colour": "red"}, "takes no such option, it is unknown: there are channel, kind, place"),
+        ({"chanel": "c"}, r"it is unknown \(did you mean channel\?\): there are channel, kind"),
         ({"op": "publish"}, "a batch read takes no such option, it is one of a batch write"),
         ({"maxRowsPerBatch": "5"}, "it is one of a streaming read"),
         ({"kind": "cars"}, "kind must be one of events, subscriptions"),

@@ -93,9 +93,10 @@ def export(config: Config, folder: str | os.PathLike[str]) -> list[str]:
 def sinks(config: Config) -> dict[str, tuple[str, dict[str, str]]]:
     """The formats and options of the sinks."""
     store = config.store
-    if store.url is None and store.folder is None:
+    folder = config.store_folder
+    if store.url is None and folder is None:
         raise config.wrong(("store",), "[store] needs a url or a folder")
-    where = {"url": store.url} if store.url else {"path": config.resolve(store.folder or "")}
+    where = {"url": store.url} if store.url else {"path": str(folder)}
     token = store.token or os.environ.get("TIDELINE_TOKEN")
     if store.url and token:
         where["token"] = token
