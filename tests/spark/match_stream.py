@@ -214,7 +214,7 @@ class Stream:
     def __init__(self, told: Settings, workers: int = 2) -> None:
         self.settings = told
         self.stores: dict[int, Store] = {}
-        self.workers = [state.Held() for _ in range(workers)]
+        self.workers = [state.new_held() for _ in range(workers)]
         self.watermark_ms = 0
         self.newest_ms = 0
 

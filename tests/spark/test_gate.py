@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import stat
 import subprocess
 import sys
@@ -27,8 +28,9 @@ from tideline.errors import (
     TidelineError,
     Unavailable,
 )
-from tideline.spark import gate, reading, share, wire
-from tideline.spark.client import connect
+from tideline.spark import client as clients
+from tideline.spark import gate, share, wire
+from tideline.spark.client import Client, Landed, Once, connect
 from tideline.spark.remote import GateClient
 from tideline.testing import ManualClock
 
@@ -74,7 +76,7 @@ def client(shared: Any) -> Iterator[GateClient]:
 def small(monkeypatch: Any) -> None:
     """Slices of a thousand rows, so that few rows make many."""
     monkeypatch.setattr(landing, "SLICE", 1000)
-    monkeypatch.setattr(reading, "SLICE", 1000)
+    monkeypatch.setattr(clients, "SLICE", 1000)
 
 
 def ids(client: GateClient, **options: Any) -> list[str]:
@@ -85,14 +87,23 @@ def ids(client: GateClient, **options: Any) -> list[str]:
     ]
 
 
+def write(client: Client, *tables: pa.Table, once: Once | None = None) -> Landed:
+    """Stage tables one by one and commit them in this order."""
+    job = f"job-{secrets.token_hex(8)}"
+    tokens = [client.stage(job, table.to_batches(), "arrival") for table in tables]
+    landed = client.commit("roads", tokens, once=once, order="arrival")
+    client.discard(job)
+    return landed
+
+
 def test_another_process_writes_and_reads(shared: Any) -> None:
     code = f"""
 import sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})
-from test_gate import events, ids
+from test_gate import events, ids, write
 from tideline.spark.client import connect
 client = connect({str(shared.path)!r})
-landed = client.apply("roads", [events(3)])
+landed = write(client, events(3))
 print(landed.rows, landed.rejected, ids(client))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -125,7 +136,7 @@ def test_sharing_twice_gives_one_gate(shared: Any) -> None:
 
 
 def test_a_gate_opens_again_and_its_clients_find_it(shared: Any, client: GateClient) -> None:
-    client.apply("roads", [events(2)])
+    write(client, events(2))
     share(shared).close()
     share(shared)
     assert client.describe("roads").layout == "dual"
@@ -155,7 +166,7 @@ def test_a_folder_that_cannot_be_written_is_not_shared(
 def test_a_client_that_takes_nothing_is_cut_off(shared: Any, small: None, monkeypatch: Any) -> None:
     """It asks for more than a socket holds and does not read it; the database still closes."""
     monkeypatch.setattr(gate, "_STEP_S", 0.1)
-    connect(shared.path).apply("roads", [events(20_000)])
+    write(connect(shared.path), events(20_000))
     lazy = connect(shared.path).scan("roads", "events")
     next(lazy)
     shared.close()
@@ -247,7 +258,7 @@ def test_errors_of_the_store_come_over(client: GateClient, shared: Any) -> None:
     with pytest.raises(InvalidRequest, match="kind must be one of"):
         list(client.scan("roads", "cars"))
     with pytest.raises(InvalidRequest, match="unknown or repeated columns"):
-        client.apply("roads", [pa.table({"op": ["publish"], "colour": ["red"]})])
+        write(client, pa.table({"op": ["publish"], "colour": ["red"]}))
     with pytest.raises(Conflict):
         client.create("roads", {"kind": "topics"})
     assert ids(client) == []
@@ -269,17 +280,17 @@ def test_a_large_table_goes_in_slices(client: GateClient, small: None, monkeypat
         return whole(self, table, **options)
 
     monkeypatch.setattr(Channel, "apply", counted)
-    landed = client.apply("roads", [events(1500), events(1000, first=1500)], ("w", 1))
+    landed = write(client, events(1500), events(1000, first=1500), once=("w", 1))
     assert (landed.rows, landed.repeated) == (2500, 0)
     assert sizes == [1000, 1000, 500]
-    again = client.apply("roads", [events(2500)], ("w", 1))
+    again = write(client, events(2500), once=("w", 1))
     assert (again.rows, again.repeated) == (2500, 2500)
     assert len(ids(client)) == 2500
     assert ids(client, since=2498 * SECOND) == ["e2498", "e2499"]
 
 
 def test_a_reader_that_leaves_early_breaks_nothing(client: GateClient, small: None) -> None:
-    client.apply("roads", [events(5000)])
+    write(client, events(5000))
     first = next(client.scan("roads", "events"))
     assert first.num_rows == 1000
     assert client.describe("roads").layout == "dual"
@@ -292,7 +303,7 @@ def test_many_clients_at_once(shared: Any) -> None:
         try:
             mine = connect(shared.path)
             for turn in range(5):
-                mine.apply("roads", [events(10, first=100 * number + 10 * turn)])
+                write(mine, events(10, first=100 * number + 10 * turn))
             assert len(ids(mine)) >= 50
             mine.close()
         except BaseException as error:
@@ -311,7 +322,7 @@ def test_the_journal_is_read_from_position_to_position(client: GateClient) -> No
     start = client.position("roads")
     assert client.earliest("roads", "events") == start
     for number in range(4):
-        client.apply("roads", [events(10, first=10 * number)])
+        write(client, events(10, first=10 * number))
     end = client.position("roads")
     middle = client.reach("roads", "events", start, end, 15)
     first = pa.Table.from_batches(client.journal("roads", "events", start, middle))
@@ -322,31 +333,34 @@ def test_the_journal_is_read_from_position_to_position(client: GateClient) -> No
 
 
 def test_closing_in_the_middle_of_a_write_ends_it(
-    client: GateClient, shared: Any, small: None
+    client: GateClient, shared: Any, small: None, monkeypatch: Any
 ) -> None:
-    """Half of the rows are sent, then the database is closed; the writer is told."""
+    """A part of the rows has landed, then the database is closed; the writer is told."""
     opened = share(shared)
-    half_sent = threading.Event()
+    begun = threading.Event()
+    whole = Channel.apply
 
     def close() -> None:
-        half_sent.wait()
+        begun.wait()
         shared.close()
 
     closer = threading.Thread(target=close)
     closer.start()
 
-    def tables() -> Iterator[pa.Table]:
-        yield events(1100)
-        half_sent.set()
-        assert opened._ended.wait(300)  # it now waits for this call
-        for number in range(1, 5):
-            yield events(1100, first=1100 * number)
+    def applied(self: Any, table: pa.Table, **options: Any) -> Any:
+        found = whole(self, table, **options)
+        begun.set()
+        assert opened.client.stopping.wait(300)  # it now waits for this call
+        return found
 
-    with pytest.raises((Unavailable, Closed)):
-        client.apply("roads", tables(), ("w", 1))
+    with monkeypatch.context() as patched:
+        patched.setattr(Channel, "apply", applied)
+        with pytest.raises((Unavailable, Closed)):
+            write(client, events(5500), once=("w", 1))
     closer.join()
     with tideline.open(shared.path) as db, share(db):
         again = connect(shared.path)
-        landed = again.apply("roads", [events(5500)], ("w", 1))
+        assert 0 < len(ids(again)) < 5500
+        landed = write(again, events(5500), once=("w", 1))
         assert landed.rows == 5500
         assert len(ids(again)) == 5500

@@ -11,7 +11,7 @@ import pytest
 import tideline
 from tideline.errors import InvalidRequest, NotFound, Unavailable
 from tideline.server import running
-from tideline.spark import reading
+from tideline.spark import client as clients
 from tideline.spark.http import HttpClient
 
 pytestmark = pytest.mark.spark
@@ -60,7 +60,7 @@ def test_many_parts_are_one_sequence(
     roads: tuple[Any, HttpClient], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     channel, client = roads
-    monkeypatch.setattr(reading, "_PAGE", 7)
+    monkeypatch.setattr(clients, "_PAGE", 7)
     first, last = channel.earliest(), channel.position()
     asked = Asked(client, 50)
     assert ids(client, "events", first, last) == [f"e{n}" for n in range(25)]

@@ -22,7 +22,8 @@ from model import WORLDS, Model
 
 from tideline import Box, Flat, QuadTree
 from tideline.clock import FOREVER
-from tideline.spark.matching import pack, state
+from tideline.spark import segments
+from tideline.spark.matching import pack
 from tideline.spark.matching.whole import run_batches
 
 pytestmark = pytest.mark.spark
@@ -109,8 +110,8 @@ def test_a_stream_answers_as_the_model_does(
     space = WORLDS[world].space
     told = matching.settings(space, buckets=buckets, levels=None if world == "flat" else levels)
     maker, model = Maker(WORLDS[world]), Model(space)
-    most = -1 if compacting else state._MOST_SEGMENTS
-    with patch.object(state, "_MOST_SEGMENTS", most), matching.Stream(told) as stream:
+    most = -1 if compacting else segments._MOST_SEGMENTS
+    with patch.object(segments, "_MOST_SEGMENTS", most), matching.Stream(told) as stream:
         for drawn in batches:
             rows = maker.rows(drawn)
             expected = matching.model_answers(model, matching.order(rows))

@@ -14,6 +14,7 @@ import pytest
 from tideline import Flat, Topics
 from tideline.clock import FOREVER
 from tideline.errors import Conflict, Corruption, InvalidRequest
+from tideline.spark import segments
 from tideline.spark.matching import state
 
 pytestmark = pytest.mark.spark
@@ -54,7 +55,7 @@ def told(answers: list[Any]) -> list[tuple[str, str]]:
 def compacting(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """State that is compacted never, or after every micro-batch."""
     if request.param == "always":
-        monkeypatch.setattr(state, "_MOST_SEGMENTS", -1)
+        monkeypatch.setattr(segments, "_MOST_SEGMENTS", -1)
 
 
 # What a worker remembers, and what it does not -----------------------------------------------
@@ -135,7 +136,7 @@ def test_more_than_memory_holds_goes_to_disk_and_comes_back() -> None:
         for n in range(8):
             rows = [event(f"e{n}-{i}", n, None, f"p{i}", body) for i in range(2_000)]
             stream.batch([*rows, sub(f"s{n}", n, 10 + n, place="p7")])
-        [(_, bucket)] = stream.workers[0]._buckets.values()
+        [(_, bucket)] = stream.workers[0]._parts.values()
         assert any(side.tree.readers for side in bucket.engine.sides)
         asked = [sub("t", 100, 200, since=0, place="p7", unseen=True),
                  sub("v", 100, 200, since=0, place="p7", user="v")]  # fmt: skip
@@ -186,7 +187,7 @@ def test_a_change_is_seen_after_a_restart() -> None:
 def test_state_stays_flat_while_windows_expire(
     unseen: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(state, "_LEAST_BYTES", 4_000)
+    monkeypatch.setattr(segments, "_LEAST_BYTES", 4_000)
     sizes = []
     with matching.Stream(matching.settings(Flat(), buckets=2, unseen=unseen)) as stream:
         for n in range(40):
@@ -211,7 +212,7 @@ def test_segments_that_have_ended_go_without_being_read() -> None:
 def test_a_cancel_counts_as_long_as_what_it_cancels(
     cancelled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(state, "_MOST_SEGMENTS", -1)
+    monkeypatch.setattr(segments, "_MOST_SEGMENTS", -1)
     with matching.Stream(matching.settings(Flat(), buckets=1, unseen=False)) as stream:
         stream.batch([sub("s", 0, None), sub("t", 0, None)])
         if cancelled:
@@ -247,7 +248,7 @@ def bucket_of(place: str) -> int:
 
 
 def test_a_large_state_is_written_in_several_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state, "_SEGMENT_BYTES", 4_096)
+    monkeypatch.setattr(segments.Segments, "most_bytes", 4_096)
     with matching.Stream(matching.settings(Flat(), buckets=1)) as stream:
         rows = [event(f"e{i}", 0, None, body="x" * 300) for i in range(50)]
         stream.batch([*rows, event("big", 0, None, body="y" * 20_000)])

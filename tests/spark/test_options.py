@@ -79,6 +79,7 @@ def test_the_schema_is_the_channels(space: Any, kind: str) -> None:
         ({"path": None}, "the store's folder is missing"),
         ({"path": "http://host/x"}, "the path must be the folder of a store"),
         ({"colour": "red"}, "takes no such option, it is unknown: there are channel, kind, place"),
+        ({"chanel": "c"}, r"it is unknown \(did you mean channel\?\): there are channel, kind"),
         ({"op": "publish"}, "a batch read takes no such option, it is one of a batch write"),
         ({"maxRowsPerBatch": "5"}, "it is one of a streaming read"),
         ({"kind": "cars"}, "kind must be one of events, subscriptions"),
@@ -326,7 +327,8 @@ def publish(client: Any, first: int, limit: int) -> None:
     numbers = range(first, limit)
     rows = [{"op": "publish", "id": f"e{n}", "place": "p", "body": "{}"} for n in numbers]
     times = pa.array([n * 1_000_000 for n in numbers], pa.timestamp("us", "UTC"))
-    client.apply("roads", [pa.Table.from_pylist(rows).append_column("at", times)])
+    table = pa.Table.from_pylist(rows).append_column("at", times)
+    client.commit("roads", [client.stage("job", table.to_batches())])
 
 
 @pytest.fixture

@@ -11,14 +11,16 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pipeline_reference import reference
 from pipelines import BASE, config
 
 import tideline
 from tideline.errors import InvalidRequest, NotFound
 from tideline.spark.pipeline import Pipeline
 from tideline.spark.pipeline.config import make_config, read_config
-from tideline.spark.pipeline.keys import SECTIONS, reference
+from tideline.spark.pipeline.keys import SECTIONS
 from tideline.spark.pipeline.locate import lines
+from tideline.spark.pipeline.preflight import surroundings
 from tideline.spark.pipeline.typenames import type_problem
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -416,3 +418,66 @@ def test_a_pipeline_is_exported_as_a_project_of_declarative_pipelines(tmp_path: 
     file.write_text(GOOD, encoding="utf-8")
     with pytest.raises(InvalidRequest, match=r"p\.toml:\d+: a declarative pipeline follows"):
         Pipeline.from_file(file).export(tmp_path / "project")
+
+
+CHANGES = """\
+name = "orders"
+[source]
+format = "text"
+path = "in"
+[parse]
+format = "json"
+envelope = "debezium"
+[schema]
+id = "bigint"
+total = "double"
+[store]
+folder = "file:{here}/data"
+collection = "orders"
+key = "id"
+version = "__ts_ms"
+[run]
+checkpoint = "file:{here}/checkpoint"
+"""
+
+
+def test_a_pipeline_into_a_collection_is_told_in_words(tmp_path: Path) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text(CHANGES.format(here=tmp_path), encoding="utf-8")
+    told = " ".join(Pipeline.from_file(file).explain().split())
+    assert "must be a change of Debezium's, of a row with id (bigint), total (double)" in told
+    assert f"does what __op says in the collection orders of {tmp_path}/data, by the key id" in told
+    assert "an older __ts_ms never replaces a newer one" in told
+    assert "None" not in told
+    assert "store: the database is made by the first run" in surroundings(read_config(file))
+    with tideline.open(tmp_path / "data") as db:
+        db.collection("cars", key="id")
+    assert "store: the collection orders is made by the first run" in surroundings(
+        read_config(file)
+    )
+    with tideline.open(tmp_path / "data") as db:
+        db.collection("orders", key="id")
+    assert "store: the collection orders is there" in surroundings(read_config(file))
+    assert "checkpoint: new; the source is read from its beginning" in surroundings(
+        read_config(file)
+    )
+
+
+def test_folders_are_compared_however_they_are_written(tmp_path: Path) -> None:
+    file = tmp_path / "c.toml"
+    text = CHANGES.format(here=tmp_path).replace('"in"', f'"file:{tmp_path}/in"')
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a").write_text("{}", encoding="utf-8")
+    file.write_text(text, encoding="utf-8")
+    assert any("1 files" in line for line in surroundings(read_config(file)))
+    file.write_text(text.replace("/checkpoint", "/in/checkpoint"), encoding="utf-8")
+    with pytest.raises(
+        InvalidRequest, match=r"c.toml:17: .*lies in the folder that the source reads"
+    ):
+        read_config(file)
+    file.write_text(text.replace("/checkpoint", "/data"), encoding="utf-8")
+    with pytest.raises(InvalidRequest, match=r"run.checkpoint are the same folder"):
+        read_config(file)
+    file.write_text(text.replace(f"file:{tmp_path}/data", "s3a://bucket/data"), encoding="utf-8")
+    with pytest.raises(InvalidRequest, match=r"c.toml:12: store.folder must be a folder of this"):
+        read_config(file)

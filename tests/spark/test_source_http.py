@@ -126,8 +126,9 @@ def test_a_client_has_the_whole_interface(served: Any, monkeypatch: pytest.Monke
     read = [row for batch in client.journal("roads", "events", start, end) for row in batch["id"]]
     assert len(read) == 40
     extra = rows(40, 45).append_column("op", pa.array(["publish"] * 5))
-    assert client.apply("roads", [extra], once=("w", 2)).rows == 5
-    assert client.apply("roads", [extra], once=("w", 2)).repeated == 5
+    token = client.stage("more", extra.to_batches(), "arrival")
+    assert client.commit("roads", [token], once=("w", 2), order="arrival").rows == 5
+    assert client.commit("roads", [token], once=("w", 2), order="arrival").repeated == 5
     found = pa.Table.from_batches(client.scan("roads", "events"))
     assert found.num_rows == 45
     with pytest.raises(tideline.NotFound):

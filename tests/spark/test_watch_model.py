@@ -12,6 +12,7 @@ import pytest
 from watch_stream import QUERIES, Row, Stream, applied, asked, check, settings_of, story
 
 from tideline.errors import Conflict
+from tideline.spark import segments
 from tideline.spark.watching import kept
 
 pytestmark = pytest.mark.spark
@@ -23,8 +24,8 @@ GRIDS = [(1, 1), (2, 1), (1, 3), (2, 2), (3, 2)]
 def compacting(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """State that is never written anew, or after every micro-batch and in small pieces."""
     if request.param == "compacted":
-        monkeypatch.setattr(kept, "_MOST_SEGMENTS", -1)
-        monkeypatch.setattr(kept, "_SEGMENT_BYTES", 600)
+        monkeypatch.setattr(segments, "_MOST_SEGMENTS", -1)
+        monkeypatch.setattr(segments.Segments, "most_bytes", 600)
 
 
 def cut(rows: list[Row], draw: random.Random) -> list[list[Row]]:

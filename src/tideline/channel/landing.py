@@ -11,8 +11,7 @@ at most once:
 The tables of a batch that is run again are the same, because the order of its rows is, so the calls
 that landed are skipped one by one.
 
-The channel may be one of this process or of a server: only `apply` is asked of it, and `space`,
-`max_ahead_s` and `clock` to check rows.
+Only `apply` is asked of the channel, and `space`, `max_ahead_s` and `clock` to check rows.
 Safe from any thread.
 """
 
@@ -43,26 +42,14 @@ class Landing:
     """A channel, and the spool with the rows for it. `go_on` is called before every step."""
 
     def __init__(
-        self, channel: Any, spool: Spool | None, go_on: Callable[[], None] = lambda: None
+        self, channel: Any, spool: Spool, go_on: Callable[[], None] = lambda: None
     ) -> None:
         self._channel = channel
         self._spool = spool
         self._go_on = go_on
 
-    def apply(
-        self, tables: Iterable[pa.Table | pa.RecordBatch], once: Once | None = None
-    ) -> Landed:
-        """Run operations in the order given."""
-        batches = (
-            batch
-            for table in tables
-            for batch in (table.to_batches() if isinstance(table, pa.Table) else [table])
-        )
-        return self._land(merged(batches, "arrival", SLICE), once, None)
-
     def check(self, tokens: Sequence[str], keep: str | None = None) -> Landed:
         """What is wrong with staged rows, each by itself; `keep` stages the bad ones."""
-        assert self._spool is not None
         counts = _Counts()
         space, runs = self._channel.space, self._spool.runs(tokens)
 
@@ -86,7 +73,6 @@ class Landing:
         keep: str | None = None,
     ) -> Landed:  # fmt: skip
         """Apply staged rows as one sequence; `keep` stages the rejected ones."""
-        assert self._spool is not None
         slices = merged(self._spool.runs(tokens), order, SLICE)
         with contextlib.closing(_ahead(slices)) as tables:
             return self._land(tables, once, keep)
@@ -116,7 +102,7 @@ class Landing:
 
 
 def _keep_bad(
-    bad: Iterator[pa.RecordBatch], counts: _Counts, spool: Spool | None, keep: str | None
+    bad: Iterator[pa.RecordBatch], counts: _Counts, spool: Spool, keep: str | None
 ) -> Landed:
     """Run through the rows; stage the bad ones, if asked to."""
     token = None
@@ -124,7 +110,6 @@ def _keep_bad(
         for _ in bad:
             pass
     else:
-        assert spool is not None
         token = spool.stage(keep, bad, "arrival")
     return Landed(
         counts.rows, counts.answers, counts.rejected, counts.reasons, counts.repeated,

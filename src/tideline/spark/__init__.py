@@ -31,7 +31,7 @@ if _typing.TYPE_CHECKING:
     from tideline.spark.aggregation import aggregate
     from tideline.spark.bulk import bulk_load
     from tideline.spark.gate import Gate, share
-    from tideline.spark.matching import match
+    from tideline.spark.matching.match import match
     from tideline.spark.pipeline import Pipeline
     from tideline.spark.watching import watch
     from tideline.spark.workload import tweets
@@ -47,7 +47,7 @@ _LATE = {
     "aggregate": ".aggregation",
     "bulk_load": ".bulk",
     "heatmap": "..heatmap.picture",
-    "match": ".matching",
+    "match": ".matching.match",
     "share": ".gate",
     "tweets": ".workload",
     "watch": ".watching",

@@ -13,7 +13,7 @@ body that is JSON text, which the library's own kernel judges in Arrow batches
 (where/batch.py). A channel's events are read in one look, in the process that holds the store,
 and located there (counts.py).
 
-Needs the extra `spark` when called, not when imported.
+Needs the extra `spark`.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ import os
 from collections.abc import Callable
 from contextlib import closing
 from datetime import date, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from tideline.channel.channel import Channel
 from tideline.channel.checks import window
 from tideline.clock import FOREVER, SystemClock, from_us
 from tideline.errors import InvalidRequest, NotFound
 from tideline.heatmap.counts import cells_of, make_grid, map_space
-from tideline.space import Grid, QuadTree, space_from_spec
+from tideline.space import Grid, QuadTree, Space, space_from_spec
+from tideline.spark.client import connect
 from tideline.spark.place import cell_numbers, inside
 from tideline.where import Condition, parse
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
-
-    from tideline.space import Space
 
 __all__ = ["aggregate"]
 
@@ -76,8 +76,6 @@ def aggregate(
     +---+---+-----+-----+
     <BLANKLINE>
     """
-    from pyspark.sql import DataFrame
-
     if live is None and archive is None:
         raise InvalidRequest("give live, archive or both")
     if channel is not None and not isinstance(live, (str, os.PathLike)):
@@ -120,8 +118,6 @@ def _scan(
         return found, live.space
     if channel is None:
         raise InvalidRequest("the folder of a store needs the name of a channel", live=str(live))
-    from tideline.spark.client import connect
-
     with closing(connect(live)) as client:
         space = space_from_spec(client.describe(channel).space)
         map_space(space)
@@ -135,9 +131,6 @@ def _scan(
 
 def _archive(spark: SparkSession, path: str | os.PathLike[str], span: Span) -> DataFrame:
     """The archive of a pipeline, without the days that lie outside the window."""
-    from pyspark.errors import AnalysisException
-    from pyspark.sql import functions as F
-
     try:
         frame = spark.read.parquet(os.fspath(path))
     except AnalysisException as error:
@@ -163,8 +156,6 @@ def _located(
 
     `named`: they must have ids.
     """
-    from pyspark.sql import functions as F
-
     names = frame.columns
     if named and "id" not in names:
         raise InvalidRequest(
@@ -192,9 +183,6 @@ def _located(
 
 def _time(frame: DataFrame, us: int) -> Column:
     """A time to compare the column at with; one without a zone is UTC."""
-    from pyspark.sql import functions as F
-    from pyspark.sql import types as T
-
     kind, moment = frame.schema["at"].dataType, from_us(us)
     if moment is None:
         raise InvalidRequest("a window must lie before the year 10000", us=us)
@@ -207,9 +195,6 @@ def _time(frame: DataFrame, us: int) -> Column:
 
 def _meeting(frame: DataFrame, condition: Condition) -> DataFrame:
     """The rows whose body meets the condition; whose columns do, where there is no body."""
-    from pyspark.sql import functions as F
-    from pyspark.sql import types as T
-
     if "body" not in frame.columns:
         from tideline.where.column import filter_frame
 
@@ -239,8 +224,6 @@ def _once(live: DataFrame, archive: DataFrame, *, few: bool) -> DataFrame:
     `few`: the live part is a table of this process, sent to every task; the archive stays where
     it is. Otherwise all ids meet, each once, because a frame read twice may not be the same.
     """
-    from pyspark.sql import functions as F
-
     if few:
         ids = F.broadcast(live.select("id"))
         return live.unionByName(archive.join(ids, on="id", how="left_anti"))
@@ -251,8 +234,6 @@ def _once(live: DataFrame, archive: DataFrame, *, few: bool) -> DataFrame:
 
 
 def _counted(cells: DataFrame, grid: Grid) -> DataFrame:
-    from pyspark.sql import functions as F
-
     west, south, east, north = grid.bounds
     row, col = F.col("row"), F.col("col")
     return (
@@ -274,8 +255,6 @@ def _counted(cells: DataFrame, grid: Grid) -> DataFrame:
 
 
 def _centre(names: list[str], space: Grid | QuadTree | None) -> tuple[Column, Column]:
-    from pyspark.sql import functions as F
-
     lon: list[Column] = []
     lat: list[Column] = []
     if {"lon", "lat"} <= set(names):
@@ -297,8 +276,6 @@ def _centre(names: list[str], space: Grid | QuadTree | None) -> tuple[Column, Co
 
 def _cell_centre(place: Column, space: Grid | QuadTree) -> tuple[Column, Column]:
     """The centre of the cell that a text names; null when it names none."""
-    from pyspark.sql import functions as F
-
     west, south, east, north = space.bounds
     parts = F.split(place, r"\.")
     if isinstance(space, Grid):
@@ -321,8 +298,6 @@ def _cell_centre(place: Column, space: Grid | QuadTree) -> tuple[Column, Column]
 
 
 def _edge(i: Column, low: float, high: float, count: int) -> Column:
-    from pyspark.sql import functions as F
-
     return F.when(i >= count, F.lit(high)).otherwise(low + F.lit(high - low) * i / count)
 
 

@@ -69,7 +69,7 @@ def bulk_load(
     loaded is newer than everything that is there, and replaces documents with its keys. Two rows
     with one key are an error, unless `version` names a field: then the one with the greatest stays.
     `clustered`: rows are first spread by ranges of keys, so that no two components have keys of one
-    range. That takes longer and leaves nothing to merge: for frames of hundreds of partitions. With
+    range. That is a shuffle and leaves nothing to merge: for frames of hundreds of partitions. With
     a `version` it is always so. `partitions` is into how many ranges, and means `clustered` too.
 
     Of a channel, the frame has the columns of events that are published: `at`, `body` and a place,

@@ -193,6 +193,8 @@ class DocumentFollower(Following):
 class _Documents(Writing):
     """Rows are changes of documents."""
 
+    _doing = ("write documents", "stream documents")
+
     def _open(self, options: Mapping[str, str], schema: T.StructType, doing: str) -> None:
         self._target = target(options, doing)
         op = choice(options, "op", OPS, "change" if "op" in schema.names else "put")
@@ -216,16 +218,9 @@ class _Documents(Writing):
 class DocumentWriter(_Documents, Batch):
     """A batch into a collection."""
 
-    def __init__(self, options: Mapping[str, str], schema: T.StructType, overwrite: bool) -> None:
-        self._begin(options, overwrite)
-        self._open(options, schema, "write documents")
-
 
 class DocumentStreamWriter(_Documents, Stream):
     """A stream into a collection."""
-
-    def __init__(self, options: Mapping[str, str], schema: T.StructType) -> None:
-        self._open(options, schema, "stream documents")
 
 
 def _check_written(schema: T.StructType, op: str, key: str, version: str | None) -> bool:

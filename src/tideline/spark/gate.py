@@ -28,7 +28,7 @@ import socket
 import tempfile
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import (
     Client,
@@ -219,34 +219,22 @@ class Gate:
             connection.close()
 
     def _answer(self, connection: Connection, request: Any) -> None:
-        """Run one call. Its batches are read to the end, so that the next call can follow."""
-        given = wire.receive_batches(connection)
+        """Run one call."""
         try:
             if not isinstance(request, dict) or request.get("call") not in {*CALLS, *STREAMS}:
                 raise InvalidRequest("the gate has no such call", request=request)
             name, args = request["call"], dict(request.get("args", {}))
-            if name == "apply":
-                args["tables"] = given
-            else:
-                _exhaust(given)
             if args.get("once") is not None:
                 args["once"] = tuple(args["once"])
             found = getattr(self._local, name)(*request.get("given", ()), **args)
-            _exhaust(given)
-            if name in STREAMS:
-                wire.send(connection, {"value": None}, found)
-            else:
-                wire.send(connection, {"value": found})
+            is_stream = name in STREAMS
+            wire.send(connection, {"value": None if is_stream else found})
+            if is_stream:
+                wire.send_batches(connection, found)
         except (EOFError, ConnectionError):
             raise
         except Exception as error:
-            _exhaust(given)
             wire.send_error(connection, error)
-
-
-def _exhaust(batches: Iterator[Any]) -> None:
-    for _ in batches:
-        pass
 
 
 def _private_folder() -> Path:

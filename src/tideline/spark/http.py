@@ -20,10 +20,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tideline.channel.landed import Landed, Once
-from tideline.clock import to_us
 from tideline.errors import Conflict, InvalidRequest, NotFound, Unavailable
-from tideline.spark.client import Arriving, Facts
-from tideline.spark.reading import Reading
+from tideline.spark.client import Arriving, Client, Facts
 
 if TYPE_CHECKING:
     from tideline.client.channel import RemoteChannel
@@ -35,14 +33,14 @@ _PIECE_BYTES = 16 << 20  # of a request that stages rows
 _LAND_S = 1800.0  # a batch of any size is one request
 
 
-class HttpClient(Reading):
+class HttpClient(Client):
     """A store behind a server; rows are staged for one channel or collection. For one thread."""
 
     def __init__(
         self, url: str, token: str | None = None, channel: str = "", documents: bool = False
     ) -> None:
         self._staged, self._documents = channel, documents
-        self._remote = _remote(url, token, 60.0)
+        self._remote = self._store = _remote(url, token, 60.0)
         self._patient = _remote(url, token, _LAND_S)
         self._channels: dict[str, RemoteChannel] = {}
 
@@ -51,16 +49,7 @@ class HttpClient(Reading):
     def describe(self, channel: str) -> Facts:
         # Asked every time: a channel may have been dropped and made again.
         self._channels.pop(channel, None)
-        found = self._channel(channel)
-        return Facts(found.space.spec(), found.layout, found.identity)
-
-    def create(self, channel: str, space: dict[str, Any]) -> None:
-        from tideline.space import space_from_spec
-
-        self._channels[channel] = self._remote.channel(channel, space=space_from_spec(space))
-
-    def times(self, channel: str, parts: int) -> list[int]:
-        return [to_us(time, "time") for time in self._channel(channel).times_between(parts)]
+        return super().describe(channel)
 
     def collection(
         self, name: str, key: str | None = None, indexes: dict[str, str] | None = None
@@ -94,14 +83,6 @@ class HttpClient(Reading):
 
     # ---- writing ------------------------------------------------------------------------
 
-    def apply(
-        self, channel: str, tables: Iterable[pa.Table | pa.RecordBatch],
-        once: Once | None = None,
-    ) -> Landed:  # fmt: skip
-        from tideline.channel.landing import Landing  # loads kernels, which readers do not need
-
-        return Landing(self._channel(channel), None).apply(tables, once)
-
     def stage(self, job: str, batches: Iterable[pa.RecordBatch], order: str = "time") -> str:
         query = {"job": job} if self._documents else {"job": job, "order": order}
         tokens = [
@@ -130,11 +111,6 @@ class HttpClient(Reading):
             "a server takes rows, never files: a bulk load needs the folder of the store, opened "
             "and shared on a machine of the tasks. Write with the sink instead", name=name,
         )  # fmt: skip
-
-    def adopt(
-        self, name: str, documents: bool, recipe: dict[str, Any], pieces: list[dict[str, Any]]
-    ) -> list[int]:
-        raise InvalidRequest("a bulk load needs the folder of the store", name=name)
 
     def fetch(self, token: str) -> Iterator[pa.RecordBatch]:
         return self._batches(*self._base(self._staged), token)

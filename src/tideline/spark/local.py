@@ -18,11 +18,8 @@ import pyarrow as pa
 from tideline.channel.landing import DocumentLanding, Landing
 from tideline.channel.scan import scan_parts
 from tideline.channel.spool import Spool
-from tideline.clock import to_us
 from tideline.errors import Closed, Conflict, InvalidRequest, NotFound
-from tideline.space import space_from_spec
-from tideline.spark.client import Arriving, Facts, Landed, Once
-from tideline.spark.reading import Reading
+from tideline.spark.client import Arriving, Client, Landed, Once
 
 if TYPE_CHECKING:
     from tideline.channel import Channel
@@ -32,32 +29,19 @@ if TYPE_CHECKING:
 __all__ = ["Local"]
 
 
-class Local(Reading):
+class Local(Client):
     """A store in this process. `spool` is a folder for staged rows."""
 
     def __init__(self, db: Database, spool: Spool) -> None:
-        self._db = db
+        self._db = self._store = db
         self._spool = spool
         self.stopping = threading.Event()
         """Set: what takes many steps ends after the step it is in."""
 
     # ---- reading ------------------------------------------------------------------------
 
-    def describe(self, channel: str) -> Facts:
-        found = self._channel(channel)
-        # Drawn when the channel is made: one that is dropped and made again has others.
-        seeds = found.core.engine.facts["seeds"]
-        return Facts(found.space.spec(), found.layout, "".join(f"{seed:016x}" for seed in seeds))
-
-    def create(self, channel: str, space: dict[str, Any]) -> None:
-        self._db.channel(channel, space=space_from_spec(space))
-
     def _scan(self, channel: Any, kind: str, **narrow: Any) -> Iterator[pa.Table]:
         return scan_parts(channel.core, kind, **narrow)
-
-    def times(self, channel: str, parts: int) -> list[int]:
-        found = self._channel(channel).times_between(parts)
-        return [to_us(each, "time") for each in found]
 
     def collection(
         self, name: str, key: str | None = None, indexes: dict[str, str] | None = None
@@ -96,12 +80,6 @@ class Local(Reading):
         yield from changes_table(self._collection(name), after, upto, before=before).to_batches()
 
     # ---- writing ------------------------------------------------------------------------
-
-    def apply(
-        self, channel: str, tables: Iterable[pa.Table | pa.RecordBatch],
-        once: Once | None = None,
-    ) -> Landed:  # fmt: skip
-        return self._landing(channel).apply(tables, once)
 
     def stage(self, job: str, batches: Iterable[pa.RecordBatch], order: str = "time") -> str:
         return self._spool.stage(job, batches, order)

@@ -25,16 +25,9 @@ from tideline.errors import InvalidRequest
 from tideline.near import nearest
 
 __all__ = [
-    "Target",
-    "choice",
-    "condition",
-    "json_object",
-    "number",
-    "rejected",
-    "span",
-    "target",
+    "Target", "choice", "condition", "json_object", "number", "rejected", "span", "target",
     "time_us",
-]
+]  # fmt: skip
 
 _NAMES = {
     "read": [
@@ -101,7 +94,10 @@ def target(options: Mapping[str, str], doing: str) -> Target:
             continue
         other = [_ELSEWHERE[where] for where, names in _NAMES.items()
                  if given.lower() in (name.lower() for name in names)]  # fmt: skip
+        meant = nearest(given.lower(), known)
         hint = f"it is one of {' and '.join(other)}" if other else "it is unknown"
+        if meant and not other:
+            hint += f" (did you mean {known[meant]}?)"
         raise InvalidRequest(
             f"{_ELSEWHERE[doing]} takes no such option, {hint}: "
             f"there are {', '.join(known.values())}",

@@ -27,7 +27,7 @@ import pyarrow as pa
 from tideline.channel.spool import Spool
 from tideline.errors import NotFound, Unavailable
 from tideline.spark import wire
-from tideline.spark.client import CALLS, STREAMS, Landed, Once
+from tideline.spark.client import CALLS, STREAMS
 
 __all__ = ["FILE", "Address", "GateClient"]
 
@@ -61,13 +61,6 @@ class GateClient:
             return partial(self._call, name)
         raise AttributeError(name)
 
-    def apply(
-        self, channel: str, tables: Iterable[pa.Table | pa.RecordBatch],
-        once: Once | None = None,
-    ) -> Landed:  # fmt: skip
-        landed: Landed = self._call("apply", channel, tables=tables, once=once)
-        return landed
-
     def stage(self, job: str, batches: Iterable[pa.RecordBatch], order: str = "time") -> str:
         if self._connection is None:
             self._connection = self._connect()  # who opened the folder stays while one is there
@@ -87,18 +80,10 @@ class GateClient:
     # ---- inside -------------------------------------------------------------------------
 
     def _call(self, name: str, /, *given: Any, **args: Any) -> Any:
-        """What a call answers with; `tables` go as batches behind it."""
-        tables = args.pop("tables", ())
-        batches = (
-            batch
-            for table in tables
-            for batch in (table.to_batches() if isinstance(table, pa.Table) else [table])
-        )
+        """What a call answers with."""
         with self._talk() as connection:
-            wire.send(connection, {"call": name, "given": given, "args": args}, batches)
+            wire.send(connection, {"call": name, "given": given, "args": args})
             value = wire.receive(connection)["value"]
-            for _ in wire.receive_batches(connection):
-                pass
         return msgspec.convert(value, CALLS[name])
 
     def _stream(self, name: str, /, *given: Any, **args: Any) -> Iterator[pa.RecordBatch]:

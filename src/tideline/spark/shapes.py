@@ -8,9 +8,8 @@
 A value that is not of the type asked for is null, as in Spark's own `from_json`; a string takes
 any value, as its JSON. A field that is null is left out of the JSON that is written.
 
-Structs are written a whole column at a time and read at about 190 thousand rows a second. VARIANT
-goes through pyspark's own Python, some ten thousand rows a second: for many rows `F.parse_json`
-and `F.to_json` in Spark are the quick way.
+Structs are written a whole column at a time and read row by row. VARIANT goes through pyspark's own
+Python, which is slower by far: for many rows `F.parse_json` and `F.to_json` in Spark are the way.
 
 Pure functions; safe from any thread.
 """

@@ -1,7 +1,7 @@
 """What goes over the gate's socket.
 
-    call    := header batch* end
-    answer  := header batch* (end | failure) | failure
+    call    := header
+    answer  := header | header batch* (end | failure) | failure
     header  := 'H' 7 zeros, JSON          {"call": name, "args": {...}} or {"value": ...}
     batch   := 'A' 7 zeros, Arrow IPC stream of one record batch
     failure := 'F' 7 zeros, JSON          {"kind": "NotFound", "message": ..., "values": {...}}
@@ -27,14 +27,9 @@ from tideline import errors
 from tideline.errors import Corruption, TidelineError
 
 __all__ = [
-    "Failed",
-    "pack_error",
-    "receive",
-    "receive_batches",
-    "send",
-    "send_error",
+    "Failed", "pack_error", "receive", "receive_batches", "send", "send_batches", "send_error",
     "unpack_error",
-]
+]  # fmt: skip
 
 _KINDS: dict[str, type[TidelineError]] = {name: getattr(errors, name) for name in errors.__all__}
 _ROWS = 65_536  # a larger batch goes in parts
@@ -48,9 +43,13 @@ class Failed(Exception):
         self.error = error
 
 
-def send(connection: Connection, header: Any, batches: Iterable[pa.RecordBatch] = ()) -> None:
-    """A header and batches, as they come."""
+def send(connection: Connection, header: Any) -> None:
+    """A call, or what is answered; batches may follow."""
     connection.send_bytes(_tag("H") + msgspec.json.encode(header))
+
+
+def send_batches(connection: Connection, batches: Iterable[pa.RecordBatch]) -> None:
+    """Batches, as they come, and their end."""
     for batch in batches:
         for start in range(0, batch.num_rows, _ROWS):
             sink = pa.BufferOutputStream()
@@ -67,7 +66,7 @@ def send_error(connection: Connection, error: Exception) -> None:
 
 
 def receive(connection: Connection) -> Any:
-    """The header of what comes; its batches are still to be received."""
+    """The header of what comes; batches may still have to be received."""
     tag, data = _message(connection)
     if tag == "F":
         raise Failed(unpack_error(msgspec.json.decode(data)))

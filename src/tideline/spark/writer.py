@@ -51,6 +51,8 @@ class Staged(D.WriterCommitMessage):
 class Writing:
     """What all writers do; a subclass says what rows are and where they go."""
 
+    _doing: tuple[str, str]
+    """What a batch and a stream are called in options.py."""
     _target: Target
     _rejected: str
     _order = "arrival"
@@ -58,6 +60,10 @@ class Writing:
     """What rows for a collection are."""
     keep: Callable[[Iterator[pa.RecordBatch], str], None] | None = None
     """Writes rejected rows to a file in place of `_write`: in a process that has a session."""
+
+    def _open(self, options: Mapping[str, str], schema: T.StructType, doing: str) -> None:
+        """Look at the options and columns, and at what is written to."""
+        raise NotImplementedError
 
     def _rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """A batch as it is staged."""
@@ -156,7 +162,7 @@ class Writing:
 class Batch(Writing, D.DataSourceArrowWriter):
     """`frame.write`."""
 
-    def _begin(self, options: Mapping[str, str], overwrite: bool) -> None:
+    def __init__(self, options: Mapping[str, str], schema: T.StructType, overwrite: bool) -> None:
         if overwrite:
             raise InvalidRequest("rows are added, nothing is replaced whole: use mode('append')")
         name, count = options.get("writer"), number(options, "number", 0)
@@ -164,6 +170,7 @@ class Batch(Writing, D.DataSourceArrowWriter):
             raise InvalidRequest("give the options writer and number together, or neither")
         self._once = None if name is None or count is None else (name, count)
         self._job = f"b-{secrets.token_hex(8)}"
+        self._open(options, schema, self._doing[0])
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         return self._stage(self._job, iterator)
@@ -177,6 +184,9 @@ class Batch(Writing, D.DataSourceArrowWriter):
 
 class Stream(Writing, D.DataSourceStreamArrowWriter):
     """`frame.writeStream`."""
+
+    def __init__(self, options: Mapping[str, str], schema: T.StructType) -> None:
+        self._open(options, schema, self._doing[1])
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         query = TaskContext.get().getLocalProperty("sql.streaming.queryId")  # type: ignore[union-attr]
@@ -194,6 +204,8 @@ class Stream(Writing, D.DataSourceStreamArrowWriter):
 
 class ChannelWriting(Writing):
     """Rows are operations of a channel."""
+
+    _doing = ("write", "stream")
 
     def _open(self, options: Mapping[str, str], schema: T.StructType, doing: str) -> None:
         self._target = target(options, doing)
@@ -214,13 +226,6 @@ class ChannelWriting(Writing):
 class BatchWriter(ChannelWriting, Batch):
     """A batch into a channel."""
 
-    def __init__(self, options: Mapping[str, str], schema: T.StructType, overwrite: bool) -> None:
-        self._begin(options, overwrite)
-        self._open(options, schema, "write")
-
 
 class StreamWriter(ChannelWriting, Stream):
     """A stream into a channel."""
-
-    def __init__(self, options: Mapping[str, str], schema: T.StructType) -> None:
-        self._open(options, schema, "stream")

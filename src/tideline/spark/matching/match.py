@@ -14,34 +14,27 @@ Importing this needs no pyspark; calling `match` does, with the DataFrames it is
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from tideline.errors import InvalidRequest, Unavailable
+from tideline.errors import InvalidRequest
 from tideline.space import CELLS, Space
+from tideline.spark.given import cast_columns, check_session, given_frames, used_columns
 from tideline.spark.matching.settings import Settings, levels_of, may_be_wide, settings_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["check_session", "match"]
+__all__ = ["match"]
 
 _PUBLISH, _SUBSCRIBE, _CANCEL = 1, 2, 3
-_TEXTS = frozenset(["id", "place", "user", "body", "where", "op"])
-_NUMBERS = frozenset(["lon", "lat", "radius_m"])
-_TIMES = frozenset(["at", "since", "until"])
-_NUMERIC = frozenset(
-    ["byte", "short", "integer", "int", "long", "bigint", "float", "double", "tinyint", "smallint"]
-)
-_EVENTS = ("id", "place", "lon", "lat", "radius_m", "at", "until", "body")
-_SUBSCRIPTIONS = (
-    "op", "id", "place", "lon", "lat", "radius_m", "user", "at", "since", "until", "where",
-    "unseen",
-)  # fmt: skip
-_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+_PLACE = {"id": "text", "place": "text", "lon": "numbers", "lat": "numbers", "radius_m": "numbers"}
+_EVENTS = {**_PLACE, "at": "timestamps", "until": "timestamps", "body": "text"}
+_SUBSCRIPTIONS = {
+    "op": "text", **_PLACE, "user": "text", "at": "timestamps", "since": "timestamps",
+    "until": "timestamps", "where": "text", "unseen": "booleans",
+}  # fmt: skip
 
 
 def match(
@@ -66,8 +59,11 @@ def match(
     >>> answers = match(subscriptions, events, space=Flat())          # doctest: +SKIP
     >>> answers.writeStream.format("kafka").start()                   # doctest: +SKIP
     """
-    frames = _frames(subscriptions, events)
-    known = [_checked(frame, *asked) for frame, asked in zip(frames, _ASKED, strict=True)]
+    _check_frames(subscriptions, events)
+    known = [
+        used_columns(subscriptions, "subscriptions", _SUBSCRIPTIONS, ("id", "user", "at")),
+        used_columns(events, "events", _EVENTS, ("id", "at")),
+    ]
     if unseen is not None and not isinstance(unseen, bool):
         raise InvalidRequest("unseen must be True, False or None", unseen=unseen)
     if unseen is not None and "unseen" in known[0]:
@@ -110,10 +106,6 @@ def plan(
     return ran.select(*columns)
 
 
-_ASKED = (
-    ("subscriptions", _SUBSCRIPTIONS, ("id", "user", "at")),
-    ("events", _EVENTS, ("id", "at")),
-)
 _PACKETS = "bucket int, deltas boolean, data binary, at timestamp"
 _ANSWERS = "subscription string, event string, user string, kind string, at bigint, reason string"
 
@@ -152,75 +144,33 @@ def _sides(
 ) -> tuple[DataFrame, DataFrame]:
     """Both frames with the columns and types that `pack` reads."""
     from pyspark.sql import functions as F
-    from pyspark.sql import types as T
 
-    types: dict[str, Any] = dict.fromkeys(_TEXTS, T.StringType())
-    types |= dict.fromkeys(_NUMBERS, T.DoubleType())
-    types |= dict.fromkeys(_TIMES, T.TimestampType())
-    types["unseen"] = T.BooleanType()
-
-    def columns(frame: DataFrame, names: list[str]) -> list[Column]:
-        return [frame[name].cast(types[name]).alias(name) for name in names if name != "op"]
-
+    asked_of = cast_columns(subscriptions, _SUBSCRIPTIONS, known[0])
+    asked_of.pop("op", None)
+    told_of = cast_columns(events, _EVENTS, known[1])
     kind = F.lit(_SUBSCRIBE).cast("byte")
     if "op" in known[0]:
         op = subscriptions["op"]
         kind = F.when(op == "subscribe", F.lit(_SUBSCRIBE)).when(op == "cancel", F.lit(_CANCEL))
         kind = kind.cast("byte")
-    asked = [kind.alias("kind"), *columns(subscriptions, known[0])]
+    asked = [kind.alias("kind"), *asked_of.values()]
     if unseen:
         asked.append(F.lit(True).alias("unseen"))
-    told = [F.lit(_PUBLISH).cast("byte").alias("kind"), *columns(events, known[1])]
+    told = [F.lit(_PUBLISH).cast("byte").alias("kind"), *told_of.values()]
     if "body" not in known[1]:
         told.append(F.lit("null").alias("body"))
     return subscriptions.select(*asked), events.select(*told)
 
 
-def _frames(subscriptions: Any, events: Any) -> tuple[Any, Any]:
+def _check_frames(subscriptions: Any, events: Any) -> None:
     """Both are DataFrames of one kind, or the call is wrong."""
-    for name, frame in (("subscriptions", subscriptions), ("events", events)):
-        if not (hasattr(frame, "isStreaming") and hasattr(frame, "mapInArrow")):
-            kind = type(frame).__name__
-            raise InvalidRequest(f"{name} must be a Spark DataFrame", type=kind)
+    given_frames(subscriptions=subscriptions, events=events)
     if subscriptions.isStreaming != events.isStreaming:
         still = "events" if subscriptions.isStreaming else "subscriptions"
         raise InvalidRequest(
             "subscriptions and events must both be streams or both be batches: "
             f"read {still} as a stream (spark.readStream) too"
         )
-    return subscriptions, events
-
-
-def _checked(frame: Any, side: str, allowed: tuple[str, ...], needed: tuple[str, ...]) -> list[str]:
-    """The columns of a frame that matching uses; their types are right."""
-    fields = {field.name: field.dataType for field in frame.schema.fields}
-    for name in needed:
-        if name not in fields:
-            raise InvalidRequest(
-                f"{side} need the column {name}", columns=", ".join(fields) or "none"
-            )
-    used = [name for name in allowed if name in fields]
-    for name in used:
-        given = fields[name].typeName()
-        if name in _TEXTS:
-            right, wanted = given in ("string", "char", "varchar", "void"), "text"
-        elif name in _NUMBERS:
-            right = given in _NUMERIC or given in ("decimal", "void")
-            wanted = "numbers"
-        elif name in _TIMES:
-            right, wanted = given in ("timestamp", "void"), "timestamps"
-        else:
-            right, wanted = given in ("boolean", "void"), "booleans"
-        if not right:
-            hint = ""
-            if name in ("body", "where") and given in ("struct", "map", "array", "variant"):
-                hint = ": to_json makes text of it"
-            elif name in _TIMES and given in ("timestamp_ntz", "date", "string"):
-                hint = ": cast it to timestamp"
-            raise InvalidRequest(
-                f"the column {name} of {side} must hold {wanted}{hint}", type=given
-            )
-    return used
 
 
 def _check_place(space: Space, side: str, columns: list[str]) -> None:
@@ -234,23 +184,6 @@ def _check_place(space: Space, side: str, columns: list[str]) -> None:
         raise InvalidRequest(
             f"{side} need the column place, or lon and lat", columns=", ".join(columns)
         )
-
-
-# ---- what a stream needs -------------------------------------------------------------------------
-
-
-def check_session(frame: DataFrame, doing: str) -> None:
-    """State of this kind is kept by Spark's RocksDB store and no other."""
-    provider = frame.sparkSession.conf.get(_PROVIDER)
-    if provider != _ROCKSDB:
-        raise Unavailable(
-            f"{doing} needs Spark's RocksDB state store: take tideline.spark.session(), "
-            f"or set {_PROVIDER} before the query starts", wanted=_ROCKSDB, provider=provider,
-        )  # fmt: skip
-    try:
-        importlib.import_module("google.protobuf.descriptor")
-    except ImportError:
-        raise Unavailable("Spark's state needs protobuf: pip install 'tideline[spark]'") from None
 
 
 def _has_watermark(frame: Any) -> bool:

@@ -24,8 +24,11 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
+from tideline.clock import SystemClock
+from tideline.errors import InvalidRequest
 from tideline.spark.pipeline.config import Config, make_config, read_config
 from tideline.spark.pipeline.counts import Batch, Summary
+from tideline.spark.session import check_pyspark, ready, session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -65,8 +68,6 @@ class Pipeline:
 
     def explain(self) -> str:
         """What it would do, in words, stage by stage. Starts nothing."""
-        from tideline.spark.session import check_pyspark
-
         check_pyspark()  # before what needs it is imported: it names what to install
         from tideline.spark.pipeline.explain import explain
 
@@ -77,8 +78,6 @@ class Pipeline:
 
         What the config says wrong by itself was raised when it was read. Starts nothing.
         """
-        from tideline.spark.session import check_pyspark
-
         check_pyspark()
         from tideline.spark.pipeline.preflight import preflight
 
@@ -89,8 +88,6 @@ class Pipeline:
 
         Reads no rows, but the names of a CSV file, and stores nothing.
         """
-        from tideline.spark.session import check_pyspark
-
         check_pyspark()
         from tideline.spark.pipeline.run import Watch, look
 
@@ -98,9 +95,6 @@ class Pipeline:
 
     def export(self, folder: str | os.PathLike[str], *, to: str = "sdp") -> list[str]:
         """Write it as a project of Spark's declarative pipelines; returns the files, spec first."""
-        from tideline.errors import InvalidRequest
-        from tideline.spark.session import check_pyspark
-
         check_pyspark()
         from tideline.spark.pipeline.sdp import export
 
@@ -123,11 +117,8 @@ class Pipeline:
         is a frame to read instead of the config's source. `on_batch(batch)` is called for each
         batch that is done, with its counts.
         """
-        from tideline.spark.session import ready
-
         if spark is None:
             ready()  # before anything else: what is not installed is said first
-        from tideline.clock import SystemClock
         from tideline.spark.pipeline.run import Runner, Watch
         from tideline.spark.pipeline.surroundings import stop_on_signals
         from tideline.spark.pipeline.target import open_target
@@ -147,16 +138,14 @@ class Pipeline:
         with ExitStack() as stack:
             watch.phase("opening the store")
             target = open_target(config, db, stack)
-            session = self._session(spark, watch)
-            runner = Runner(config, session, target, summary, watch, done, self._stop)
+            running = self._session(spark, watch)
+            runner = Runner(config, running, target, summary, watch, done, self._stop)
             with stop_on_signals(self._stop):
                 runner.run(source, SystemClock().now())
         summary.elapsed_s = time.perf_counter() - started
         return summary
 
     def _session(self, spark: SparkSession | None, watch: Watch) -> SparkSession:
-        from tideline.spark.session import session
-
         if spark is not None:
             return spark
         watch.phase("starting Spark")

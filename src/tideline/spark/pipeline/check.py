@@ -28,14 +28,9 @@ if TYPE_CHECKING:
     from tideline.spark.pipeline.config import Config, Problems
 
 __all__ = [
-    "BINARY",
-    "check_columns",
-    "check_config",
-    "columns_of",
-    "condition_of",
-    "deduplicated_by",
+    "BINARY", "check_columns", "check_config", "columns_of", "condition_of", "deduplicated_by",
     "space_of",
-]
+]  # fmt: skip
 
 _KAFKA = {
     "key": "binary", "value": "binary", "topic": "string", "partition": "int", "offset": "bigint",
@@ -373,25 +368,24 @@ def _check_operation(config: Config, problems: Problems) -> None:
 
 def _check_folders(config: Config, problems: Problems) -> None:
     """What the pipeline writes must not be what it reads, nor lie in one folder."""
-    from tideline.spark.pipeline.config import is_uri
-
     written = {
         ("run", "checkpoint"): config.run.checkpoint,
         ("store", "folder"): config.store.folder,
         ("archive", "folder"): config.archive.folder if config.archive else None,
         ("dead_letters", "folder"): config.dead_letters.folder,
     }
-    seen: dict[str, Path] = {}
+    seen: dict[File, Path] = {}
+    sources = [found for found in map(config.here, config.paths) if found is not None]
     for path, given in written.items():
         if not given:
             continue
-        if is_uri(given):
+        folder = config.here(given)
+        if folder is None:
             if path == ("store", "folder"):
                 problems.add(path, "store.folder must be a folder of this machine")
             continue
-        folder = config.resolve(given)
-        for source in config.paths:
-            if not is_uri(source) and File(folder).is_relative_to(_fixed_part(source)):
+        for source in sources:
+            if folder.is_relative_to(_fixed_part(source)):
                 problems.add(path, f"{folder} lies in the folder that the source reads, {source}")
         if folder in seen:
             other = ".".join(map(str, seen[folder]))
@@ -399,10 +393,10 @@ def _check_folders(config: Config, problems: Problems) -> None:
         seen[folder] = path
 
 
-def _fixed_part(path: str) -> str:
+def _fixed_part(path: File) -> str:
     """A path up to its first wildcard; a file's folder is not meant by its name."""
-    parts = File(path).parts
+    parts = path.parts
     for n, part in enumerate(parts):
         if any(sign in part for sign in "*?[{"):
             return os.path.join(*parts[:n], "\0")  # files of a folder: nothing lies in them
-    return path
+    return str(path)

@@ -9,16 +9,16 @@ and was something, so the row is bad.
 from __future__ import annotations
 
 import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 
 from tideline.errors import InvalidRequest
 from tideline.spark.pipeline import keys
 from tideline.spark.pipeline.fits import misfits
 from tideline.spark.pipeline.reasons import Reasons, shown
 from tideline.where.schema import quoted
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 __all__ = ["cleaned"]
 
@@ -27,8 +27,6 @@ def cleaned(
     frame: DataFrame, name: str, clean: keys.Clean, reasons: Reasons
 ) -> tuple[Column, Column | None]:
     """A cleaned column, and why a row is bad, null for a good one."""
-    from pyspark.sql import functions as F
-
     at, look = reasons.at, reasons.look
     checks: list[Column] = []
 
@@ -80,8 +78,6 @@ def cleaned(
 
 
 def _literal(value: Any) -> Column:
-    from pyspark.sql import functions as F
-
     return F.lit(_plain(value))
 
 

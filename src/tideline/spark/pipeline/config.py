@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path as File
 from typing import Any
+from urllib.parse import urlsplit
 
 from tideline import near
 from tideline.errors import InvalidRequest, NotFound
@@ -72,6 +73,18 @@ class Config:
     def resolve(self, path: str) -> str:
         """A path as it is used: relative ones are meant from the config's folder."""
         return path if is_uri(path) else os.path.abspath(self.base / path)
+
+    def here(self, path: str) -> File | None:
+        """Where a path is on this machine; None when it is of another file system."""
+        found = self.resolve(path)
+        if found.startswith("file:"):
+            return File(urlsplit(found).path)
+        return None if is_uri(found) else File(found)
+
+    @property
+    def store_folder(self) -> File | None:
+        """The folder of the store."""
+        return None if self.store.folder is None else self.here(self.store.folder)
 
     @property
     def paths(self) -> list[str]:

@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Iterable
 
 from tideline.spark.pipeline import generator, keys
-from tideline.spark.pipeline.check import deduplicated_by
+from tideline.spark.pipeline.check import BINARY, deduplicated_by
 from tideline.spark.pipeline.config import Config
 from tideline.spark.pipeline.source import is_endless
 
@@ -97,9 +97,19 @@ def _parse(config: Config) -> Iterable[str]:
         if fields:
             yield f"these must be there, or be castable: {fields}"
         return
-    what = "one JSON object" if config.parsed_as == "json" else "one CSV record"
-    yield f"each text in `{config.parse.column}` must be {what} with {fields}"
-    if config.parsed_as == "json":
+    kind, column = config.parsed_as, config.parse.column
+    if kind in BINARY:
+        yield f"the bytes in `{column}` must be one {kind.capitalize()} record"
+        if fields:
+            yield f"of its fields these are brought to a type: {fields}"
+        return
+    if config.parse.envelope:
+        yield f"each text in `{column}` must be a change of Debezium's, of a row with {fields}"
+        yield "what happened is in `__op`, when in `__ts_ms`; a message without a value is filtered"
+        return
+    what = "one JSON object" if kind == "json" else "one CSV record"
+    yield f"each text in `{column}` must be {what} with {fields}"
+    if kind == "json":
         yield "fields may be missing (they are null) and others are passed over"
 
 
@@ -176,14 +186,21 @@ def _condition(config: Config) -> Iterable[str]:
 
 def _store(config: Config) -> Iterable[str]:
     store, operation = config.store, config.operation
-    where = config.resolve(store.folder) if store.folder else "the database that is passed to run"
+    where = str(config.store_folder or "the database that is passed to run")
     if store.url is not None:
         where = f"the server at {store.url}"
     space = ""
     if store.space is not None:
         settings = ", ".join(f"{k} {v}" for k, v in store.space.items() if k != "kind")
         space = f" ({store.space['kind']}{': ' if settings else ''}{settings})"
-    verb = f"does what {operation.op_column} says" if operation.op_column else operation.op
+    verb = f"does what {config.op_column} says" if config.op_column else operation.op
+    if store.collection is not None:
+        verb = verb if config.op_column else "puts documents"
+        yield f"{verb} in the collection {store.collection} of {where}, by the key {store.key_}"
+        if store.version is not None:
+            yield f"an older {store.version} never replaces a newer one"
+        yield f"document {_body(operation)}; a batch is stored once, whatever happens"
+        return
     yield f"{verb} in the channel {store.channel}{space} of {where}"
     parts = [f"id from {operation.id}" if operation.id else "ids made up", f"time {operation.at}"]
     for name in ("until", "ttl_s", "since", "since_s", "user", "where"):
@@ -191,11 +208,16 @@ def _store(config: Config) -> Iterable[str]:
         if value is not None:
             parts.append(f"{name} {value}")
     if operation.op == "publish":
-        body = operation.body_json or operation.body
-        shown = "all columns" if body == "*" else body if isinstance(body, str) else ", ".join(body)
-        parts.append(f"body {'the JSON in ' if operation.body_json else ''}{shown}")
+        parts.append(f"body {_body(operation)}")
     yield "; ".join(parts)
     yield "each batch in the order of its times; a batch is stored once, whatever happens"
+
+
+def _body(operation: keys.Operation) -> str:
+    """What a body or a document is made of."""
+    if operation.body_json:
+        return f"the JSON in {operation.body_json}"
+    return "all columns" if isinstance(operation.body, str) else ", ".join(operation.body)
 
 
 def _archive(config: Config) -> Iterable[str]:

@@ -2,8 +2,8 @@
 
     key(kind, doc, default)     kind says what a value may be (`KINDS`), doc what it is for
 
-The classes are plain data: `config.py` reads them from TOML and finds what is wrong,
-`reference()` writes them down for docs/guide/pipeline.md (a test compares the two).
+The classes are plain data: `config.py` reads them from TOML and finds what is wrong, and the
+reference in docs/guide/pipeline.md is made of them (tests/spark/pipeline_reference.py).
 Needs neither Spark nor a store.
 """
 
@@ -15,29 +15,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tideline.spark.pipeline.generator import OPTIONS
-
 __all__ = [
-    "KINDS",
-    "OWN",
-    "SECTIONS",
-    "Archive",
-    "Clean",
-    "Condition",
-    "DeadLetters",
-    "Deduplicate",
-    "Operation",
-    "Parse",
-    "Place",
-    "Rule",
-    "Run",
-    "Source",
-    "Spark",
-    "Store",
-    "is_own",
-    "key_of",
-    "reference",
-]
+    "KINDS", "OWN", "REQUIRED", "SECTIONS", "Archive", "Clean", "Condition", "DeadLetters",
+    "Deduplicate", "Operation", "Parse", "Place", "Rule", "Run", "Source", "Spark", "Store",
+    "is_own", "key_of",
+]  # fmt: skip
 
 REQUIRED = dataclasses.MISSING
 OWN = "_tideline_"
@@ -270,46 +252,6 @@ SECTIONS: dict[str, tuple[type[Any], str]] = {
     "spark": (Spark, "optional"),
 }
 """The sections in the order of the stages; `named` is [clean.COLUMN], `many` is [[rule]]."""
-
-_HEADS = {"one": "[{}]", "optional": "[{}]", "named": "[{}.COLUMN]", "many": "[[{}]]"}
-_NOTES = {"one": "required", "optional": "optional", "named": "one a column", "many": "any number"}
-
-
-def reference() -> str:
-    """The reference of all keys, as Markdown tables.
-
-    >>> "| `checkpoint` | text | required |" in reference()
-    True
-    """
-    parts = [
-        "`name` at the top, a text, is required: the store remembers by it which batches it has.\n"
-        '`[schema]` holds `column = "type"`, with Spark\'s names of types.\n'
-    ]
-    for name, (section, how) in SECTIONS.items():
-        parts.append(f"### `{_HEADS[how].format(name)}`\n\n{section.__doc__} ({_NOTES[how]})\n")
-        parts.append("| key | value | default | what |\n|---|---|---|---|")
-        parts += [_row(item) for item in dataclasses.fields(section)]
-        parts.append("")
-    parts.append("### `source.options` of the generator\n")
-    parts.append("| option | value | default | what |\n|---|---|---|---|")
-    for name, (kind, default, doc) in OPTIONS.items():
-        words = {int: "whole number", float: "share, 0 to 1", bool: "true or false"}[kind]
-        shown = "" if default is None else f"`{str(default).lower()}`"
-        parts.append(f"| `{name}` | {words} | {shown} | {doc} |")
-    return "\n".join(parts)
-
-
-def _row(item: dataclasses.Field[Any]) -> str:
-    kind, doc = KINDS[item.metadata["kind"]], item.metadata["doc"]
-    if item.default is REQUIRED:
-        default = "required"
-    elif item.default is None or item.default == "":
-        default = ""
-    elif isinstance(item.default, bool):
-        default = f"`{str(item.default).lower()}`"
-    else:
-        default = f"`{item.default}`"
-    return f"| `{key_of(item)}` | {kind} | {default} | {doc} |"
 
 
 def key_of(item: dataclasses.Field[Any]) -> str:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from tideline.errors import Conflict, Corruption
 from tideline.spark.pipeline.counts import COUNTS, Batch
-from tideline.spark.pipeline.files import Folder
+from tideline.spark.pipeline.files import folder_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,7 +42,7 @@ class Ledger:
     """The counts of a checkpoint."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
-        self.folder = Folder(spark, path)
+        self.folder = folder_of(spark, path)
 
     # ---- whose it is -------------------------------------------------------------------------
 

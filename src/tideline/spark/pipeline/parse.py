@@ -12,16 +12,17 @@ which field is wrong: a field that has a text but no value.
 from __future__ import annotations
 
 import csv
-from typing import TYPE_CHECKING
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from tideline.spark.pipeline.check import BINARY
 from tideline.spark.pipeline.config import Config, did_you_mean
+from tideline.spark.pipeline.faults import said_by
 from tideline.spark.pipeline.keys import OWN
 from tideline.spark.pipeline.reasons import PROBLEM, shown
 from tideline.where.schema import quoted
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 __all__ = ["ORIGINAL", "WAS", "csv_header", "header_fields", "option_text", "parse"]
 
@@ -43,8 +44,6 @@ def parse(config: Config, frame: DataFrame, fields: list[str]) -> tuple[DataFram
         return _typed(config, frame)
     if config.parsed_as in BINARY:
         return _decoded(config, frame)
-    from pyspark.sql import functions as F
-
     if config.parse.envelope:
         frame = _opened(frame)
     text = F.col(_TEXT if config.parse.envelope else ORIGINAL)
@@ -72,8 +71,6 @@ def _opened(frame: DataFrame) -> DataFrame:
 
     A delete has no `after`: its row is `before`.
     """
-    from pyspark.sql import functions as F
-
     kind = "payload string, op string, before string, after string, ts_ms bigint"
     outer = F.from_json(F.col(ORIGINAL), kind)
     payload = outer.getField("payload")
@@ -88,8 +85,6 @@ def _opened(frame: DataFrame) -> DataFrame:
 
 def _parsed(config: Config, text: Column, schema: dict[str, str], fields: list[str]) -> Column:
     """A text as a struct of the fields and `_BROKEN`, the text when it does not fit."""
-    from pyspark.sql import functions as F
-
     options = {name: option_text(value) for name, value in (config.parse.options or {}).items()}
     options.pop("header", None)
     options["columnNameOfCorruptRecord"] = _BROKEN
@@ -111,8 +106,6 @@ def _row(config: Config, parsed: Column) -> Column:
 
 def _whole(config: Config, parsed: Column) -> Column:
     """Whether a text was one record, whatever its fields are."""
-    from pyspark.sql import functions as F
-
     if config.parsed_as == "csv":
         return parsed.getField(_BROKEN).isNull()
     one = (F.size(parsed.getField("_")) == 1) & parsed.getField("_")[0].isNotNull()
@@ -121,8 +114,6 @@ def _whole(config: Config, parsed: Column) -> Column:
 
 def _problem(config: Config, text: Column, fields: list[str]) -> Column:
     """Why a text gives no row; null when it does."""
-    from pyspark.sql import functions as F
-
     typed, plain = F.col(_PARSED), F.col(_PLAIN)
     kinds = []
     for name, kind in config.schema.items():
@@ -146,8 +137,6 @@ def _problem(config: Config, text: Column, fields: list[str]) -> Column:
 
 def _decoded(config: Config, frame: DataFrame) -> tuple[DataFrame, Column]:
     """The fields of an Avro or Protobuf record; what [schema] names is brought to its type."""
-    from pyspark.sql import functions as F
-
     options = {name: option_text(value) for name, value in (config.parse.options or {}).items()}
     options.setdefault("mode", "PERMISSIVE")
     data = F.col(quoted(config.parse.column))
@@ -184,11 +173,6 @@ def _decoded(config: Config, frame: DataFrame) -> tuple[DataFrame, Column]:
 
 def _typed(config: Config, frame: DataFrame) -> tuple[DataFrame, Column | None]:
     """Columns brought to the types of the schema."""
-    from pyspark.sql import functions as F
-    from pyspark.sql import types as T
-
-    from tideline.spark.pipeline.faults import said_by
-
     reasons = []
     columns = {}
     for name, kind in config.schema.items():

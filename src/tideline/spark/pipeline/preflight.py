@@ -20,7 +20,7 @@ from tideline.lsm.folder import check_no_strangers
 from tideline.lsm.manifest import Manifest
 from tideline.space import Flat, space_from_spec
 from tideline.spark.pipeline.check import check_space, space_of
-from tideline.spark.pipeline.config import FILES, Config, Problems, is_uri
+from tideline.spark.pipeline.config import FILES, Config, Problems
 from tideline.spark.pipeline.counts import COUNTS
 
 __all__ = ["preflight", "surroundings"]
@@ -30,16 +30,16 @@ def preflight(config: Config) -> None:
     """Raise what a run that is passed no database would refuse."""
     problems = Problems(config.file, config.lines)
     store = config.store
-    if store.folder is None and store.url is None:
+    folder = config.store_folder
+    if folder is None and store.url is None:
         problems.add(("store",), "[store] needs a folder or a url, or run an open database")
-    elif store.url is None:
-        assert store.folder is not None
+    elif folder is not None:
         try:
-            check_no_strangers(Path(config.resolve(store.folder)))
+            check_no_strangers(folder)
         except InvalidRequest as error:
             problems.add(("store", "folder"), str(error))
             problems.check()
-        facts = _facts(config)
+        facts = _facts(folder, store.channel)
         wanted = space_of(config)
         if not facts:  # it is made by the first run, as the config says
             if wanted is None:
@@ -64,9 +64,10 @@ def _files(config: Config) -> Iterable[str]:
     if config.source.format not in FILES:
         return
     for path in config.paths:
-        if is_uri(path):
+        here = config.here(path)
+        if here is None:
             continue
-        found = [Path(name) for name in glob.glob(path)]
+        found = [Path(name) for name in glob.glob(str(here))]
         files = [f for p in found for f in (p.iterdir() if p.is_dir() else [p])]
         files = [f for f in files if f.is_file() and f.name[0] not in "._"]
         size = sum(f.stat().st_size for f in files)
@@ -76,12 +77,10 @@ def _files(config: Config) -> Iterable[str]:
             yield f"source: {len(files):,} files, {size / 1e6:,.1f} MB at {path}"
 
 
-def _facts(config: Config) -> dict[str, Any]:
+def _facts(folder: Path, name: str | None) -> dict[str, Any]:
     """What the store says about the channel; nothing when there is none."""
-    assert config.store.folder is not None
-    folder = Path(config.resolve(config.store.folder))
     document = Manifest(folder / "MANIFEST").load() or {}
-    channel = document.get("channels", {}).get(config.store.channel)
+    channel = document.get("channels", {}).get(name)
     if channel is None:
         return {}
     manifest = Manifest(folder / "channels" / channel / "MANIFEST").load() or {}
@@ -90,13 +89,18 @@ def _facts(config: Config) -> dict[str, Any]:
 
 
 def _channel(config: Config) -> Iterable[str]:
-    store = config.store
-    if store.folder is None:
+    store, folder = config.store, config.store_folder
+    if folder is None:
         return
-    if not (Path(config.resolve(store.folder)) / "MANIFEST").exists():
+    if not (folder / "MANIFEST").exists():
         yield "store: the database is made by the first run"
         return
-    facts = _facts(config)
+    if store.collection is not None:
+        names = (Manifest(folder / "MANIFEST").load() or {}).get("collections", {})
+        made = "is there" if store.collection in names else "is made by the first run"
+        yield f"store: the collection {store.collection} {made}"
+        return
+    facts = _facts(folder, store.channel)
     if not facts:
         yield f"store: the channel {store.channel} is made by the first run"
         return
@@ -105,9 +109,9 @@ def _channel(config: Config) -> Iterable[str]:
 
 
 def _progress(config: Config) -> Iterable[str]:
-    if is_uri(config.checkpoint):
+    folder = config.here(config.checkpoint)
+    if folder is None:
         return
-    folder = Path(config.checkpoint)
     if not (folder / "pipeline.json").exists():
         yield "checkpoint: new; the source is read from its beginning"
         return

@@ -11,7 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 
 from tideline.errors import TidelineError
 from tideline.spark.pipeline.config import Config
@@ -19,9 +22,6 @@ from tideline.spark.pipeline.faults import condition, said_by
 from tideline.spark.pipeline.keys import OWN
 from tideline.spark.pipeline.locate import Path
 from tideline.where.schema import quoted
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 __all__ = ["PROBLEM", "Reasons", "shown"]
 
@@ -53,8 +53,6 @@ class Reasons:
 
         The columns that reasons are made of may be others afterwards.
         """
-        from pyspark.sql import functions as F
-
         # The stage is put before the reason of a bad row only: texts are costly to make.
         reasons = [reason for _, reason in self._reasons]
         stages = [F.when(reason.isNotNull(), F.lit(stage)) for stage, reason in self._reasons]
@@ -69,8 +67,6 @@ class Reasons:
 
     def needed(self, stage: str, column: Column, reason: str, *, always: bool = True) -> None:
         """A row without a value is bad; with `always` off, a cancel is not."""
-        from pyspark.sql import functions as F
-
         missing = column.isNull()
         if not always:
             missing = self.unless_cancel(missing)
@@ -78,8 +74,6 @@ class Reasons:
 
     def unless_cancel(self, bad: Column) -> Column:
         """A cancel needs no place."""
-        from pyspark.sql import functions as F
-
         operation = self.config.operation
         if operation.op_column is not None:
             op = F.col(quoted(operation.op_column)).cast("string")
@@ -102,8 +96,6 @@ class Reasons:
 
     def seconds(self, frame: DataFrame, name: str, path: Path, stage: str) -> Column:
         """A column as a number of seconds that a time can be moved by."""
-        from pyspark.sql import functions as F
-
         number = self.number(frame, name, path, stage)
         far = ~(F.abs(number) < _LONGEST_S)  # true of NaN too
         wrong = F.concat(
@@ -117,8 +109,6 @@ class Reasons:
         self, frame: DataFrame, name: str, path: Path, stage: str, kind: str,
         what: str,
     ) -> Column:  # fmt: skip
-        from pyspark.sql import functions as F
-
         given = F.col(quoted(name))
         with self.at(*path):
             value = given.try_cast(kind)
@@ -139,8 +129,7 @@ class Reasons:
         Connect, which has no Java here, such an expression ends the batch.
         """
         from pyspark import SparkContext
-        from pyspark.sql import functions as F
-        from pyspark.sql.classic.column import Column
+        from pyspark.sql.classic import column as classic
         from pyspark.sql.utils import is_remote
 
         if is_remote():
@@ -150,7 +139,7 @@ class Reasons:
         written: Any = F.expr(sql)
         inner = columns.expression(written._jc)
         tried = java.org.apache.spark.sql.catalyst.expressions.TryEval(inner)
-        return Column(columns.column(tried))
+        return classic.Column(columns.column(tried))
 
     def look(self, frame: DataFrame, column: Column) -> None:
         """Have Spark look at an expression now, while it is known which key it came from."""
@@ -178,7 +167,5 @@ class Reasons:
 
 def shown(value: Column) -> Column:
     """A value in a reason: quoted, and never long."""
-    from pyspark.sql import functions as F
-
     text = F.make_valid_utf8(F.coalesce(value.cast("string"), F.lit("null")))
     return F.concat(F.lit("'"), F.substring(text, 1, 60), F.lit("'"))

@@ -22,7 +22,10 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
 
 from tideline.errors import Closed, Unavailable
 from tideline.space import Flat
@@ -37,9 +40,6 @@ from tideline.spark.pipeline.source import Opened, identity, is_endless, open_so
 from tideline.spark.pipeline.stages import Stages, deduplicated
 from tideline.spark.pipeline.surroundings import settings, untold
 from tideline.spark.pipeline.target import Target, check_landed
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["Runner", "Watch", "look"]
 
@@ -131,9 +131,6 @@ class Runner:
 
     def _once(self, frame: DataFrame, sink: Sink) -> None:
         """A frame that does not grow."""
-        from pyspark.sql import Observation
-        from pyspark.sql import functions as F
-
         for left in reversed(range(_TRIES)):
             read = Observation()
             counted = frame.observe(read, F.count(F.lit(1)).alias("read"))

@@ -17,7 +17,8 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame, SparkSession
 
 from tideline.errors import InvalidRequest
 from tideline.space import Flat
@@ -26,9 +27,6 @@ from tideline.spark.pipeline.config import Config, is_uri
 from tideline.spark.pipeline.sink import GOOD, dead_rows
 from tideline.spark.pipeline.source import open_source
 from tideline.spark.pipeline.stages import Stages, deduplicated
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["dead_letters", "export", "operations", "sinks"]
 
@@ -95,9 +93,10 @@ def export(config: Config, folder: str | os.PathLike[str]) -> list[str]:
 def sinks(config: Config) -> dict[str, tuple[str, dict[str, str]]]:
     """The formats and options of the sinks."""
     store = config.store
-    if store.url is None and store.folder is None:
+    folder = config.store_folder
+    if store.url is None and folder is None:
         raise config.wrong(("store",), "[store] needs a url or a folder")
-    where = {"url": store.url} if store.url else {"path": config.resolve(store.folder or "")}
+    where = {"url": store.url} if store.url else {"path": str(folder)}
     token = store.token or os.environ.get("TIDELINE_TOKEN")
     if store.url and token:
         where["token"] = token

@@ -19,18 +19,18 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
 
 from tideline.spark.pipeline.counts import Batch
-from tideline.spark.pipeline.files import Folder
+from tideline.spark.pipeline.files import folder_of
 from tideline.spark.source import TidelineSource
 from tideline.spark.writer import Batch as Writer
 from tideline.spark.writer import Staged
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["GOOD", "Sink", "dead_rows"]
 
@@ -54,9 +54,6 @@ class Sink:
 
     def __call__(self, frame: DataFrame, number: int) -> Batch:
         """Write a batch; what became of the rows that came here."""
-        from pyspark.sql import Observation
-        from pyspark.sql import functions as F
-
         started = time.perf_counter()
         if self.dropping or self.archive is not None:
             frame = frame.localCheckpoint(eager=False)
@@ -109,10 +106,8 @@ class Sink:
 
     def _rejected(self, frame: DataFrame, number: int) -> DataFrame | None:
         """What the store did not take of this batch, with the reason."""
-        from urllib.parse import quote
-
         name = f"rejected/rejected-{quote(self.name, safe='')}-{number}.parquet"  # as of Writing
-        folder = Folder(frame.sparkSession, self.checkpoint)
+        folder = folder_of(frame.sparkSession, self.checkpoint)
         if not folder.has(name):
             return None
         return frame.sparkSession.read.parquet(f"{self.checkpoint}/{name}")
@@ -121,8 +116,6 @@ class Sink:
         self, frame: DataFrame, rejected: DataFrame | None, number: int
     ) -> tuple[int, tuple[str, ...]]:
         """Write dead letters; how many the store refused, and the first reasons."""
-        from pyspark.sql import functions as F
-
         dead = dead_rows(frame)
         refused = 0
         if rejected is not None:
@@ -143,8 +136,6 @@ class Sink:
 
     def _keep(self, rows: DataFrame, columns: list[str], number: int) -> None:
         """The archive: this batch's files in the folders of its days and areas."""
-        from pyspark.sql import functions as F
-
         assert self.archive is not None
         at = F.col("at") if "at" in columns else F.current_timestamp()
         by = {"day": F.date_format(at, "yyyy-MM-dd")}
@@ -172,8 +163,6 @@ def _staging(writer: Writer) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa
 
 def dead_rows(frame: DataFrame) -> DataFrame:
     """The bad rows of the frame of `Stages` as dead letters: stage, reason, text, at."""
-    from pyspark.sql import functions as F
-
     problem = F.col("_problem")
     return frame.filter(problem.isNotNull()).select(
         F.substring_index(problem, ": ", 1).alias("stage"),

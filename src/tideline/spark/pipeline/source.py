@@ -12,15 +12,15 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from tideline.errors import NotFound
 from tideline.spark.pipeline import generator
 from tideline.spark.pipeline.config import FILES, Config
 from tideline.spark.pipeline.parse import csv_header, header_fields, option_text
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["Opened", "identity", "is_endless", "open_source"]
 
@@ -94,8 +94,6 @@ def open_source(spark: SparkSession, config: Config, started_us: int) -> Opened:
 
 def _stream(spark: SparkSession, kind: str, options: dict[str, str], paths: Any) -> DataFrame:
     """Spark's stream; the columns of files are those of the files that are there."""
-    from pyspark.sql import DataFrame
-
     reader = spark.readStream.format(kind).options(**options)
     if kind in FILES and kind != "text":
         # What limits a batch means nothing to a reader of everything.
@@ -114,8 +112,6 @@ def _load(reader: Any, paths: Any) -> DataFrame:
 
 def _generator(spark: SparkSession, options: Mapping[str, Any], started_us: int) -> Opened:
     """Numbers from Spark's own generators: by the clock, or batches of one size."""
-    from pyspark.sql import functions as F
-
     rows, rate = options.get("rows"), options.get("rows_per_second")
     if rate is not None:
         reader = spark.readStream.format("rate").option("rowsPerSecond", rate)

@@ -23,7 +23,10 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 
 from tideline.channel.ahead import Ahead
 from tideline.errors import InvalidRequest
@@ -43,9 +46,6 @@ from tideline.spark.pipeline.reasons import PROBLEM, Reasons
 from tideline.spark.pipeline.source import Opened
 from tideline.spark.place import cell_name, inside, path_name
 from tideline.where.schema import quoted
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 __all__ = ["Stages", "deduplicated"]
 
@@ -86,8 +86,6 @@ class Stages:
 
     def __call__(self, frame: DataFrame) -> DataFrame:
         """A frame of the source's rows as a frame of operations."""
-        from pyspark.sql import functions as F
-
         self._reasons = Reasons(self.config, looking=not self._tried)
         frame, original = self._original(frame)
         source = frame.columns
@@ -132,8 +130,6 @@ class Stages:
     # ---- clean -------------------------------------------------------------------------------
 
     def _clean(self, frame: DataFrame) -> DataFrame:
-        from pyspark.sql import functions as F
-
         for name, clean in self.config.clean.items():
             made, problem = cleaned(frame, name, clean, self._reasons)
             self._reasons.found("clean", problem)
@@ -155,8 +151,6 @@ class Stages:
     # ---- place ---------------------------------------------------------------------------------
 
     def _place(self, frame: DataFrame) -> dict[str, Column]:
-        from pyspark.sql import functions as F
-
         place = self.config.place
         if place.column is not None:
             text = F.col(quoted(place.column)).cast("string")
@@ -193,8 +187,6 @@ class Stages:
 
     def _area(self, frame: DataFrame) -> dict[str, Column]:
         """What the archive files a row under."""
-        from pyspark.sql import functions as F
-
         archive, place = self.config.archive, self.config.place
         if archive is None or archive.level == 0:
             return {}
@@ -216,8 +208,6 @@ class Stages:
     # ---- key -----------------------------------------------------------------------------------
 
     def _key(self, frame: DataFrame) -> dict[str, Column]:
-        from pyspark.sql import functions as F
-
         wanted = self.config.deduplicate
         if wanted is None:
             return {}
@@ -238,8 +228,6 @@ class Stages:
     # ---- operation ---------------------------------------------------------------------------
 
     def _operation(self, frame: DataFrame) -> dict[str, Column]:
-        from pyspark.sql import functions as F
-
         operation = self.config.operation
         found: dict[str, Column] = {}
         for name, source in (("op", operation.op_column), ("id", operation.id),
@@ -280,8 +268,6 @@ class Stages:
 
     def _document(self, frame: DataFrame) -> dict[str, Column]:
         """A document, and what is done with it."""
-        from pyspark.sql import functions as F
-
         store, op = self.config.store, self.config.op_column
         assert store.key_ is not None
         self._reasons.needed("operation", F.col(quoted(store.key_)), f"{store.key_} is missing")
@@ -295,8 +281,6 @@ class Stages:
         return found
 
     def _body(self, frame: DataFrame) -> Column:
-        from pyspark.sql import functions as F
-
         operation = self.config.operation
         if operation.body_json is not None:
             return F.col(quoted(operation.body_json)).cast("string")
@@ -320,8 +304,6 @@ class Stages:
 
     def _check_texts(self, columns: dict[str, Column]) -> None:
         """Parsers make valid text; columns of a source need not be."""
-        from pyspark.sql import functions as F
-
         if self.config.parsed_as != "columns":
             return
         texts = ["id", "place", "user", "where"]
@@ -335,8 +317,6 @@ class Stages:
 
     def _met(self, frame: DataFrame) -> Column:
         """Whether the condition holds."""
-        from pyspark.sql import functions as F
-
         from tideline.where.column import _holds, split, top_fields
 
         condition = condition_of(self.config)
@@ -359,8 +339,6 @@ class Stages:
 
         The clock is that of the batch, which Spark keeps: a batch that is run again has the same.
         """
-        from pyspark.sql import functions as F
-
         if self._ahead is None:
             return F.lit(False)
         latest = F.unix_micros(F.current_timestamp()) + F.lit(self._ahead.latest)
@@ -378,8 +356,6 @@ class Stages:
         Columns that a stage replaces are kept under another name. The JSON is made at the very
         end, inside a test for a problem: Spark makes it for bad rows only.
         """
-        from pyspark.sql import functions as F
-
         if self.config.parsed_as != "columns":
             text = F.col(quoted(self.config.parse.column))
             is_bytes = self.config.parsed_as in BINARY
@@ -404,8 +380,6 @@ def deduplicated(frame: DataFrame, config: Config, *, counted: bool = True) -> D
     rows, and of each
     key one row.
     """
-    from pyspark.sql import functions as F
-
     wanted = config.deduplicate
     if wanted is None:
         return frame

@@ -51,12 +51,13 @@ def open_target(config: Config, db: Database | None, stack: ExitStack) -> Target
     from tideline.spark.gate import share
 
     if db is None:
-        if store.folder is None:
+        folder = config.store_folder
+        if folder is None:
             message = "[store] needs a folder or a url, or run an open database"
             raise config.wrong(("store",), message)
         db = stack.enter_context(
             open_database(
-                config.resolve(store.folder),
+                folder,
                 memory_mb=store.memory_mb,
                 durability=cast(Durability, store.durability),  # which it checks
             )

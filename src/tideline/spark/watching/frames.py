@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tideline.errors import InvalidRequest
-from tideline.spark.matching.match import check_session
+from tideline.spark.given import cast_columns, check_session, given_frames, used_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,11 +29,15 @@ if TYPE_CHECKING:
 
 __all__ = ["watch"]
 
-_TEXTS = frozenset(["id", "where", "sort", "op", "document", "before"])
-_NUMBERS = frozenset(["limit", "offset", "seq"])
-_WHOLE = ("byte", "short", "integer", "int", "long", "bigint", "tinyint", "smallint")
-_QUERIES = ("id", "where", "sort", "limit", "offset", "op")
-_WRITES = ("key", "seq", "op", "document", "before")
+_QUERIES = {
+    "id": "text", "where": "text", "sort": "text", "limit": "whole numbers",
+    "offset": "whole numbers", "op": "text",
+}  # fmt: skip
+_WRITES = {
+    "key": "text or whole numbers", "seq": "whole numbers", "op": "text", "document": "text",
+    "before": "text",
+}  # fmt: skip
+_NEEDED = ("key", "seq", "op", "document")
 _POSITIONS = frozenset(["sort", "limit", "offset"])
 _PACKETS = "part int, data binary"
 _CHANGES = (
@@ -76,17 +80,14 @@ def watch(
     """
     from tideline.spark.watching.packets import Settings
 
-    frames = {"queries": queries, "writes": writes} | ({} if first is None else {"first": first})
-    for name, frame in frames.items():
-        if not (hasattr(frame, "isStreaming") and hasattr(frame, "mapInArrow")):
-            raise InvalidRequest(f"{name} must be a Spark DataFrame", type=type(frame).__name__)
+    given_frames(queries=queries, writes=writes, **({} if first is None else {"first": first}))
     if not isinstance(key, str) or not key:
         raise InvalidRequest("key must be the name of a field", key=key)
     grid = _checked_grid(grid)
-    asked = _checked(queries, "queries", _QUERIES, ("id",))
-    told = _checked(writes, "writes", _WRITES, ("key", "seq", "op", "document"))
+    asked = used_columns(queries, "queries", _QUERIES, ("id",))
+    told = used_columns(writes, "writes", _WRITES, _NEEDED)
     if first is not None:
-        _checked(first, "first", _WRITES, ("key", "seq", "op", "document"))
+        used_columns(first, "first", _WRITES, _NEEDED)
         if grid is None or first.isStreaming or not writes.isStreaming:
             raise InvalidRequest("first must be a batch, and goes with grid=(q, w) and a stream")
     if queries.isStreaming and not writes.isStreaming:
@@ -119,12 +120,12 @@ def _filtered(
 ) -> DataFrame:  # fmt: skip
     """The filter stage."""
     if settings.grid is None:
-        told = writes.select(*_columns(writes, _WRITES))
+        told = writes.select(*_columns(writes, (*_NEEDED, "before")))
         return told.mapInArrow(_worker("cell", "broadcast", settings), _PACKETS)
-    packets = _packed(writes, "key", _WRITES[:4], settings)
+    packets = _packed(writes, "key", _NEEDED, settings)
     if queries.isStreaming:
         packets = packets.union(_packed(queries, "id", asked, settings))
-    begun = None if first is None else _packed(first, "key", _WRITES[:4], settings)
+    begun = None if first is None else _packed(first, "key", _NEEDED, settings)
     return _staged(packets, "filter", settings, begun)
 
 
@@ -219,44 +220,16 @@ def _part(column: Column, parts: int) -> Column:
 
 
 def _columns(frame: DataFrame, names: Sequence[str]) -> list[Column]:
-    """The columns that the stages read, with their types; a query without an op registers."""
+    """The columns that the stages read, `op` last; a query without an op registers."""
     from pyspark.sql import functions as F
 
-    def column(name: str) -> Column:
-        return frame[name].cast("bigint" if name in _NUMBERS else "string").alias(name)
-
-    found = [column(name) for name in names if name != "op"]
-    op = column("op") if "op" in names else F.lit(None).cast("string")
+    found = cast_columns(frame, {**_WRITES, **_QUERIES}, names)
+    op = found.pop("op", None)
+    if op is None:
+        op = F.lit(None).cast("string")
     if "id" in names:
         op = F.coalesce(op, F.lit("register"))
-    return [*found, op.alias("op")]
-
-
-def _checked(frame: Any, side: str, allowed: tuple[str, ...], needed: tuple[str, ...]) -> list[str]:
-    """The columns of a frame that are used; their types are right."""
-    from tideline.spark.columns import near
-
-    fields = {field.name: field.dataType.typeName() for field in frame.schema.fields}
-    for name in needed:
-        if name not in fields:
-            raise InvalidRequest(
-                f"{side} need the column {name}{near(name, fields)}",
-                columns=", ".join(fields) or "none",
-            )
-    used = [name for name in allowed if name in fields]
-    for name in used:
-        given = fields[name]
-        text = given in ("string", "char", "varchar", "void")
-        whole = given in (*_WHOLE, "void")
-        wanted = "text" if name in _TEXTS else "whole numbers" if name in _NUMBERS else ""
-        if not (text if wanted == "text" else whole if wanted else text or whole):
-            shaped = given in ("struct", "map", "array", "variant")
-            hint = ": to_json makes text of it" if shaped else ""
-            wanted = wanted or "text or whole numbers"
-            raise InvalidRequest(
-                f"the column {name} of {side} must hold {wanted}{hint}", type=given
-            )
-    return used
+    return [*found.values(), op.alias("op")]
 
 
 def _checked_grid(grid: Any) -> tuple[int, int] | None:
