@@ -98,7 +98,7 @@ def plan(
     )
     if streaming:
         check_session(packets, "matching streams")
-        if not (_has_watermark(subscriptions) or _has_watermark(events)):
+        if not (has_watermark(subscriptions) or has_watermark(events)):
             # No row is dropped for being late: this only tells every bucket how far time has got.
             packets = packets.withWatermark("at", "0 seconds")
     packets = packets.select("bucket", "deltas", "data")
@@ -253,7 +253,7 @@ def check_session(frame: DataFrame, doing: str) -> None:
         raise Unavailable("Spark's state needs protobuf: pip install 'tideline[spark]'") from None
 
 
-def _has_watermark(frame: Any) -> bool:
+def has_watermark(frame: Any) -> bool:
     """Whether a stream has a watermark already; Spark refuses a second one after it."""
     java = getattr(frame, "_jdf", None)
     return java is not None and "EventTimeWatermark" in java.queryExecution().analyzed().toString()
