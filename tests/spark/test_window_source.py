@@ -10,8 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructField, StructType
 
+from tideline.errors import TidelineError
 from tideline.spark import share
+from tideline.spark.source import TidelineSource
 from tideline.testing import ManualClock
 
 pytestmark = pytest.mark.spark
@@ -171,9 +176,10 @@ def test_a_server_takes_and_gives_rows(db: Any, spark: Any) -> None:
         ({"window": "crs"}, "no such window"),
     ],
 )
-def test_what_is_wrong_with_a_read_is_said(load: Any, options: Any, message: str) -> None:
-    with pytest.raises(Exception, match=message):
-        load(**options).count()
+def test_what_is_wrong_with_a_read_is_said(db: Any, options: Any, message: str) -> None:
+    source = TidelineSource({"path": str(db.path), "window": "cars", **options})
+    with pytest.raises(TidelineError, match=message):
+        list(source.reader(source.schema()).read(InputPartition(0)))
 
 
 @pytest.mark.parametrize(
@@ -189,23 +195,26 @@ def test_what_is_wrong_with_a_read_is_said(load: Any, options: Any, message: str
     ],
 )
 def test_what_is_wrong_with_a_write_is_said(
-    save: Any, change: dict[str, str], options: Any, message: str
+    db: Any, change: dict[str, str], options: Any, message: str
 ) -> None:
-    table = rows((1, 1, 50, 0.0))
-    table = table.rename_columns([change.get(name, name) for name in table.column_names])
-    with pytest.raises(Exception, match=message):
-        save(table, **options)
+    schema = from_arrow_schema(SCHEMA)
+    given = StructType([StructField(change.get(f.name, f.name), f.dataType) for f in schema])
+    source = TidelineSource({"path": str(db.path), "window": "cars", **options})
+    with pytest.raises(TidelineError, match=message):
+        source.writer(given, overwrite=False)
 
 
-def test_columns_of_other_types_and_streams_of_windows_are_refused(db: Any, spark: Any) -> None:
+def test_columns_of_other_types_and_streams_of_windows_are_refused(db: Any) -> None:
     db.window("cars").append(rows((1, 1, 50, 0.0)))  # the types of the key are known
-    frame = spark.createDataFrame([("a", 1.5, 1, 5)], "seg string, vid double, vel int, at long")
-    writer = frame.write.format("tideline").option("window", "cars").mode("append")
-    with pytest.raises(Exception, match="seg must hold whole numbers, not string; the column vid "
-                       "must hold whole numbers, not double; the column at must hold timestamps, "
-                       r"not bigint: for example F\.to_timestamp"):  # fmt: skip
-        writer.save(str(db.path))
-    stream = spark.readStream.format("tideline").option("window", "cars").load(str(db.path))
-    query = stream.writeStream.format("noop").trigger(availableNow=True).start()
-    with pytest.raises(Exception, match="read as a table, or watched"):
-        query.awaitTermination()
+    source = TidelineSource({"path": str(db.path), "window": "cars"})
+    given = StructType.fromDDL("seg string, vid double, vel int, at long")
+    with pytest.raises(TidelineError) as caught:
+        source.writer(given, overwrite=False)
+    for said in (
+        "the column seg must hold whole numbers, not string",
+        "the column vid must hold whole numbers, not double",
+        "the column at must hold timestamps, not bigint: for example F.to_timestamp('at')",
+    ):
+        assert said in str(caught.value)
+    with pytest.raises(TidelineError, match="read as a table, or watched"):
+        source.streamReader(source.schema())
