@@ -82,8 +82,8 @@ SESSIONS = (
      "test_source_probes.py", "test_source_http.py", "test_source.py", "test_pipeline_stages.py",
      "test_pipeline_changes.py", "test_pipeline_config.py", "test_place.py", "test_traffic.py"),
     ("[docs/guide/spark-", "test_watch_spark.py", "test_match_spark.py", "test_documents_source.py",
-     "test_aggregate.py", "test_stream.py", "test_shapes.py", "test_workload.py",
-     "test_heatmap.py", "test_column.py", "test_options.py"),
+     "test_aggregate.py", "test_window_source.py", "test_windows.py", "test_stream.py",
+     "test_shapes.py", "test_workload.py", "test_heatmap.py", "test_column.py", "test_options.py"),
 )  # fmt: skip
 
 # Other files that take long. They come first, so that no worker is left with one at the end

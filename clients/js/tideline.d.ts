@@ -58,10 +58,14 @@ export class Database {
   channel<Body = any>(name: string, settings?: ChannelSettings): Channel<Body>;
   /** A collection; with settings it is made before its first use, if it is not there. */
   collection<T extends Document = Document>(name: string, settings?: CollectionSettings): Collection<T>;
+  /** A stream window; with settings it is made before its first use, if it is not there. */
+  window<Row extends object = any>(name: string, settings?: WindowSettings): StreamWindow<Row>;
   channels(): Promise<ChannelInfo[]>;
   collections(): Promise<CollectionInfo[]>;
+  windows(): Promise<WindowInfo[]>;
   dropChannel(name: string): Promise<void>;
   dropCollection(name: string): Promise<void>;
+  dropWindow(name: string): Promise<void>;
   /** Any other route of the server. */
   request(method: string, route: string, options?: RequestOptions): Promise<any>;
   /** Another WebSocket of the server that comes back by itself. */
@@ -446,6 +450,104 @@ export class LiveQuery<T extends Document = Document> implements AsyncIterable<L
   /** End it. */
   cancel(): Promise<void>;
   [Symbol.asyncIterator](): AsyncIterableIterator<LiveChange<T>>;
+}
+
+// ---- stream windows ---------------------------------------------------------------------------
+
+export type NumberType =
+  | "int8" | "int16" | "int32" | "int64" | "uint8" | "uint16" | "uint32" | "float32" | "float64";
+
+export interface WindowSettings {
+  /** What is kept, in seconds. */
+  span_s: number;
+  /** In which steps it is forgotten: it divides the span. Without it, the span. */
+  slide_s?: number;
+  /** The fields rows are found by; or each with its range, its type, or null. */
+  key: string | string[] | { [field: string]: [least: number, greatest: number] | "int" | "text" | null };
+  values?: { [field: string]: NumberType };
+  /** Of rows with one key a sub-window keeps the last, or all. "last" if not given. */
+  keep?: "last" | "all";
+  /** The field that says when a row happened; without it, the clock does. */
+  time?: string;
+  durable?: boolean;
+  max_ahead_s?: number | "never";
+}
+
+export interface WindowStats {
+  /** Rows in the window. */
+  rows: number;
+  sub_windows: number;
+  components: number;
+  bytes_memory: number;
+  bytes_disk: number;
+  bytes_log: number;
+  /** Rows since it was opened. */
+  appended: number;
+  late: number;
+  /** Sub-windows that were let go of. */
+  dropped: number;
+  watches: number;
+  until: string | null;
+}
+
+export interface WindowInfo {
+  name: string;
+  settings: { [name: string]: any };
+  stats: WindowStats;
+}
+
+export interface AppendedRows {
+  stored: number;
+  /** Rows that were older than the window. */
+  late: number;
+  /** Why a row was not stored, by its number. */
+  rejected: { [row: string]: string };
+  /** The batch had landed before. */
+  repeated: boolean;
+}
+
+/** A key field, or several: the beginning of a key. */
+export type Prefix = string | number | (string | number)[] | { [field: string]: string | number };
+/** Keys that begin so, or those in [low, high); null is open. */
+export type KeyRange = Prefix | [low: Prefix | null, high: Prefix | null] | null;
+/** "mean(vel)", several as a list, or by name. */
+export type Mapper = string | string[] | { [name: string]: string };
+
+export class StreamWindow<Row extends object = any> {
+  private constructor();
+  readonly name: string;
+  append(rows: Row | Row[], options?: { once?: [writer: string, number: number] }): Promise<AppendedRows>;
+  /** The newest row of a key, or null; an array of all of them where the window keeps all. */
+  get<R = any>(key: Prefix, options?: { last_s?: number }): Promise<R>;
+  /** The newest row of each key; `found` says whether there is one. */
+  getMany(keys: Prefix[], options?: { last_s?: number }): Promise<(Partial<Row> & { found: boolean })[]>;
+  /** The rows, or what `map` makes of them. */
+  range<R = any>(keys: KeyRange | undefined, options: { map: Mapper; last_s?: number; closed?: boolean }): Promise<R>;
+  range(keys?: KeyRange, options?: { last_s?: number; closed?: boolean }): Promise<(Row & { since: string })[]>;
+  /** What `range` gives with this map, told at each slide. */
+  watch<R = any>(keys: KeyRange | undefined, options: { map: Mapper; last_s?: number }): Panes<R>;
+  info(): Promise<WindowInfo>;
+  stats(): Promise<WindowStats>;
+}
+
+/** What a window's rows were made into at a slide. */
+export interface Pane<R = any> {
+  since: string;
+  until: string;
+  value: R;
+  /** How many panes were left out before it. */
+  missed: number;
+}
+
+export interface Panes<R = any> extends Stream<Pane<R>> {}
+export class Panes<R = any> {
+  private constructor();
+  /** Resolves when it follows: every slide from then on is told. */
+  readonly ready: Promise<void>;
+  onpane: ((pane: Pane<R>) => void) | null;
+  /** End it; leaving a `for await` does so too. */
+  cancel(): Promise<void>;
+  return(): Promise<IteratorResult<Pane<R>, undefined>>;
 }
 
 // ---- errors -----------------------------------------------------------------------------------

@@ -12,6 +12,8 @@ import pytest
 from talk import Api
 from test_tables import operations, stream_of, streams_in
 
+import tideline
+from tideline.server import running
 from tideline.server.tokens import Tokens
 
 START = datetime(2020, 1, 1, tzinfo=UTC)
@@ -44,6 +46,7 @@ def test_rows_of_many_are_committed_as_one_sequence_once(api: Api, path: str, ch
     landed = api.post(f"{path}/staged/commit", asked)
     assert landed.json == {
         "rows": 30, "answers": 0, "rejected": 0, "reasons": [], "repeated": 0, "token": None,
+        "late": 0,
     }  # fmt: skip
     ids = channel.scan("events")["id"].to_pylist()
     assert ids == [f"e{n}" for n in range(30)]
@@ -153,3 +156,50 @@ def test_staged_rows_count_against_the_rate(serve: Any) -> None:
         assert (answer.json["rows"], tries > 0) == (15_000, True)
     assert api.get(path).error == (429, "TooMany")
     assert len(channel.scan("events")) == 15_000
+
+
+def test_rows_of_a_window_are_appended_by_their_time_once(tmp_path: Path) -> None:
+    with tideline.open(tmp_path / "data") as db, running(db) as url:
+        tokens = Tokens(db.path)
+        made = {name: tokens.create([f"{name}:cars"])[0] for name in ("write", "read")}
+        cars = db.window("cars", span_s=300, slide_s=60, key="vid", values={"vel": "int32"},
+                         time="ts")  # fmt: skip
+        api, path = Api(url, made["write"]), "/v1/windows/cars"
+
+        def rows(*given: tuple[int, int | None, int]) -> bytes:
+            at = [START + timedelta(seconds=second) for _, _, second in given]
+            return stream_of(
+                pa.table(
+                    {
+                        "vid": [one[0] for one in given],
+                        "at": at,
+                        "vel": pa.array([one[1] for one in given], pa.int32()),
+                    }
+                )
+            )
+
+        first, second = (rows((1, 10, 500)), rows((1, 20, 400), (2, None, 0), (3, 30, 0)))
+        staged = [stage(api, path, data) for data in (first, second)]
+        assert cars.range(map="count()") == 0
+        checked = api.post(f"{path}/staged/check", {"tokens": staged, "keep": "j"}).json
+        assert (checked["rejected"], checked["reasons"]) == (1, ["vel is missing"])
+        [kept] = streams_in(api.get(f"{path}/staged/{checked['token']}").body)
+        assert kept.to_pylist() == [
+            {"vid": 2, "ts": START, "vel": None, "reason": "vel is missing"}
+        ]
+        asked = {"tokens": staged, "once": ["spark", 1]}
+        assert api.post(f"{path}/staged/commit", asked).json == {
+            "rows": 4, "answers": 0, "rejected": 1, "reasons": ["vel is missing"], "repeated": 0,
+            "token": None, "late": 0,
+        }  # fmt: skip
+        assert api.post(f"{path}/staged/commit", asked).json["repeated"] == 4
+        assert (cars.get(1), cars.stats().appended) == ({"vel": 10}, 3)
+        late = stage(api, path, rows((4, 1, 0)))
+        assert api.post(f"{path}/staged/commit", {"tokens": [late]}).json["late"] == 1
+        assert api.delete(f"{path}/staged?job=j").status == 200
+        assert api.post(f"{path}/staged/commit", asked).error == (503, "Unavailable")
+        bad = api.post(f"{path}/staged?job=j", data=stream_of(pa.table({"vid": [1], "vel": [1]})))
+        assert bad.status == 400
+        assert "the column at must be timestamps" in bad.json["error"]["message"]
+        assert api.post(f"{path}/staged?job=j&order=arrival", data=first).status == 400
+        assert Api(url, made["read"]).post(f"{path}/staged?job=j", data=first).status == 403

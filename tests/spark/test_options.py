@@ -290,18 +290,22 @@ def test_the_guide_has_every_option_where_it_goes() -> None:
 
     page = Path(__file__).resolve().parents[2] / "docs" / "guide" / "spark-source.md"
     lines = page.read_text().partition("## Options")[2].partition("\n## ")[0].splitlines()
-    told: dict[str, set[str]] = {doing: set() for doing in _NAMES}
+    told: dict[str, set[str]] = {each: set() for each in [*_NAMES, "follow window"]}
     for line in lines:
         if not line.startswith("| `"):
             continue
         names, *cells = line.split("|")[1:6]
         for doing, cell in zip(("read", "follow", "write", "stream"), cells, strict=True):
-            assert cell.strip() in ("", "both", "channel", "collection"), line
+            assert set(cell.strip().split(", ")) <= {"", "both", "channel", "collection", "window"}
+            cell = cell.replace("both", "channel, collection")
             for name in re.findall("`([a-zA-Z]+)`", names):
-                if cell.strip() in ("both", "channel"):
+                if "channel" in cell:
                     told[doing].add(name)
-                if cell.strip() in ("both", "collection"):
+                if "collection" in cell:
                     told[f"{doing} documents"].add(name)
+                if "window" in cell:
+                    told[f"{doing} window"].add(name)
+    assert told.pop("follow window") == set()
     assert told == {doing: {*names, *_PLACES} for doing, names in _NAMES.items()}
 
 

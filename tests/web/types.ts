@@ -1,7 +1,7 @@
 // What TypeScript must accept of the client, and what it must find wrong.
 
 import { Conflict, Unauthorized, connect } from "tideline";
-import type { Change, Event, LiveChange, LiveQuery, Subscription } from "tideline";
+import type { Change, Event, LiveChange, LiveQuery, Pane, Subscription } from "tideline";
 
 interface Car { id: number; road: string; speed?: number }
 
@@ -32,6 +32,15 @@ export async function right(): Promise<number | undefined> {
   console.log(first.count);
   for await (const one of cars.findIter({ speed: { $gt: 3 } }, { sort: { speed: -1 } })) console.log(one.road);
   const [{ n }] = await cars.aggregate<{ n: number }>([{ $count: "n" }]);
+  const reports = db.window<{ seg: number; vel: number }>("reports", { span_s: 60, key: ["seg"], values: { vel: "int32" } });
+  const { late } = await reports.append({ seg: 1, vel: 50 }, { once: ["loader", 1] });
+  const mean: number | null = await reports.range([1], { map: "mean(vel)", last_s: 60 });
+  const [row] = await reports.range([[1], null], { closed: true });
+  console.log(late, mean, row.seg + row.vel, row.since.length);
+  for await (const pane of reports.watch<number>(null, { map: "count()" })) {
+    const told: Pane<number> = pane;
+    console.log(told.value + told.missed);
+  }
   try {
     await cars.replace(7, { road: "A1" }, { if_version: 3 });
   } catch (error) {
@@ -58,6 +67,10 @@ export async function wrong(): Promise<void> {
   cars.watchGroups({}, { count: true });
   // @ts-expect-error: a result is not written to
   cars.watch().result.push({ id: 1, road: "A1" });
+  // @ts-expect-error: no such type of numbers
+  db.window("cars", { span_s: 60, key: "vid", values: { vel: "int" } });
+  // @ts-expect-error: what is watched has a map
+  db.window("cars").watch([1], {});
   // @ts-expect-error: no such kind of index
   await cars.createIndex("road", { kind: "lasy" });
 }

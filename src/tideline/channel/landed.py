@@ -26,3 +26,5 @@ class Landed(msgspec.Struct, frozen=True):
     """How many of the rows had landed before."""
     token: str | None = None
     """Where the rejected rows are staged, with their reasons, if they were asked for."""
+    late: int = 0
+    """Rows for a stream window that were older than it."""

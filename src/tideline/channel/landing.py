@@ -1,5 +1,7 @@
 """Staged rows into a channel: checked first, if asked for, then applied as one sequence.
 
+The same for collections and stream windows: `DocumentLanding`, `WindowLanding`.
+
     spool.py   rows of many tasks, put aside under tokens
     here       tokens -> tables of `SLICE` rows in order -> `Channel.apply`, one after the other
 
@@ -31,7 +33,7 @@ from tideline.channel.operations import read_operations
 from tideline.channel.spool import SLICE, Spool, merged
 from tideline.errors import InvalidRequest
 
-__all__ = ["DocumentLanding", "Landed", "Landing", "Once"]
+__all__ = ["DocumentLanding", "Landed", "Landing", "Once", "WindowLanding"]
 
 _TABLES_BITS = 20
 _REASONS = 5
@@ -113,7 +115,7 @@ def _keep_bad(
         token = spool.stage(keep, bad, "arrival")
     return Landed(
         counts.rows, counts.answers, counts.rejected, counts.reasons, counts.repeated,
-        token if counts.rejected else None,
+        token if counts.rejected else None, counts.late,
     )  # fmt: skip
 
 
@@ -169,11 +171,66 @@ class DocumentLanding:
             return _keep_bad(bad(), counts, self._spool, keep)
 
 
+class WindowLanding:
+    """Staged rows into a stream window; what `Landing` is for a channel.
+
+    `batch` is a `stream.landing.Arriving`. A batch of any size is many appends, each numbered, so
+    that one which was cut in the middle goes on where it stopped.
+    """
+
+    def __init__(
+        self, batch: Any, spool: Spool, go_on: Callable[[], None] = lambda: None
+    ) -> None:  # fmt: skip
+        self._batch = batch
+        self._spool = spool
+        self._go_on = go_on
+
+    def check(self, tokens: Sequence[str], keep: str | None = None) -> Landed:
+        """What is wrong with staged rows, each by itself; `keep` stages the bad ones."""
+        counts = _Counts()
+
+        def bad() -> Iterator[pa.RecordBatch]:
+            for _, table in self._tables(tokens):
+                counts.rows += table.num_rows
+                wrong = self._batch.check(table)
+                yield from counts.reject(table, sorted(wrong), [wrong[r] for r in sorted(wrong)])
+
+        return _keep_bad(bad(), counts, self._spool, keep)
+
+    def commit(
+        self, tokens: Sequence[str], *, once: Once | None = None, keep: str | None = None
+    ) -> Landed:
+        """Append staged rows, by time where rows have one; `keep` stages the rejected ones."""
+        counts = _Counts()
+
+        def bad() -> Iterator[pa.RecordBatch]:
+            for i, table in self._tables(tokens):
+                if i >> _TABLES_BITS:
+                    raise InvalidRequest("a batch has too many rows", limit=SLICE << _TABLES_BITS)
+                done = self._batch.land(
+                    table, None if once is None else (once[0], once[1] << _TABLES_BITS | i)
+                )
+                counts.rows += table.num_rows
+                counts.repeated += table.num_rows if done.repeated else 0
+                counts.late += done.late
+                rejected = done.rejected
+                yield from counts.reject(
+                    table, rejected["row"].to_pylist(), rejected["reason"].to_pylist()
+                )
+
+        return _keep_bad(bad(), counts, self._spool, keep)
+
+    def _tables(self, tokens: Sequence[str]) -> Iterator[tuple[int, pa.Table]]:
+        for i, table in enumerate(merged(self._spool.runs(tokens), self._batch.order, SLICE)):
+            self._go_on()
+            yield i, self._batch.named(table)
+
+
 class _Counts:
     """What `Landed` tells, while it is being counted."""
 
     def __init__(self) -> None:
-        self.rows = self.answers = self.rejected = self.repeated = 0
+        self.rows = self.answers = self.rejected = self.repeated = self.late = 0
         self.reasons: list[str] = []
 
     def reject(

@@ -11,6 +11,7 @@
     collection_pages.py                     pages of find, cursors
     collection_rules.py, collection_limited.py   rows that a token may see and write
     collection_streams.py                   Arrow streams made while they are sent
+    windows.py, window_staged.py, window_watch.py   stream windows
     sockets.py    how a WebSocket begins    live.py       /v1/live
     watch.py      /v1/watch                 sse.py        event streams
     streams.py    a subscription delivered  outbox.py     what waits for a reader

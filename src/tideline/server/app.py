@@ -17,7 +17,16 @@ from typing import Any
 from starlette.routing import Mount, Route, Router, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 
-from tideline.server import channels, collections, manage, sse, staged, tables, windows
+from tideline.server import (
+    channels,
+    collections,
+    manage,
+    sse,
+    staged,
+    tables,
+    window_staged,
+    windows,
+)
 from tideline.server.front import Path as PathApp
 from tideline.server.guard import Guard, Page, nowhere
 from tideline.server.hub import Hub
@@ -40,6 +49,7 @@ def all_ops() -> list[Op]:
         *staged.OPS,
         *collections.OPS,
         *windows.OPS,
+        *window_staged.OPS,
         *sse.OPS,
         *manage.OPS,
         _DESCRIPTION,

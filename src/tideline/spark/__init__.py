@@ -6,6 +6,7 @@
     bulk_load    a frame into a collection, as finished files
     Pipeline     any source of Spark's, cleaned and placed, into a channel
     match        subscriptions and events that outgrow one machine
+    panes        the panes of a stream window, computed by Spark itself; `latest`: its newest rows
     watch        live queries and writes that outgrow one machine
     aggregate    counts of events on a grid; `heatmap` draws them
     tweets       a workload of any size
@@ -34,11 +35,12 @@ if _typing.TYPE_CHECKING:
     from tideline.spark.matching.match import match
     from tideline.spark.pipeline import Pipeline
     from tideline.spark.watching import watch
+    from tideline.spark.windows import latest, panes
     from tideline.spark.workload import tweets
 
 __all__ = [
-    "Gate", "Pipeline", "aggregate", "bulk_load", "heatmap", "match", "register", "session",
-    "share", "tweets", "watch",
+    "Gate", "Pipeline", "aggregate", "bulk_load", "heatmap", "latest", "match", "panes", "register",
+    "session", "share", "tweets", "watch",
 ]  # fmt: skip
 
 _LATE = {
@@ -47,7 +49,9 @@ _LATE = {
     "aggregate": ".aggregation",
     "bulk_load": ".bulk",
     "heatmap": "..heatmap.picture",
+    "latest": ".windows",
     "match": ".matching.match",
+    "panes": ".windows",
     "share": ".gate",
     "tweets": ".workload",
     "watch": ".watching",

@@ -128,7 +128,8 @@ def _target(given: Any, collection: str | None, channel: str | None) -> Target:
         return named(options, "write" if collection is None else "write documents")
     from tideline.spark.gate import shared_path
 
-    if not hasattr(given, "name") or collection is not None or channel is not None:
+    is_window = hasattr(given, "append")
+    if not hasattr(given, "name") or is_window or collection is not None or channel is not None:
         raise InvalidRequest(
             "give a collection, a channel, or the folder of a store with the name of one",
             target=repr(given), collection=collection, channel=channel,
@@ -139,7 +140,7 @@ def _target(given: Any, collection: str | None, channel: str | None) -> Target:
             "this is no channel or collection of a shared database: call share(db) first",
             target=repr(given),
         )
-    return Target(str(path), given.name, documents=hasattr(given, "key"))
+    return Target(str(path), given.name, what="collection" if hasattr(given, "key") else "channel")
 
 
 def _documents(

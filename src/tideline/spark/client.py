@@ -48,7 +48,8 @@ ORDERS = ("time", "arrival")
 _PAGE = 100_000  # rows of the journal that are read at a time
 
 Arriving = dict[str, str | None] | None
-"""What rows for a collection are: `op` and `version` (documents/landing.py)."""
+"""What rows for a collection are: `op` and `version` (documents/landing.py). For a stream window:
+`op` is "append"."""
 
 
 class Facts(msgspec.Struct, frozen=True):
@@ -164,6 +165,18 @@ class Client(ABC):
     ) -> Iterator[pa.RecordBatch]:
         """What was written to a collection with a seq in (after, upto]."""
 
+    # ---- stream windows -----------------------------------------------------------------
+
+    @abstractmethod
+    def window(self, name: str, settings: dict[str, Any] | None = None) -> dict[str, Any]:
+        """The settings of a stream window; with some it is made if there is none."""
+
+    @abstractmethod
+    def panes(
+        self, name: str, keys: Any = None, last_s: float | None = None, closed: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of a stream window: `StreamWindow.range`."""
+
     # ---- writing ------------------------------------------------------------------------
 
     @abstractmethod
@@ -178,7 +191,7 @@ class Client(ABC):
         """What is wrong with staged rows, without applying them.
 
         With `keep`, the name of a job, the bad rows are staged with the column `reason`. With
-        `arriving` they are for the collection of this name.
+        `arriving` they are for the collection or window of this name.
         """
 
     @abstractmethod
@@ -215,9 +228,10 @@ CALLS: dict[str, Any] = {
     "adopt": list[int], "check": Landed, "collection": dict[str, Any],
     "commit": Landed, "create": None, "cuts": list[str], "describe": Facts, "earliest": str,
     "loading": tuple[dict[str, Any], str], "position": str, "reach": str, "times": list[int],
+    "window": dict[str, Any],
 }  # fmt: skip
 """The calls that go through a gate, with what each gives."""
-STREAMS = frozenset(["changes", "documents", "journal", "scan"])
+STREAMS = frozenset(["changes", "documents", "journal", "panes", "scan"])
 """Those that give batches."""
 
 
@@ -233,7 +247,7 @@ def connect(where: str | os.PathLike[str] | Target) -> Client:
     if found.is_url:
         from tideline.spark.http import HttpClient
 
-        return HttpClient(found.path, found.token, found.channel, found.documents)
+        return HttpClient(found.path, found.token, found.channel, found.what)
     from tideline.spark.remote import GateClient
 
     return cast(Client, GateClient(found.path, opens=found.host == socket.gethostname()))

@@ -4,6 +4,7 @@
     used_columns(...)      what is needed is there, and what is used has its type
     cast_columns(...)      these columns as the stages read them
     check_session(...)     the session keeps state as streams need it
+    has_watermark(...)     a stream has one already
 
 Importing this needs no pyspark; calling it does.
 """
@@ -20,7 +21,7 @@ from tideline.near import nearest
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["cast_columns", "check_session", "given_frames", "used_columns"]
+__all__ = ["cast_columns", "check_session", "given_frames", "has_watermark", "used_columns"]
 
 _TEXT = ("string", "char", "varchar")
 _WHOLE = ("byte", "short", "integer", "int", "long", "bigint", "tinyint", "smallint")
@@ -91,3 +92,9 @@ def check_session(frame: DataFrame, doing: str) -> None:
         importlib.import_module("google.protobuf.descriptor")
     except ImportError:
         raise Unavailable("Spark's state needs protobuf: pip install 'tideline[spark]'") from None
+
+
+def has_watermark(frame: Any) -> bool:
+    """Whether a stream has a watermark already; Spark refuses a second one after it."""
+    java = getattr(frame, "_jdf", None)
+    return java is not None and "EventTimeWatermark" in java.queryExecution().analyzed().toString()

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tideline.channel.landed import Landed, Once
+from tideline.channel.spool import SLICE
 from tideline.errors import Conflict, InvalidRequest, NotFound, Unavailable
 from tideline.spark.client import Arriving, Client, Facts
 
@@ -34,12 +35,13 @@ _LAND_S = 1800.0  # a batch of any size is one request
 
 
 class HttpClient(Client):
-    """A store behind a server; rows are staged for one channel or collection. For one thread."""
+    """A store behind a server; rows are staged for one channel, collection or
+    stream window. For one thread."""
 
     def __init__(
-        self, url: str, token: str | None = None, channel: str = "", documents: bool = False
+        self, url: str, token: str | None = None, channel: str = "", what: str = "channel"
     ) -> None:
-        self._staged, self._documents = channel, documents
+        self._staged, self._what = channel, what
         self._remote = self._store = _remote(url, token, 60.0)
         self._patient = _remote(url, token, _LAND_S)
         self._channels: dict[str, RemoteChannel] = {}
@@ -81,10 +83,31 @@ class HttpClient(Client):
         query = {"after": after, "upto": upto, "before": "true" if before else "false"}
         return self._batches("collections", name, "changes", query=query)
 
+    def window(self, name: str, settings: dict[str, Any] | None = None) -> dict[str, Any]:
+        http, path = self._remote._http, ("v1", "windows", name)
+        if settings is not None:
+            with contextlib.suppress(NotFound):  # whoever may not make one may use it
+                found: dict[str, Any] = http.json("GET", *path)["settings"]
+                check_same(name, found, settings)
+                return found
+            return dict(http.json("PUT", *path, body=settings)["settings"])
+        return dict(http.json("GET", *path)["settings"])
+
+    def panes(
+        self, name: str, keys: Any = None, last_s: float | None = None, closed: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        from tideline.client.tables import read_table
+
+        body = {"keys": keys, "last_s": last_s, "closed": closed}
+        query = {"format": "arrow"}
+        path = ("v1", "windows", name, "range")
+        data = self._patient._http.request("POST", *path, query=query, body=body, again=True)
+        yield from read_table(data).to_batches(max_chunksize=SLICE)
+
     # ---- writing ------------------------------------------------------------------------
 
     def stage(self, job: str, batches: Iterable[pa.RecordBatch], order: str = "time") -> str:
-        query = {"job": job} if self._documents else {"job": job, "order": order}
+        query = {"job": job} if self._what == "collection" else {"job": job, "order": order}
         tokens = [
             self._call("POST", query=query, arrow=piece)["token"] for piece in _pieces(batches)
         ]
@@ -94,7 +117,7 @@ class HttpClient(Client):
         self, channel: str, tokens: Sequence[str], *, keep: str | None = None,
         arriving: Arriving = None,
     ) -> Landed:  # fmt: skip
-        body = {"tokens": _each(tokens), "keep": keep, **(arriving or {})}
+        body = {"tokens": _each(tokens), "keep": keep, **self._told(arriving)}
         return Landed(**self._call("POST", "check", channel=channel, body=body))
 
     def commit(
@@ -102,7 +125,7 @@ class HttpClient(Client):
         order: str = "time", keep: str | None = None, arriving: Arriving = None,
     ) -> Landed:  # fmt: skip
         body = {"tokens": _each(tokens), "once": once, "keep": keep}
-        body |= {"order": order} if arriving is None else arriving
+        body |= {"order": order} if arriving is None else self._told(arriving)
         again = once is not None
         return Landed(**self._call("POST", "commit", channel=channel, body=body, again=again))
 
@@ -131,8 +154,12 @@ class HttpClient(Client):
         assert isinstance(found, dict)
         return found
 
+    def _told(self, arriving: Arriving) -> dict[str, str | None]:
+        """What a request says about rows: those for a window are what they are."""
+        return {} if arriving is None or self._what == "window" else arriving
+
     def _base(self, name: str) -> tuple[str, str, str]:
-        return ("collections" if self._documents else "channels", name, "staged")
+        return f"{self._what}s", name, "staged"
 
     def _batches(self, *path: str, **options: Any) -> Iterator[pa.RecordBatch]:
         from tideline.client.tables import read_table
@@ -162,6 +189,13 @@ def _remote(url: str, token: str | None, timeout_s: float) -> Remote:
             missing=error.name,
         ) from None
     return Remote(url, token, timeout_s, None)
+
+
+def check_same(name: str, found: dict[str, Any], settings: dict[str, Any]) -> None:
+    """`Conflict` when a window that is there is another than these settings say."""
+    from tideline.stream.settings import given, same
+
+    same(name, given(name, [], found), settings)
 
 
 def _each(tokens: Sequence[str]) -> list[str]:

@@ -7,6 +7,7 @@ Safe from any thread.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -15,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pyarrow as pa
 
-from tideline.channel.landing import DocumentLanding, Landing
+from tideline.channel.landing import DocumentLanding, Landing, WindowLanding
 from tideline.channel.scan import scan_parts
-from tideline.channel.spool import Spool
+from tideline.channel.spool import SLICE, Spool
 from tideline.errors import Closed, Conflict, InvalidRequest, NotFound
 from tideline.spark.client import Arriving, Client, Landed, Once
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from tideline.channel import Channel
     from tideline.database import Database
     from tideline.documents import Collection
+    from tideline.stream import StreamWindow
 
 __all__ = ["Local"]
 
@@ -78,6 +80,21 @@ class Local(Client):
         from tideline.documents.export import changes_table
 
         yield from changes_table(self._collection(name), after, upto, before=before).to_batches()
+
+    def window(self, name: str, settings: dict[str, Any] | None = None) -> dict[str, Any]:
+        if settings is None:
+            return self._window(name).settings
+        if settings.get("max_ahead_s") == "never":
+            settings = {**settings, "max_ahead_s": math.inf}
+        return self._db.window(name, **settings).settings
+
+    def panes(
+        self, name: str, keys: Any = None, last_s: float | None = None, closed: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        table = self._window(name).range(keys, last_s=last_s, closed=closed)
+        for batch in table.to_batches(max_chunksize=SLICE):
+            self._go_on()
+            yield batch
 
     # ---- writing ------------------------------------------------------------------------
 
@@ -146,7 +163,11 @@ class Local(Client):
         if self.stopping.is_set():
             raise Closed("the database is being closed", path=str(self._db.path))
 
-    def _arriving(self, name: str, how: dict[str, str | None]) -> DocumentLanding:
+    def _arriving(self, name: str, how: dict[str, str | None]) -> DocumentLanding | WindowLanding:
+        if how["op"] == "append":
+            from tideline.stream.landing import Arriving as Appending
+
+            return WindowLanding(Appending(self._window(name)), self._spool, self._go_on)
         from tideline.documents.landing import Arriving as Batch
 
         found = self._collection(name)
@@ -158,6 +179,12 @@ class Local(Client):
 
     def _landing(self, name: str) -> Landing:
         return Landing(self._channel(name), self._spool, self._go_on)
+
+    def _window(self, name: str) -> StreamWindow:
+        names = self._db.windows()
+        if name not in names:
+            raise NotFound("no such window", name=name, windows=names)
+        return self._db.window(name)
 
     def _collection(self, name: str) -> Collection:
         names = self._db.collections()

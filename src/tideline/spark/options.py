@@ -42,6 +42,9 @@ _NAMES = {
         "collection", "op", "version", "key", "indexes", "rejected", "writer", "number",
     ],
     "stream documents": ["collection", "op", "version", "key", "indexes", "rejected"],
+    "read window": ["window", "keys", "lastS", "closed"],
+    "write window": ["window", "settings", "rejected", "writer", "number"],
+    "stream window": ["window", "settings", "rejected"],
 }  # fmt: skip
 _WRITTEN_BY_ARROW = ["abfs", "abfss", "file", "gcs", "gs", "hdfs", "s3", "viewfs"]
 _PLACES = ["url", "token"]  # of everything: a server instead of a folder
@@ -55,21 +58,29 @@ _ELSEWHERE = {
     "follow documents": "a streaming read of a collection",
     "write documents": "a batch write to a collection",
     "stream documents": "a streaming write to a collection",
+    "read window": "a batch read of a stream window",
+    "write window": "a batch write to a stream window",
+    "stream window": "a streaming write to a stream window",
 }  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Target:
-    """Which channel or collection of which store."""
+    """Which channel, collection or stream window of which store."""
 
     path: str
     """The folder, or the address of a server."""
     channel: str
     token: str | None = field(default=None, repr=False)
-    documents: bool = False
-    """Whether it is a collection."""
+    what: str = "channel"
+    """`channel`, `collection` or `window`."""
     host: str = ""
     """The machine that may open the folder when nobody has it open: where Spark plans."""
+
+    @property
+    def documents(self) -> bool:
+        """Whether it is a collection."""
+        return self.what == "collection"
 
     @property
     def is_url(self) -> bool:
@@ -103,7 +114,7 @@ def target(options: Mapping[str, str], doing: str) -> Target:
             f"there are {', '.join(known.values())}",
             option=given,
         )
-    what = "collection" if doing.endswith("documents") else "channel"
+    what = {"documents": "collection", "window": "window"}.get(doing.split()[-1], "channel")
     path, url, channel = _folder(options), options.get("url"), options.get(what)
     if path and url:
         raise InvalidRequest("give a folder or the option url, not both", path=path, url=url)
@@ -115,7 +126,7 @@ def target(options: Mapping[str, str], doing: str) -> Target:
     if not channel:
         raise InvalidRequest(f"the option {what} is missing", path=path or url)
     if url:
-        found = Target(url, channel, options.get("token"), what == "collection")
+        found = Target(url, channel, options.get("token"), what)
         if not found.is_url:
             raise InvalidRequest("the option url must be http://HOST:PORT or https://...", url=url)
         return found
@@ -127,7 +138,7 @@ def target(options: Mapping[str, str], doing: str) -> Target:
     if "token" in options:
         raise InvalidRequest("the option token goes with url")
     whole = os.path.abspath(path)
-    return Target(whole, channel, documents=what == "collection", host=socket.gethostname())
+    return Target(whole, channel, what=what, host=socket.gethostname())
 
 
 def _folder(options: Mapping[str, str]) -> str | None:

@@ -5,6 +5,7 @@ settings.py   what a window is, checked
 rows.py       tables, rows and columns as arrays
 batch.py      rows as one frame of the log
 memory.py     sub-windows in memory; what there is at one moment
+landing.py    rows that Spark staged, appended as one batch
 engine.py     log, sealing, recovery: a client of lsm/dataset.py
 reading.py    searches over the sub-windows of a moment
 mappers.py    what a range becomes: sums, quantiles, functions of the user's

@@ -29,7 +29,7 @@ from tideline.stream.engine import Engine
 from tideline.stream.mappers import mapper_of
 from tideline.stream.memory import NOTHING, Sub
 from tideline.stream.reading import Where, check_prefix, key_columns, newest, rows_in, where_of
-from tideline.stream.rows import read
+from tideline.stream.rows import Incoming, read
 from tideline.stream.settings import Settings
 from tideline.stream.sliding import folded
 from tideline.stream.watching import Watch
@@ -96,15 +96,7 @@ class StreamWindow:
         engine = self._engine
         engine.require_open()
         writer = None if once is None else check_once(once)
-        found = read(rows, engine.settings)
-        latest = engine.latest()
-        if found.times is not None and latest < FOREVER and found.total:
-            ahead_s = engine.settings.max_ahead_us / SECOND
-            why = (
-                f"{engine.settings.time} is more than {ahead_s:.12g} s ahead of the clock"
-                " (max_ahead_s of the window)"
-            )
-            found = found.kept(found.times <= latest, why)
+        found = self._incoming(rows)
         stored = late = known = 0
         if found.total:
             stored, late, known = engine.append(found, writer)
@@ -113,6 +105,18 @@ class StreamWindow:
             "reason": pa.array([found.rejected[n] for n in sorted(found.rejected)], pa.string()),
         })  # fmt: skip
         return Appended(stored, late, rejected, bool(found.total) and known == found.total)
+
+    def _incoming(self, rows: Any) -> Incoming:
+        """What `append` would make of rows, and which it would reject; nothing is stored."""
+        settings, latest = self._engine.settings, self._engine.latest()
+        found = read(rows, settings)
+        if found.times is None or latest >= FOREVER or not found.total:
+            return found
+        why = (
+            f"{settings.time} is more than {settings.max_ahead_us / SECOND:.12g} s ahead of the "
+            "clock (max_ahead_s of the window)"
+        )
+        return found.kept(found.times <= latest, why)
 
     # ---- reading -----------------------------------------------------------------------------
 

@@ -1,10 +1,11 @@
-// Puts the page together: two views, the map and the live tables, each made when it is first shown.
+// Puts the page together: three views, each made when it is first shown.
 //
 //   map     feed (/v1/watch)  -->  stage (map), figures          what the whole channel does
 //           live (/v1/live)   -->  mine (cards, answers)         what the reader asked for
 //           inspector         -->  REST and live                 what the reader does
 //           search.js         -->  watch                         where the reader looks
 //   tables  tables.js                                            what the reader watches
+//   windows windows.js, road.js                                  stream windows, an expressway
 //
 // Nothing on the page is made up: a place, a count or a time is the server's, or the reader's own.
 
@@ -22,6 +23,7 @@ import { Search } from "./search.js";
 import { Stage } from "./stage.js";
 import { Tables } from "./tables.js";
 import { Views } from "./views.js";
+import { Windows } from "./windows.js";
 
 const BANNER_AFTER_MS = 1500; // a short loss is mended before anybody needs to know
 const PATIENCE_S = 20; // for an answer of the server
@@ -45,6 +47,7 @@ function start() {
     };
   });
   views.add("tables", () => new Tables((state) => views.connection("tables", state)));
+  views.add("windows", () => new Windows((state) => views.connection("windows", state)));
   views.start();
 }
 

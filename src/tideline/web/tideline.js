@@ -1,4 +1,4 @@
-// Tideline from JavaScript, in browsers and Node: channels and collections of a server.
+// Tideline from JavaScript, in browsers and Node: channels, collections and stream windows of a server.
 //
 //   import { connect } from "/tideline.js";                 // of the server itself; "tideline" from npm
 //   const roads = connect().channel("roads");
@@ -11,7 +11,7 @@
 // from the server's now; times come as ISO 8601 text and are given so or as a Date.
 //
 //   Database --> Http   one fetch a call, made again when that can do nothing twice
-//            \-> Live --> Socket   one WebSocket with all that is followed: subscriptions, changes, live queries
+//            \-> Live --> Socket   one WebSocket with all that is followed: subscriptions, changes, live queries, panes
 //
 // When the WebSocket breaks it is opened again, with growing waits, and each stream goes on after the last
 // thing it received: nothing is missed and nothing comes twice. docs/guide/javascript.md has every verb.
@@ -21,13 +21,14 @@ import { Http, path } from "./tideline/http.js";
 import { Live } from "./tideline/live.js";
 import { Socket } from "./tideline/socket.js";
 import { Channel, Collection } from "./tideline/verbs.js";
+import { Panes, StreamWindow } from "./tideline/windows.js";
 
 export {
   Closed, Conflict, Corruption, InvalidRequest, NotFound, TidelineError, Unauthorized, Unavailable,
 } from "./tideline/errors.js";
 export { LiveQuery } from "./tideline/queries.js";
 export { Changes, Subscription } from "./tideline/streams.js";
-export { Channel, Collection };
+export { Channel, Collection, Panes, StreamWindow };
 
 /**
  * A server. Asks nothing yet. Without `url`: the server that this module came from, or else the page.
@@ -66,13 +67,20 @@ export class Database {
   /** A collection. With settings (`{ key: "id" }`) it is made before its first use, if it is not there. */
   collection(name, settings) { return new Collection(this.#http, this.#live, name, settings); }
 
+  /** A stream window. With settings (`{ span_s: 300, key: "vid" }`) it is made before its first use, if it is not there. */
+  window(name, settings) { return new StreamWindow(this.#http, this.#live, name, settings); }
+
   channels() { return this.#http.request("GET", "/v1/channels"); }
 
   collections() { return this.#http.request("GET", "/v1/collections"); }
 
+  windows() { return this.#http.request("GET", "/v1/windows"); }
+
   async dropChannel(name) { await this.#http.request("DELETE", path("channels", name)); }
 
   async dropCollection(name) { await this.#http.request("DELETE", path("collections", name)); }
+
+  async dropWindow(name) { await this.#http.request("DELETE", path("windows", name)); }
 
   /** Any other route: `db.request("GET", "/v1/channels/roads/times", { query: { parts: 4 } })`. */
   request(method, route, options) { return this.#http.request(method, route, options); }

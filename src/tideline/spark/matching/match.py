@@ -19,7 +19,13 @@ from typing import TYPE_CHECKING, Any
 
 from tideline.errors import InvalidRequest
 from tideline.space import CELLS, Space
-from tideline.spark.given import cast_columns, check_session, given_frames, used_columns
+from tideline.spark.given import (
+    cast_columns,
+    check_session,
+    given_frames,
+    has_watermark,
+    used_columns,
+)
 from tideline.spark.matching.settings import Settings, levels_of, may_be_wide, settings_of
 
 if TYPE_CHECKING:
@@ -94,7 +100,7 @@ def plan(
     )
     if streaming:
         check_session(packets, "matching streams")
-        if not (_has_watermark(subscriptions) or _has_watermark(events)):
+        if not (has_watermark(subscriptions) or has_watermark(events)):
             # No row is dropped for being late: this only tells every bucket how far time has got.
             packets = packets.withWatermark("at", "0 seconds")
     packets = packets.select("bucket", "deltas", "data")
@@ -184,9 +190,3 @@ def _check_place(space: Space, side: str, columns: list[str]) -> None:
         raise InvalidRequest(
             f"{side} need the column place, or lon and lat", columns=", ".join(columns)
         )
-
-
-def _has_watermark(frame: Any) -> bool:
-    """Whether a stream has a watermark already; Spark refuses a second one after it."""
-    java = getattr(frame, "_jdf", None)
-    return java is not None and "EventTimeWatermark" in java.queryExecution().analyzed().toString()

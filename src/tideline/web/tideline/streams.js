@@ -4,6 +4,7 @@
 //                   \--ended: expired, cancelled, released, replaced, refused, closed
 //
 //   Followed --> Stream --> Subscription, Changes
+//            |          \-> Panes (windows.js)
 //            \-> LiveQuery (queries.js)
 //
 // `live.js` feeds them: begin(tag), request(), hear(message) (true when all of the beginning is there), end().
@@ -55,7 +56,7 @@ export class Followed {
 }
 
 /** Things that arrive: for one function, or for whoever iterates. */
-class Stream extends Followed {
+export class Stream extends Followed {
   #queue = [];
   #waiting = [];
   #arrived = new Set(); // who waits to be told that something is there

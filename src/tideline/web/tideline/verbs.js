@@ -11,8 +11,8 @@ const newId = () => `${nonce}-${(made++).toString(36)}`;
 /** With an id, so that it can be sent again without being stored twice. */
 const named = (event) => ({ ...event, id: event.id ?? newId() });
 
-/** What channels and collections share: a name, settings, and being made when they are first used. */
-class Named {
+/** What channels, collections and stream windows share: a name, settings, and being made when they are first used. */
+export class Named {
   #http;
   #kind;
   #settings;

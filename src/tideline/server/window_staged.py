@@ -1,0 +1,114 @@
+"""Rows that Spark's tasks put aside for a stream window, and then append as one batch.
+
+    POST   staged          rows of one task -> a token        DELETE staged?job=   what it staged
+    POST   staged/check    what is wrong with them            GET    staged/{token}
+    POST   staged/commit   all of them, by time, once -> what became of them
+
+As for channels (staged.py); stream/landing.py says what rows are.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+import pyarrow as pa
+
+from tideline.channel.landing import Landed, WindowLanding
+from tideline.errors import Closed, InvalidRequest
+from tideline.server import staged
+from tideline.server.incoming import DECODED, read_stream
+from tideline.server.ops import ARROW, Call, Op
+from tideline.server.windows import window_of
+from tideline.stream.landing import AT, Arriving
+
+__all__ = ["OPS"]
+
+
+class StageQuery(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Whose rows these are; `order` is what the window needs: `time` where rows have one."""
+
+    job: staged.Job
+    order: staged.Order | None = None
+
+
+class WindowCheckIn(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Rows to check; `keep` is the job that the bad ones are staged for."""
+
+    tokens: list[str]
+    keep: staged.Job | None = None
+
+
+class WindowCommitIn(WindowCheckIn):
+    """Rows to append; `once` is a writer and the number of its batch."""
+
+    once: tuple[str, Annotated[int, msgspec.Meta(ge=0, lt=1 << 43)]] | None = None
+
+
+def _window(call: Call) -> Any:
+    return window_of(call.hub, call.caller, call.names["window"])
+
+
+def _spool(call: Call) -> Any:
+    return staged.spool_of(call, f"window {_window(call).name}")
+
+
+def _landing(call: Call) -> WindowLanding:
+    def go_on() -> None:
+        if call.hub.stopping:
+            raise Closed("the server is stopping")
+
+    return WindowLanding(Arriving(_window(call)), _spool(call), go_on)
+
+
+async def stage_rows(call: Call) -> dict[str, str]:
+    order, spool = Arriving(_window(call)).order, _spool(call)
+    most_bytes = DECODED * call.hub.settings.batch_bytes
+    table = await call.hub.in_thread(read_stream, call.body, most_bytes)
+    if order == "time" and (
+        AT not in table.column_names or not pa.types.is_timestamp(table[AT].type)
+    ):
+        raise InvalidRequest("rows are staged with their time: the column at must be timestamps")
+    if call.query.order not in (None, order):
+        raise InvalidRequest(f"rows of this window are staged by {order}", order=call.query.order)
+    call.hub.limits.spend(call.caller, table.num_rows / 100)
+    return {"token": await call.hub.in_thread(staged.put_aside, call, spool, table, order)}
+
+
+async def check_rows(call: Call) -> Landed:
+    landing = _landing(call)
+    return await call.hub.in_thread(landing.check, call.body.tokens, call.body.keep)
+
+
+async def commit_rows(call: Call) -> Landed:
+    body, landing = call.body, _landing(call)
+
+    def run() -> Landed:
+        return landing.commit(body.tokens, once=body.once, keep=body.keep)
+
+    return await call.hub.in_thread(run)
+
+
+async def fetch_rows(call: Call) -> Any:
+    return await staged.fetch_from(call, _spool(call))
+
+
+async def discard_rows(call: Call) -> dict[str, str]:
+    await call.hub.in_thread(_spool(call).discard, call.query.job, call.query.over)
+    return {"discarded": call.query.job}
+
+
+_S = "/v1/windows/{window}/staged"
+
+OPS = [
+    Op("POST", _S, "Put rows aside for a window.", stage_rows, scope="write", query=StageQuery,
+       takes=ARROW, gives=dict[str, str], large=True),
+    Op("DELETE", _S, "Remove what a job put aside for a window.", discard_rows, scope="write",
+       query=staged.DiscardQuery, gives=dict[str, str]),
+    Op("POST", f"{_S}/check", "What is wrong with rows put aside for a window.", check_rows,
+       scope="write", takes=(WindowCheckIn,), gives=Landed),
+    Op("POST", f"{_S}/commit", "Append rows put aside for a window.", commit_rows, scope="write",
+       takes=(WindowCommitIn,), gives=Landed),
+    Op("GET", f"{_S}/{{token}}", "Rows put aside for a window.", fetch_rows, scope="write",
+       gives=ARROW),
+]  # fmt: skip
