@@ -6,7 +6,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help install java mingo typescript npm chromium kafka packages peers demo test test-bounds test-long check wheels bench \
+.PHONY: help install java mingo typescript npm chromium kafka packages peers demo linear-road test test-bounds test-long check wheels bench \
 	bench-full clean
 
 VENV ?= .venv
@@ -76,6 +76,10 @@ peers:  ## see to the servers of the side-by-side benchmark, by apt-get where on
 
 demo: $(STAMP) java  ## server, Spark pipeline and live map in one; DEMO_S=30 stops by itself
 	@$(BIN)/tideline demo
+
+linear-road: $(STAMP)  ## the Linear Road benchmark, with a picture: L=1 MINUTES=10 START=60 SPEED=10 PORT=8080
+	$(BIN)/python -m examples.linear_road -L $(or $(L),1) --minutes $(or $(MINUTES),10) \
+	  --start $(or $(START),60) --speed $(or $(SPEED),10) --port $(or $(PORT),8080)
 
 test: $(STAMP) java mingo typescript chromium  ## install, compile the kernels, run the tests and one job with bounds checks
 	@$(BIN)/python tests/quick_java.py & $(BIN)/tideline warm; wait

@@ -34,6 +34,32 @@ for number in range(int(sys.argv[4])):
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
+# Kills, again and again, who writes one note after the other; what is left is a whole one.
+KILLS = """
+import itertools, os, random, signal, sys, time
+from pathlib import Path
+from tideline.lsm.endmark import EndMark
+
+mark = EndMark(Path(sys.argv[1]), disk=True)
+last = 0
+for _ in range(40):
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        for number in itertools.count(last + 1):
+            mark.write(number, number * 7)
+            if number == last + 1:
+                os.write(writing, b"x")
+    os.read(reading, 1)
+    time.sleep(random.random() / 500)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    segment, offset = mark.read()
+    assert segment > last and offset == segment * 7, (segment, offset, last)
+    last = segment
+print(last)
+"""
+
 
 def killed(folder: Path, durability: str, segment_bytes: int, count: int) -> list[tuple[int, int]]:
     """A log whose writer was killed after so many appends; where each of them ended."""
@@ -230,3 +256,13 @@ def test_segments_of_the_first_format_are_read_and_followed_by_new_ones(tmp_path
     log = Log.open(tmp_path)
     assert sum(len(rows) for _, rows in log.replay_joined()) == 5
     log.close()
+
+
+def test_a_kill_at_any_moment_leaves_a_whole_note(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", KILLS, str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": str(SOURCE)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) >= 40
+    assert [path.name for path in tmp_path.iterdir()] == ["LOG_END"]

@@ -13,9 +13,11 @@ fsynced, so it costs a write to the page cache and no more, and it never says to
   them as long as it runs. `boot` is its boot id: after another start of the machine, when a power
   cut may have taken the log's end and left the note, the note does not count.
 
-A new note takes the place of the old one whole, so a kill leaves one of them. An empty file or one
-of zero bytes is what a power cut leaves of a new one: it says nothing. Other damage is
-`Corruption`. Whoever shortened a log on purpose deletes the note.
+A new note is written over the old one, in one call and of the same length: a kill leaves one of
+them, for it does not cut a write inside of a page. (Renaming a new file to the name of the old one
+would do, too, but ext4 then begins to write the new one to the disk: a millisecond each, more when
+the disk is busy.) An empty file or one of zero bytes is what a power cut leaves of a first note: it
+says nothing. Other damage is `Corruption`. Whoever shortened a log on purpose deletes the note.
 
 One thread at a time may `write`.
 """
@@ -30,7 +32,7 @@ from pathlib import Path
 from zlib import crc32
 
 from tideline.errors import Corruption
-from tideline.lsm.files import all_zero, sync_folder, unavailable, write_all
+from tideline.lsm.files import all_zero, sync_folder, unavailable
 
 __all__ = ["EndMark"]
 
@@ -56,7 +58,6 @@ class EndMark:
 
     def __init__(self, folder: Path, *, disk: bool) -> None:
         self.path = folder / _NAME
-        self._fresh = folder / (_NAME + ".tmp")
         self._boot = _ON_DISK if disk else _boot_id()
 
     def read(self) -> tuple[int, int] | None:
@@ -79,21 +80,20 @@ class EndMark:
     def remove(self) -> None:
         """Note nothing any more, durably: for whoever shortens the log on purpose."""
         self.path.unlink(missing_ok=True)
-        self._fresh.unlink(missing_ok=True)
         sync_folder(self.path.parent)
 
     def write(self, segment: int, offset: int) -> None:
         """Note an end. What cannot be written is not noted: the log itself says what is wrong."""
         if not self._boot:
             return
+        line = _line(segment, offset, self._boot.encode())
         with contextlib.suppress(OSError):
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-            fd = os.open(self._fresh, flags, 0o644)
+            fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:
-                write_all(fd, _line(segment, offset, self._boot.encode()))
+                if os.pwrite(fd, line, 0) < len(line):
+                    os.ftruncate(fd, 0)
             finally:
                 os.close(fd)
-            os.replace(self._fresh, self.path)
 
 
 def _line(segment: int, offset: int, boot: bytes) -> bytes:
