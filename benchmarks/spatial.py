@@ -8,7 +8,7 @@
     store    documents with places: what an index costs a collection, and boxes through `find`
 
 The points are made up (workload/clusters.py). Peers that are not installed are left out;
-`pip install geoindex-rs rtree scipy shapely` has them. Every answer is compared with a scan.
+`pip install '.[bench-places]'` has them. Every answer is compared with a scan.
 Writes benchmarks/results/spatial.json, .md and .png.
 """
 
