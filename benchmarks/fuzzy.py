@@ -39,7 +39,7 @@ from benchmarks.peers.fuzzy import ANSWERING, LOOKING_UP, Fuzzy, values_of
 PARTS = ["speed", "lookup", "placements", "budget", "scale", "threshold"]
 SIZES = {  # objects of `speed`, of the placements, words of `lookup`; questions of each
     "tiny": (2_000, 2_000, 500, 20),
-    "small": (1_000_000, 200_000, 50_000, 500),
+    "small": (1_000_000, 100_000, 50_000, 300),
     "full": (1_000_000, 1_000_000, 400_000, 1_000),
 }
 FIXED = ("FL-0", "FL-1", "FL-2", "FL-3")

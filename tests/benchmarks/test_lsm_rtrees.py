@@ -36,7 +36,7 @@ def agrees(tree: Rtree, model: dict[int, float]) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(steps=STEPS)
 def test_answers_are_those_of_a_dict_after_every_step(way: Any, steps: list[Any]) -> None:
     tree, model = way(), {}
