@@ -117,6 +117,12 @@ bench: $(STAMP) peers  ## measure in small; writes benchmarks/results/
 	$(BIN)/python benchmarks/many_calls.py
 	$(BIN)/python benchmarks/live.py
 	$(BIN)/python benchmarks/spatial.py
+	$(BIN)/python benchmarks/reconcile.py
+	$(BIN)/python benchmarks/fuzzy.py
+	$(BIN)/python benchmarks/words.py
+	$(BIN)/python benchmarks/filters.py
+	$(BIN)/python benchmarks/ingestion.py
+	$(BIN)/python benchmarks/levels.py
 	$(BIN)/python benchmarks/page.py
 
 bench-full: $(STAMP) peers  ## measure in full, to 10 million subscriptions; takes hours
@@ -131,6 +137,12 @@ bench-full: $(STAMP) peers  ## measure in full, to 10 million subscriptions; tak
 	$(BIN)/python benchmarks/server.py
 	$(BIN)/python benchmarks/live.py --size full
 	$(BIN)/python benchmarks/spatial.py --size full
+	$(BIN)/python benchmarks/reconcile.py --size full
+	$(BIN)/python benchmarks/fuzzy.py --size full
+	$(BIN)/python benchmarks/words.py --size full
+	$(BIN)/python benchmarks/filters.py --size full
+	$(BIN)/python benchmarks/ingestion.py --size full
+	$(BIN)/python benchmarks/levels.py --size full
 	$(BIN)/python benchmarks/page.py
 
 clean:  ## remove what the commands made (keeps .venv)

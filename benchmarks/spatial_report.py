@@ -93,11 +93,11 @@ def store(data: Data) -> str:
     rows = [[name, f"{us:.2f}", f"{us / put['no index']:.2f}x"] for name, us in put.items()]
     title = f"## {data['documents']:,} documents\n\n"
     text = title + markdown_table(["put_many", "us a document", ""], rows) + "\n"
-    rows = [
-        [f"{name}: {peer}", f"{us:.0f}", f"{us / found['tideline']:.1f}x"]
-        for name, found in data["find_us"].items()
-        for peer, us in found.items()
-    ]
+    rows = []
+    for name, found in data["find_us"].items():
+        for peer, us in found.items():
+            base = found["tideline, as text" if peer.endswith("as text") else "tideline"]
+            rows.append([f"{name}: {peer}", f"{us:.0f}", f"{us / base:.1f}x"])
     return text + markdown_table(["documents in a box", "us", ""], rows)
 
 

@@ -243,6 +243,40 @@ def test_a_box_and_a_ring_need_no_second_look(tmp_path: Path) -> None:
             assert not both.exact
 
 
+def test_all_that_an_index_leads_to_comes_once_and_newest_first(tmp_path: Path) -> None:
+    draw = random.Random(11)
+    with tideline.open(tmp_path) as database:
+        made = database.collection("indexed", key="id", indexes={"at": "spatial"})
+        plain = database.collection("plain", key="id")
+        for part in range(4):
+            # Several places each, one behind the other: a box meets some documents twice.
+            docs = [
+                {"id": draw.randrange(400), "at": [random_point(draw), random_point(draw)]}
+                for _ in range(300)
+            ] + [{"id": draw.randrange(400), "at": random_point(draw)} for _ in range(100)]
+            gone = [draw.randrange(400) for _ in range(30)]
+            for each in (made, plain):
+                each.put_many(docs)
+                each.delete_many(gone)
+                each.put({"id": "soon", "at": [0.0, 0.0]}, ttl_s=0.000001)
+            if part % 2 == 0:
+                made._engine.seal()
+            for shape in (
+                {"$geoIntersects": {"$box": [[-180, -90], [180, 90]]}},
+                {"$geoIntersects": {"$box": [[-60, -40], [60, 40]]}},
+                {"$geoWithin": {"$box": [[-90, -60], [90, 60]]}},
+            ):  # fmt: skip
+                where = {"at": shape}
+                wanted = plain.find(where)
+                assert made.find(where) == wanted
+                assert made.count(where) == len(wanted)
+                for limit in (1, 7, len(wanted), len(wanted) + 5):
+                    assert made.find(where, limit=limit) == wanted[:limit]
+                assert made.find(where, limit=5, skip=3) == wanted[3:8]
+                assert made.explain(where).found == len(wanted)
+        assert made.find({"at": {"$geoWithin": {"$box": [[0, 0], [0, 0]]}}, "id": -1}) == []
+
+
 def test_points_that_count_as_0_are_found_by_geometries_at_0() -> None:
     """In outlines, coordinates nearer to 0 than 1e-130 are 0; the index has them as they are."""
     points: list[Any] = [[0, 0], [5e-324, 0], [-1e-310, 1e-200], [0, -2e-131], [1e-129, 0]]

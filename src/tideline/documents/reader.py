@@ -282,7 +282,7 @@ class Reader:
             if count + len(seqs) > self._out.shape[1]:
                 self._out_room(2 * (count + len(seqs)))
             seqs_at = address_of(seqs)
-            count = records.newest(self._address, *keys.addresses, seqs_at)
+            count = records.newest(self._address, *keys.addresses, seqs_at, self._call_at)
             if count == k and newest_first:
                 break
         state[at.S_INDEX_BLOCKS] += getattr(asked, "blocks", 0)

@@ -88,12 +88,25 @@ class Search:
         """The documents, in order."""
         if self._limit == 0 or not plan.ways:
             return []
-        if self._sort is None:
-            found = [_decode(text) for _, text in self.newest(plan)]
-        else:
+        if self._sort is not None:
             found = [document for _, _, document in self._sorted(plan)]
+        elif self._is_whole(plan):
+            way = plan.ways[0]
+            _, text = self.view.all_text(way.field, way.asks, self._limit, way.filter)
+            found = _decode(text)  # all at once takes a third of one by one
+            self.done.looked_at += len(found)
+        else:
+            found = [_decode(text) for _, text in self.newest(plan)]
         self.done.found = len(found)
         return found
+
+    def _is_whole(self, plan: Plan) -> bool:
+        """Whether all that one index leads to is an answer, and it gives all or nothing."""
+        [way, *more] = plan.ways
+        if more or not plan.exact or way.kind != "index":
+            return False
+        kind = self.view.kinds[way.field]
+        return not (kind.newest_first or kind.within)
 
     def hits(self, plan: Plan) -> list[Hit]:
         """The same, not decoded."""
@@ -105,7 +118,11 @@ class Search:
 
     def count(self, plan: Plan) -> int:
         """How many there are."""
-        self.done.found = sum(len(hits) for hits in self.batches(plan))
+        if plan.ways and self._is_whole(plan):
+            way = plan.ways[0]
+            self.done.found, _ = self.view.all_text(way.field, way.asks, None, way.filter)
+        else:
+            self.done.found = sum(len(hits) for hits in self.batches(plan))
         return self.done.found
 
     # ---- orders -----------------------------------------------------------------------------

@@ -306,6 +306,22 @@ class View:
             found += kind.search(view, ask, None, self.now[2])
         return candidates(found)
 
+    def all_text(
+        self, field: str, asks: Sequence[Any], k: int | None = None, filter: Span = None
+    ) -> tuple[int, bytes]:
+        """The `k` newest records that asks of an index that stands alone lead to, newest first.
+
+        How many there are, and all of them as one JSON array.
+        """
+        sources = self.now[0]
+        kind, view = sources.kind_of(field), sources.passing(field, filter)
+        found = (chunk for ask in asks for chunk in kind.search(view, ask, None, self.now[2]))
+        reader = self._take()
+        count = reader.follow(self.now, found, k, False)
+        text = reader.text(count)
+        self._readers.give(reader)
+        return count, text
+
     def follow(self, found: Chunk, k: int | None = None) -> Found:
         """The records of the first `k` candidates that count, newest first."""
         reader = self._take()

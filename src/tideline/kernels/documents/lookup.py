@@ -34,13 +34,12 @@ from tideline.kernels.documents.newest import (
     C_WORDS,
     Q_WORDS,
 )
-from tideline.kernels.documents.records import deliver, load_ahead, take
+from tideline.kernels.documents.records import AHEAD, deliver, load_ahead, take
 from tideline.kernels.documents.search import search as search_embedded
 from tideline.kernels.views import words
 
 __all__ = ["lookup", "lookup_embedded"]
 
-_AHEAD = 16  # candidates
 _FEW = 64  # so many are sorted here; more, by numpy
 
 
@@ -66,8 +65,8 @@ def lookup(state, places, count, text, low_size, high_size, flags, k, call, room
         addresses = words(base + room * 8, room)
         lengths = words(base + 2 * room * 8, room)
         for i in range(some):
-            if i % _AHEAD == 0:
-                load_ahead(state, addresses, lengths, seqs, i, min(i + _AHEAD, some))
+            if i % AHEAD == 0:
+                load_ahead(state, addresses, lengths, seqs, i, min(i + AHEAD, some))
             if take(state, addresses[i], lengths[i], seqs[i]) >= k:
                 break
         place, below = c[C_PLACE], c[C_BELOW]

@@ -74,15 +74,16 @@ from tideline.kernels.lanes import get8, get32, get64, high_product, hot
 from tideline.kernels.views import halves, octets, prefetch, words
 
 __all__ = [
-    "bloom_bits", "bloom_line", "copy_docs", "copy_keys", "deliver", "find_many", "find_one",
-    "find_row", "in_bloom", "insert", "is_gone", "is_home", "load_ahead", "measure_rows", "newest",
-    "newest_rows", "replaced", "row_key", "take", "until_of",
+    "AHEAD", "bloom_bits", "bloom_line", "copy_docs", "copy_keys", "deliver", "find_many",
+    "find_one", "find_row", "in_bloom", "insert", "is_gone", "is_home", "load_ahead",
+    "measure_rows", "newest", "newest_rows", "replaced", "row_key", "take", "until_of",
 ]  # fmt: skip
 
 _LOW32 = 0xFFFFFFFF
 _P2 = -4417276706812531889
 _OPEN, _COMMA, _CLOSE = 91, 44, 93  # as in JSON
-_AHEAD = 1024  # bytes of a document that are loaded ahead; the processor goes on by itself
+_LOADED = 1024  # bytes of a document that are loaded ahead; the processor goes on by itself
+AHEAD = 16  # candidates that are loaded ahead at once
 
 
 # ---- blooms of keys -------------------------------------------------------------
@@ -363,17 +364,24 @@ def load_ahead(state, keys, sizes, seqs, first, limit):
 
 
 @jit
-def newest(state, offsets_at, base, count, seqs_at):
+def newest(state, offsets_at, base, count, seqs_at, scratch):
     """Put those candidates that count among what was found, in their order, up to S_K of all.
 
-    Returns how many there are then. There is room for all.
+    Returns how many there are then. There is room for all. `scratch` has 2 * AHEAD words.
     """
     facts = words(state, S_WORDS)
     offsets = words(offsets_at, count + 1)
     seqs = words(seqs_at, count)
+    addresses, lengths = words(scratch, AHEAD), words(scratch + 8 * AHEAD, AHEAD)
     for i in range(count):
         if facts[S_OUT_COUNT] >= facts[S_K]:
             break
+        if i % AHEAD == 0:
+            some = min(AHEAD, count - i)
+            for j in range(some):
+                addresses[j] = base + offsets[i + j]
+                lengths[j] = offsets[i + j + 1] - offsets[i + j]
+            load_ahead(state, addresses, lengths, words(seqs_at + 8 * i, some), 0, some)
         take(state, base + offsets[i], offsets[i + 1] - offsets[i], seqs[i])
     return facts[S_OUT_COUNT]
 
@@ -410,7 +418,7 @@ def deliver(state, count):
         source = get64(facts[S_SOURCES] + 8 * numbers[i])
         at = get64(source + 8 * X_DOC_OFFSETS) + 8 * rows[i]
         start, size = get64(at), get64(at + 8) - get64(at)
-        for line in range(min(size, _AHEAD) // 64 + 1):
+        for line in range(min(size, _LOADED) // 64 + 1):
             prefetch(get64(source + 8 * X_DOCS) + start + 64 * line)
         end += 1 + size
         ends[i] = end

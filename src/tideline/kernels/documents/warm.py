@@ -40,7 +40,7 @@ def first() -> list[tuple[Any, tuple[Any, ...]]]:
         (records.newest_rows, (_I, _W)),
         (records.find_one, (_I,)),
         (records.find_many, (_I, _I, _I, _I, _W, _W)),
-        (records.newest, (_I,) * 5),
+        (records.newest, (_I,) * 6),
         (records.deliver, (_I, _I)),
         (records.measure_rows, (_W,) * 6),
         (records.copy_keys, (_W, _W, _W, _W, _B, _B)),
