@@ -97,20 +97,6 @@ class CollectionFacts(msgspec.Struct):
     """None for a token that may not see all documents."""
     journal_before: bool = False
 
-    def is_as(self, given: Mapping[str, Any]) -> bool:
-        """Whether it is known to have the settings that were given; the server knows for sure."""
-        for setting, value in given.items():
-            if setting == "indexes":
-                if not isinstance(value, Mapping) or dict(value) != self.indexes:
-                    return False
-            elif (
-                setting in ("policy", "journal_before", "ttl_s")
-                or not isinstance(value, (str, int, float))
-                or getattr(self, setting) != value
-            ):
-                return False
-        return True
-
 
 class _Result(msgspec.Struct, Generic[T]):
     result: T
@@ -684,4 +670,4 @@ class RemoteCollection:
         return tuple(run(self._verbs.facts()).unique)
 
     def __repr__(self) -> str:
-        return f"RemoteCollection({self.name!r}, key={self.key!r})"
+        return f"RemoteCollection(name={self.name!r}, key={self.key!r}, url={self._http.url!r})"

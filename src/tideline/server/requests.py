@@ -153,12 +153,14 @@ class Prolong(Request, tag="prolong"):
 
     until_s: float | None = None
     until: str | None = None
-    ttl_s: _Span | None | msgspec.UnsetType = msgspec.UNSET
+    ttl_s: _Span | msgspec.UnsetType | None = msgspec.UNSET
 
     def span_s(self) -> float | None:
         """How long a live query stays, from now on; it is never left to a slip to stay for ever."""
         if self.ttl_s is msgspec.UNSET or self.until_s is not None or self.until is not None:
-            raise InvalidRequest("a live query is prolonged by ttl_s: seconds, or null", tag=self.tag)
+            raise InvalidRequest(
+                "a live query is prolonged by ttl_s: seconds, or null", tag=self.tag
+            )
         return self.ttl_s
 
     def check_window(self) -> None:
