@@ -23,7 +23,8 @@ from tideline.channel.checks import check_same
 from tideline.client.arguments import as_indexes, lasting
 from tideline.client.blocking import blocking, run
 from tideline.client.channel import Facts, RemoteChannel
-from tideline.client.collection import CollectionFacts, RemoteCollection
+from tideline.client.collection import RemoteCollection
+from tideline.client.collection_verbs import CollectionFacts
 from tideline.client.http import Http, Requests, trusting
 from tideline.client.live import Live
 from tideline.client.window import RemoteWindow, WindowFacts
