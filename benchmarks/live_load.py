@@ -34,6 +34,7 @@ _LONGEST = 100  # what a match can be long, and more
 _RECEIVE = 1 << 20
 _AT_ONCE = 1_000  # queries that are asked for before their answers are read
 _MOST = 1_000  # documents of one request
+_SYNCED = b'"synced"'
 Arrivals = tuple[Any, Any, int]
 """Numbers of documents, the milliseconds that each took, and how often a result was reset."""
 
@@ -174,7 +175,23 @@ class Reader:
         tags = range(self._last, self._last + count)
         self._lines[0].ask([frame(b'{"do":"cancel","tag":%d}' % tag) for tag in tags], b'"ended":')
 
-    def note(self, line: Line) -> None:
+    def settle(self) -> None:
+        """Wait until the changes of everything that was written before have arrived."""
+        left = dict.fromkeys(self._lines, b"")
+        for line in self._lines:
+            line.sock.sendall(frame(b'{"do":"sync","tag":"settle"}'))
+        while left:
+            for key, _ in self.selector.select(1.0):
+                if key.data is None:
+                    continue
+                data = self.note(key.data)
+                if key.data in left:
+                    said = left[key.data] + data
+                    left[key.data] = said[-len(_SYNCED) :]
+                    if _SYNCED in said:
+                        del left[key.data]
+
+    def note(self, line: Line) -> bytes:
         """Read what is there."""
         data = line.receive()
         now = time.monotonic_ns()
@@ -183,6 +200,7 @@ class Reader:
         if found:
             self._times.append((now, found))
             self.arrived += len(found)
+        return data
 
     def forget(self) -> None:
         """Begin to count anew."""
@@ -200,8 +218,9 @@ def read(pipe: Any, port: int, connections: int, queries: Callable[..., Iterator
 
     ("watch", first, ...)        what `queries(...)` gives; `first`: with a result -> seconds
     ("cancel", count)            end the first of those -> True
-    ("begin",)                   forget what arrived -> True
+    ("begin",)                   forget what arrived, and is on its way -> True
     ("end", expected, wait_s)    what arrived, once so much did or the time is over -> Arrivals
+    ("all",)                     what arrived, once all that was written has -> Arrivals
     """
     reader = Reader(port, connections)
     reader.selector.register(pipe, selectors.EVENT_READ, None)
@@ -218,8 +237,12 @@ def read(pipe: Any, port: int, connections: int, queries: Callable[..., Iterator
                 reader.cancel(order[1])
                 pipe.send(True)
             elif order[0] == "begin":
+                reader.settle()
                 reader.forget()
                 pipe.send(True)
+            elif order[0] == "all":
+                reader.settle()
+                pipe.send(reader.arrivals())
             elif order[0] == "end":
                 waiting = (order[1], time.monotonic() + order[2])
             else:

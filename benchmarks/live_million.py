@@ -129,7 +129,7 @@ def measure(size: str) -> dict[str, Any]:
         }  # fmt: skip
         first = stored
         for name, beside in (("quiet", 0), ("churned", given["churn"])):
-            ask(reader, "begin")
+            ask(reader, "begin", timeout_s=600)
             usage = Usage(system.pid)
             if beside:
                 churner.send(("rate", seconds, beside, 10_000, spread, 6))
@@ -137,7 +137,7 @@ def measure(size: str) -> dict[str, Any]:
                           timeout_s=seconds * 20 + 60)  # fmt: skip
             churned = churner.recv() if beside else None
             cores = usage.cores()[0]
-            numbers, ms, resets = ask(reader, "end", 1 << 60, 1.0)
+            numbers, ms, resets = ask(reader, "all", timeout_s=600)
             outcome[name] = {
                 "written_per_s": written["per_s"], "late_ms": written["late_ms"],
                 "changes_per_s": len(numbers) / writes * written["per_s"], "resets": resets,

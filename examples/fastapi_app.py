@@ -23,7 +23,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import Depends, FastAPI, HTTPException, Request
-from fastapi.responses import StreamingResponse
+from fastapi.responses import JSONResponse, StreamingResponse
 
 import tideline
 from tideline.aprotocols import AsyncChannel, AsyncCollection, AsyncDatabase
@@ -45,6 +45,12 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 app = FastAPI(lifespan=lifespan)
+
+
+@app.exception_handler(tideline.TidelineError)
+def refused(request: Request, error: tideline.TidelineError) -> JSONResponse:
+    status = 400 if isinstance(error, tideline.InvalidRequest) else 503
+    return JSONResponse({"detail": str(error)}, status)
 
 
 def orders(request: Request) -> AsyncCollection:

@@ -175,6 +175,8 @@ def test_a_shell_reads_commands_from_a_pipe(run: Run, url: str, where: str) -> N
         tideline collection get cars 1
         collection get cars 2
         collection finds cars
+        colection find cars
+        collection
         collection put cars
         collection find 'cars
         help collection count
@@ -190,12 +192,16 @@ def test_a_shell_reads_commands_from_a_pipe(run: Run, url: str, where: str) -> N
     assert help_text[0].startswith("Usage: tideline collection count")
     assert done.error.splitlines() == [
         "tideline: NotFound: no such document. collection='cars', keys=['2']",
-        done.error.splitlines()[1],
+        "tideline: InvalidRequest: no such command: did you mean 'collection find'?. "
+        "given='collection finds'",
+        "tideline: InvalidRequest: no such command: did you mean 'collection find'?. "
+        "given='colection find'",
+        done.error.splitlines()[3],
         "tideline: InvalidRequest: give a DOCUMENT, --file, or JSON lines on stdin",
         "tideline: InvalidRequest: the line cannot be read: No closing quotation. "
         'line="collection find \'cars"',
     ]
-    assert "no such command: collection create," in done.error.splitlines()[1]
+    assert "no such command: collection create," in done.error.splitlines()[3]
     assert done.code == 3  # of the first that failed
     assert run("shell", database, stdin="collection count cars\n").code == 0
     listed = run("shell", database, stdin="help\n").text

@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tideline.channel import Channel
 from tideline.channel.ahead import check_max_ahead_s
+from tideline.channel.checks import check_same
 from tideline.channel.engine import Engine
 from tideline.clock import Clock, Seconds, SystemClock, span_s, span_us
 from tideline.errors import Closed, Conflict, Corruption, InvalidRequest, NotFound
@@ -224,15 +225,7 @@ class Database:
                 channel = self._whole(
                     partial(self._create, name, space or Flat(), layout or "dual", every_s)
                 )
-            if space is not None and channel.space != space:
-                raise Conflict(
-                    "the channel has another space", name=name, stored=channel.space, given=space
-                )
-            if layout is not None and channel.layout != layout:
-                raise Conflict(
-                    "the channel has another layout", name=name, stored=channel.layout,
-                    given=layout,
-                )  # fmt: skip
+            check_same(channel, space, layout)
             if journal_s is not None:
                 if channel.layout == "poll":
                     raise InvalidRequest("layout 'poll' keeps no journal", name=name)

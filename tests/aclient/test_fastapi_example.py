@@ -70,6 +70,8 @@ def test_orders_are_stored_found_and_followed(
         assert ask("PUT", f"{url}/orders/7", {"state": "new"}) == {"id": 7, "state": "new"}
         with pytest.raises(urllib.error.HTTPError, match="404"):
             ask("GET", f"{url}/orders/8")
+        with pytest.raises(urllib.error.HTTPError, match="400"):
+            ask("GET", f"{url}/orders?limit=0")
         with urllib.request.urlopen(f"{url}/orders/7/events", timeout=GUARD_S) as events:
             assert events.readline() == b": following\n"
             ask("PUT", f"{url}/orders/7", {"state": "paid", "by": "ann"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import subprocess
 import sys
@@ -18,8 +19,10 @@ from tideline.aclient.channel import AsyncRemoteChannel
 from tideline.aclient.collection import AsyncRemoteCollection
 from tideline.aclient.documents import AsyncChanges, AsyncCollection
 from tideline.aclient.embedded import AsyncChannel, AsyncDatabase, AsyncSubscription
+from tideline.aclient.embedded_live import AsyncEmbeddedLive
 from tideline.aclient.remote import AsyncRemote
 from tideline.aclient.subscription import AsyncRemoteSubscription
+from tideline.aclient.watching import AsyncRemoteLive
 from tideline.aclient.window import AsyncPanes, AsyncRemotePanes, AsyncRemoteWindow, AsyncWindow
 from tideline.client.changes import RemoteChanges
 from tideline.client.channel import RemoteChannel
@@ -27,7 +30,10 @@ from tideline.client.collection import RemoteCollection
 from tideline.client.panes import RemotePanes
 from tideline.client.remote import Remote
 from tideline.client.subscription import RemoteSubscription
+from tideline.client.watching import RemoteLive
 from tideline.client.window import RemoteWindow
+from tideline.errors import InvalidRequest
+from tideline.live.live import Live
 from tideline.server import running
 from tideline.stream import StreamWindow, Watch
 
@@ -38,6 +44,7 @@ BLOCKING: dict[type, list[type]] = {
     protocols.Collection: [tideline.Collection, RemoteCollection],
     protocols.Subscription: [tideline.Subscription, RemoteSubscription],
     protocols.Changes: [tideline.Changes, RemoteChanges],
+    protocols.Live: [Live, RemoteLive],
     protocols.Window: [StreamWindow, RemoteWindow],
     protocols.Panes: [Watch, RemotePanes],
 }
@@ -47,6 +54,7 @@ WAITING: dict[type, list[type]] = {
     aprotocols.AsyncCollection: [AsyncCollection, AsyncRemoteCollection],
     aprotocols.AsyncSubscription: [AsyncSubscription, AsyncRemoteSubscription],
     aprotocols.AsyncChanges: [AsyncChanges, AsyncRemoteChanges],
+    aprotocols.AsyncLive: [AsyncEmbeddedLive, AsyncRemoteLive],
     aprotocols.AsyncWindow: [AsyncWindow, AsyncRemoteWindow],
     aprotocols.AsyncPanes: [AsyncPanes, AsyncRemotePanes],
 }
@@ -65,6 +73,7 @@ LOCAL = {
         "until_us", "fail",
     },
     "Changes": {"shut"},
+    "Live": {"begin", "end_if_due", "fail", "fetch", "resume"},
     "Window": {"maintain", "seal"},
     "Panes": {"end", "rung", "shut", "slid"},
 }  # fmt: skip
@@ -129,6 +138,38 @@ def test_what_connect_and_open_give_are_instances_and_say_what_they_are(url: str
             assert "Changes(" in repr(changes)
         assert repr(local) == "Database(':memory:')"
         assert url in repr(remote)
+
+
+@pytest.mark.parametrize("way", ["open", "connect"])
+def test_handles_take_the_same_limits_and_say_what_they_are_of(way: str, url: str) -> None:
+    async def wait() -> list[int]:
+        db = await (tideline.aopen(":memory:") if way == "open" else tideline.aconnect(url))
+        async with db, asyncio.timeout(60):
+            cars = await db.collection(f"waiting-{way}", key="id")
+            live, changes = await cars.watch(), cars.changes()
+            async with changes:
+                assert f"Live('waiting-{way}', version=" in repr(live)
+                for handle in (live, changes):
+                    with pytest.raises(InvalidRequest, match="limit must be a whole number above"):
+                        await handle.take(0)
+                found = []
+                for handle in (live, changes):  # what comes is waited for, one at a time
+                    taking = asyncio.ensure_future(handle.take(1, timeout_s=60))
+                    await asyncio.sleep(0)
+                    await cars.put({"id": 7})
+                    found += [change.key for change in await taking]
+                return found
+
+    with tideline.open(":memory:") if way == "open" else tideline.connect(url) as db:
+        cars = db.collection(way, key="id")
+        assert way in repr(cars)
+        assert f"Live('{way}', version=" in repr(cars.watch())
+        for handle in (cars.watch(), cars.changes()):
+            with pytest.raises(InvalidRequest, match="limit must be a whole number above"):
+                handle.take(0)
+        with pytest.raises(InvalidRequest, match="queue must be a whole number, 1 or more"):
+            cars.watch(queue=0)
+    assert asyncio.run(wait()) == [7, 7]
 
 
 def test_mypy_takes_all_of_them_for_the_protocols(tmp_path: Path) -> None:

@@ -7,8 +7,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
+import pytest
 
-from benchmarks import live, live_load, live_report, live_served
+from benchmarks import live, live_load, live_million, live_report, live_served
 from benchmarks.common import Results
 
 
@@ -41,6 +42,14 @@ def test_of_the_papers_queries_so_many_meet_one_document_each() -> None:
     assert len(set(written.tolist())) == 90
     met = [int(((written >= one["$gte"]) & (written < one["$lt"])).sum()) for one in made]
     assert met == [1] * 40 + [0] * 460
+
+
+@pytest.mark.long
+def test_what_is_on_its_way_from_before_is_not_counted() -> None:
+    """Changes of the load once were, when they came late: a machine with other work showed it."""
+    found = live_million.measure("tiny")
+    assert found["quiet"]["right"]
+    assert found["churned"]["right"]
 
 
 def test_small_runs_write_a_page(tmp_path: Path) -> None:

@@ -125,7 +125,7 @@ class Feeds(RuleBasedStateMachine):
         assert changes.seq == (len(self.log) if after is None else after)
         self.followers.append((changes, before))
 
-    @rule(data=st.data(), limit=st.none() | st.integers(0, 5))
+    @rule(data=st.data(), limit=st.none() | st.integers(1, 5))
     def take(self, data: Any, limit: int | None) -> None:
         if self.followers:
             changes, before = data.draw(st.sampled_from(self.followers))

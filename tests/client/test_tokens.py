@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tideline
-from tideline.errors import NotFound, Unauthorized
+from tideline.errors import Conflict, NotFound, Unauthorized
 from tideline.server import running
 from tideline.server.tokens import Tokens
 
@@ -97,3 +98,19 @@ def test_a_revoked_token_ends_iteration_with_the_reason(served: tuple[Any, str, 
         for call in (sub.take, lambda: channel.publish("a", {}), lambda: channel.resume("s")):
             with pytest.raises(Unauthorized, match="token"):
                 call()
+
+
+def test_what_is_there_as_given_needs_no_right_to_make_it(served: tuple[Any, str, Tokens]) -> None:
+    """In whatever form it is given: the server compares."""
+    db, url, tokens = served
+    db.collection("orders", key="id", indexes={"owner": "lazy"}, ttl_s=60)
+    text, _ = tokens.create(["read"])
+    with tideline.connect(url, token=text) as remote:
+        for same in ({"indexes": ["owner"]}, {"ttl_s": timedelta(minutes=1)}, {"policy": "prefix"}):
+            assert remote.collection("orders", key="id", **same).count() == 0
+        with pytest.raises(Conflict, match="the collection has another key"):
+            remote.collection("orders", key="number")
+        with pytest.raises(Unauthorized, match="admin"):
+            remote.collection("orders", ttl_s=61)
+        with pytest.raises(Unauthorized, match="admin"):
+            remote.collection("more", key="id")

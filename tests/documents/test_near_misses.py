@@ -74,6 +74,14 @@ def test_a_name_that_is_nearly_one_of_a_collection(
         db.drop_collection("cras")
 
 
+def test_a_sum_of_a_field_without_its_sign(over: str, open_database: Callable[..., Any]) -> None:
+    cars = open_database(over=over).collection("cars", key="id")
+    with pytest.raises(
+        InvalidRequest, match=re.escape("n.$sum is of numbers: did you mean '$speed'?")
+    ):
+        cars.aggregate([{"$group": {"_id": None, "n": {"$sum": "speed"}}}])
+
+
 def test_sort_by_a_minus_sign() -> None:
     with pytest.raises(InvalidRequest, match="did you mean speed:-1"):
         order_of(["-speed"])

@@ -98,6 +98,9 @@ def test_the_nearest_and_how_far(run: Run, tmp_path: Path) -> None:
     ):
         done = run(*command)
         assert (done.code, says in done.error) == (2, True), done.error
+    assert len(run("find", "data", "places").lines) == 9
+    asked = run("find", "data", "roads")
+    assert (asked.code, "give PLACE" in asked.error) == (2, True)
     slip = run("find", "data", "plaecs", "{}")
     assert (slip.code, "did you mean 'places'?" in slip.error) == (3, True)
     with tideline.open(tmp_path / "data") as db:

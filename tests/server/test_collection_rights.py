@@ -142,6 +142,35 @@ def test_every_verb_has_its_scope(tmp_path: Path) -> None:
                 assert answer.status == wanted, (scope, user, rows, method, path, answer)
 
 
+def test_whoever_may_use_a_collection_may_ask_whether_it_is_as_given(tmp_path: Path) -> None:
+    with tideline.open(tmp_path / "data") as db:
+        tokens = Tokens(db.path)
+        text, _ = tokens.create(["read:orders"], user="ann", rows=OWN)
+        everywhere, _ = tokens.create(["read"])
+        orders = db.collection("orders", key="id", indexes={"owner": "lazy"}, journal_s=600)
+        with running(db) as url:
+            api = Api(url, text)
+            for given, status in [
+                ({}, 200), ({"key": "id"}, 200), ({"indexes": ["owner"]}, 200),
+                ({"indexes": {"owner": None}}, 200), ({"journal_s": 600}, 200),
+                ({"journal_before": False, "ttl_s": "never", "policy": "prefix"}, 200),
+                ({"key": "no"}, 409), ({"indexes": {"owner": "eager"}}, 409),
+                ({"indexes": []}, 409), ({"policy": "none"}, 409), ({"key": 7}, 400),
+                ({"journal_s": 60}, 403), ({"journal_before": True}, 403), ({"ttl_s": 60}, 403),
+                ({"journal_s": -1}, 403),
+            ]:  # fmt: skip
+                answer = api.put(ORDERS, given)
+                assert answer.status == status, (given, answer)
+                assert status != 200 or answer.json["stats"] is None  # it may not see all rows
+            for other in ("others", "new"):
+                assert api.put(f"/v1/collections/{other}", {"key": "id"}).status == 403
+            assert Api(url, everywhere).put("/v1/collections/new", {"key": "id"}).status == 403
+            assert Api(url, everywhere).put("/v1/channels/new", {}).status == 403
+        assert db.collections() == ["orders"]
+        assert db.channels() == []
+        assert (orders.ttl_s, orders.journal_s, orders.journal_before) == (None, 600, False)
+
+
 def test_what_puts_rows_aside_needs_all_of_them(tmp_path: Path) -> None:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, pa.schema({"document": pa.string()})):

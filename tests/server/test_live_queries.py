@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -172,6 +174,35 @@ def test_the_time_of_a_live_query_is_the_database_s(serve: Callable[..., Any]) -
         assert talk.sync() == []
         clock.advance(1)
         assert talk.hear() == {"tag": 1, "ended": "expired"}
+
+
+def test_prolonging_without_saying_for_how_long_changes_nothing(orders: Any) -> None:
+    """A slip once made a live query stay for ever: `until_s`, which is of subscriptions."""
+    with Talk(orders.url) as talk:
+        watching, _ = watch(talk, ttl_s=1e6)
+        for slip in ({}, {"until_s": 60}, {"ttl_s": 60, "until": "2030-01-01T00:00:00Z"}):
+            talk.say(do="prolong", tag=1, **slip)
+            said = talk.hear()["error"]
+            assert (said["kind"], said["message"]) == (
+                "InvalidRequest",
+                "a live query is prolonged by ttl_s: seconds, or null. tag=1",
+            )
+        assert orders.stats().standing_queries == 1
+        talk.say(do="prolong", tag=1, ttl_s=None)
+        assert talk.hear()["prolonged"] == {"until": None}
+        assert watching["until"] is not None
+
+
+@pytest.mark.parametrize(
+    ("slip", "meant"), [({"do": "wach"}, "'watch'"), ({"do": "watch", "lmit": 1}, "limit")]
+)
+def test_a_slip_is_told_what_was_meant(orders: Any, slip: dict[str, Any], meant: str) -> None:
+    with Talk(orders.url) as talk:
+        talk.say(tag=1, collection="orders", **slip)
+        assert talk.hear()["error"]["message"].endswith(f": did you mean {meant}?")
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(f"{orders.url}{ORDERS}/watch?lmit=3")
+    assert b": did you mean limit?" in refused.value.read()
 
 
 def test_a_dropped_collection_and_a_stop_are_told(serve: Callable[..., Any]) -> None:

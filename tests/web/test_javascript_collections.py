@@ -170,6 +170,32 @@ def test_pages_indexes_and_what_there_is(db: Any, url: str, js: JavaScript) -> N
     assert found[13] == 'options must be an object, like { kind: "words" }. options=words'
 
 
+def test_settings_are_those_that_are_stored_or_a_conflict(
+    locked: tuple[Any, str, Tokens], js: JavaScript
+) -> None:
+    """They once counted for nothing when the collection was there."""
+    db, url, tokens = locked
+    db.collection("orders", key="id", indexes={"owner": "lazy"})
+    found = js(
+        """async (m, [url, ...secrets]) => {
+          const [maker, reader] = secrets.map((token) => m.connect(url, { token }));
+          const named = ({ name }) => name;
+          const count = (db, settings) => db.collection("orders", settings).count().catch(named);
+          const same = await count(reader, { key: "id", indexes: ["owner"] });
+          const other = await count(maker, { key: "no" });
+          const longer = [await count(reader, { ttl_s: 60 }), await count(maker, { ttl_s: 60 })];
+          const topics = reader.channel("roads", { space: { kind: "topics" } });
+          const roads = await topics.find("a").catch(named);
+          const asked = [same, await count(reader, { key: "no" }), other, longer, roads];
+          for (const db of [maker, reader]) db.close();
+          return asked;
+        }""",
+        [url, tokens.create(["admin"])[0], tokens.create(["read"])[0]],
+    )
+    assert found == [0, "Conflict", "Conflict", ["Unauthorized", 0], "Conflict"]
+    assert db.collection("orders").ttl_s == 60
+
+
 def test_a_token_with_rows_sees_and_writes_its_own(
     locked: tuple[Any, str, Tokens], js: JavaScript
 ) -> None:

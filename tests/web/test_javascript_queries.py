@@ -328,6 +328,8 @@ def test_what_is_wrong_is_said_and_ends_are_told(db: Any, url: str, js: JavaScri
           await longer.prolong({ ttl_s: 600 });
           const until = Date.parse(longer.until) - Date.now() > 500_000;
           for await (const change of short) throw new Error(change.kind);
+          const both = ({ name, message }) => [name, message];
+          const late = await short.prolong({ ttl_s: 600 }).catch(both);
           const left = [];
           for await (const change of (async function* () {
             const loop = dropped[Symbol.asyncIterator]();
@@ -336,9 +338,10 @@ def test_what_is_wrong_is_said_and_ends_are_told(db: Any, url: str, js: JavaScri
           })()) left.push([change.kind, change.key, change.document.count]);
           await db.dropCollection("orders");
           for await (const change of dropped) left.push(change.kind);
-          return [short.reason, longer.reason, until, dropped.reason, left, unsaid];
+          return [short.reason, longer.reason, until, dropped.reason, left, unsaid, late];
         }"""
     )
+    assert ended.pop() == ["Closed", "this has ended: expired"]
     assert ended == ["expired", "dropped", True, "dropped", [["change", 7, 2]], "InvalidRequest"]
 
 

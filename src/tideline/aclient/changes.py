@@ -63,8 +63,6 @@ class AsyncRemoteChanges(Arriving):
         """
         wait_s = check_take(limit, timeout_s)
         self._require_open()
-        if limit == 0:
-            return []
         begun = time.monotonic()
         reach = begun + self._http.timeout_s
         asked = next(self._tags)

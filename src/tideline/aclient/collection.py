@@ -1,4 +1,5 @@
-"""A collection on a server, used in an event loop: the verbs of client/collection.py, awaited.
+"""A collection on a server, used in an event loop: the verbs of client/collection_verbs.py,
+awaited.
 
 What is an iterator there is read by `async for` here; what is a property there and must ask the
 server is a method here.
@@ -15,7 +16,7 @@ from tideline.aclient.http import AsyncHttp
 from tideline.aclient.live import AsyncLive
 from tideline.aclient.watching import AsyncRemoteLive
 from tideline.client.arguments import as_question
-from tideline.client.collection import (
+from tideline.client.collection_verbs import (
     CollectionFacts,
     CollectionVerbs,
     Document,

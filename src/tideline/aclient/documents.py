@@ -176,7 +176,7 @@ class AsyncChanges:
     async def take(self, limit: int | None = None, *, timeout_s: float = 0) -> list[Change]:
         """What is there now, at most `limit` of it; waits up to `timeout_s` for the first."""
         await self._fetch(limit)
-        if not self._left and timeout_s != 0 and limit != 0:
+        if not self._left and timeout_s != 0:
             try:
                 async with asyncio.timeout(timeout_s):
                     self._left.append(await self._sync.__anext__())

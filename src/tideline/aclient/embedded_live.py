@@ -60,13 +60,15 @@ class AsyncEmbeddedLive:
             raise InvalidRequest("timeout_s must not be negative", timeout_s=timeout_s)
         await self._run(self._sync.fetch)
         found = self._sync.take(limit)
-        if found or not wait_s or limit == 0:
+        if found or not wait_s:
             return found
         try:
             async with asyncio.timeout(wait_s):
                 found = [await self._sync.__anext__()]
         except (TimeoutError, StopAsyncIteration):
             return []
+        if limit == 1:
+            return found
         return found + self._sync.take(None if limit is None else limit - 1)
 
     prolong = threaded(Live.prolong)

@@ -13,7 +13,7 @@ import msgspec
 
 from tideline.channel.bodies import body_json
 from tideline.clock import EARLIEST, FOREVER, LATEST, SECOND, Seconds, from_us, span_us, to_us
-from tideline.errors import InvalidRequest
+from tideline.errors import Conflict, InvalidRequest
 
 __all__ = [
     "AHEAD_US",
@@ -22,6 +22,7 @@ __all__ = [
     "OUT_OF_TIME",
     "check_flag",
     "check_limit",
+    "check_same",
     "check_text",
     "check_time",
     "encode_body",
@@ -70,6 +71,15 @@ def _same(one: Any, other: Any) -> bool:
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(_same, one, other))
     return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
+
+
+def check_same(channel: Any, space: Any, layout: str | None) -> None:
+    """`Conflict` when a channel that is there has another space or layout than what was given."""
+    for what, given in (("space", space), ("layout", layout)):
+        if given is not None and given != (stored := getattr(channel, what)):
+            raise Conflict(
+                f"the channel has another {what}", name=channel.name, stored=stored, given=given
+            )
 
 
 def check_limit(limit: Any, least: int = 0) -> None:

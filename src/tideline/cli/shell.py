@@ -25,6 +25,7 @@ from tideline.cli import store
 from tideline.cli.command import Database, DataCommand, add
 from tideline.cli.output import STYLE, warn
 from tideline.errors import TidelineError
+from tideline.near import did_you_mean
 
 __all__ = ["Completer", "register"]
 
@@ -77,9 +78,12 @@ def _run(words: list[str], known: dict[str, DataCommand], run: Any) -> int:
             return 0
         words = [*words[1:], "--help"]
     if _name(words, known) is None:
+        given = " ".join(words[:2])
         group = [each for each in known if each.startswith(words[0] + " ")]
-        hint = ", ".join(group) if group else "`help` lists the commands"
-        warn("InvalidRequest", f"no such command: {hint}. given={' '.join(words[:2])!r}")
+        hint = ": " + (", ".join(group) or "`help` lists the commands")
+        alone = group and len(words) == 1
+        meant = "" if alone else did_you_mean(given, known) or did_you_mean(words[0], known)
+        warn("InvalidRequest", f"no such command{meant or hint}. given={given!r}")
         return 2
     # What would read more input from where the commands come from is told that there is none.
     stdin: Any = sys.stdin

@@ -184,13 +184,13 @@ def find(
         str, typer.Argument(metavar="NAME", help="The name of a channel or a collection.")
     ],
     place: Annotated[
-        str,
+        str | None,
         typer.Argument(
             metavar="PLACE",
             help="A key or path; LON,LAT; circle:LON,LAT,RADIUS_M; box:W,S,E,N; GeoJSON. Of a "
-            "collection, a condition as JSON.",
+            "collection, a condition as JSON; without one all documents are found.",
         ),
-    ],
+    ] = None,
     since_s: SinceS = None,
     since: Since = None,
     until_s: UntilS = None,
@@ -211,8 +211,10 @@ def find(
                     "documents are found by one condition: a window and --where are for a channel",
                     collection=name,
                 )
-            _find_documents(found.collection(name), name, place, limit)
+            _find_documents(found.collection(name), name, "{}" if place is None else place, limit)
             return
+        if place is None:
+            raise InvalidRequest("a channel is asked about a place: give PLACE", channel=name)
         opened = existing(found, name)
         events = opened.find(
             parse_place(place, opened.space),

@@ -177,10 +177,10 @@ class Later(Again):
 
 def check_take(limit: Any, timeout_s: Any) -> float:
     """`InvalidRequest` for what `take` cannot be asked; the time to wait."""
-    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int)):
-        raise InvalidRequest("limit must be a whole number", limit=limit)
-    if limit is not None and limit < 0:
-        raise InvalidRequest("limit must not be negative", limit=limit)
+    if limit is not None and (
+        isinstance(limit, bool) or not isinstance(limit, int) or limit < 1
+    ):  # fmt: skip
+        raise InvalidRequest("limit must be a whole number above 0, or None", limit=limit)
     wait_us = span_us(timeout_s, "timeout_s")
     if wait_us < 0:
         raise InvalidRequest("timeout_s must not be negative", timeout_s=timeout_s)

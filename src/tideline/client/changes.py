@@ -80,8 +80,6 @@ class RemoteChanges(Arriving):
         wait_s = check_take(limit, timeout_s)
         with self._reading:
             self._require_open()
-            if limit == 0:
-                return []
             begun = time.monotonic()
             reach = begun + self._http.timeout_s
             asked = next(self._tags)

@@ -19,16 +19,18 @@ from typing import Any, Generic, Protocol, TypeVar
 import msgspec
 
 from tideline.channel.ahead import check_max_ahead_s
+from tideline.channel.checks import check_same
 from tideline.client.arguments import as_indexes, lasting
 from tideline.client.blocking import blocking, run
 from tideline.client.channel import Facts, RemoteChannel
-from tideline.client.collection import CollectionFacts, RemoteCollection
+from tideline.client.collection import RemoteCollection
+from tideline.client.collection_verbs import CollectionFacts
 from tideline.client.http import Http, Requests, trusting
 from tideline.client.live import Live
 from tideline.client.window import RemoteWindow, WindowFacts
 from tideline.clock import Seconds, span_s, span_us
 from tideline.clock import span_s as span_s_of
-from tideline.errors import Conflict, InvalidRequest, NotFound
+from tideline.errors import InvalidRequest, NotFound
 from tideline.model import ChannelStats, CollectionStats, WindowStats
 from tideline.space import Space
 from tideline.where.plain import plain_json
@@ -39,6 +41,7 @@ __all__ = ["DatabaseVerbs", "Remote", "check_timeout"]
 class Opened(Protocol):
     """What the verbs ask of a channel."""
 
+    name: str
     space: Space
     layout: str
     max_ahead_s: float
@@ -78,14 +81,7 @@ class DatabaseVerbs(Generic[C]):
         except NotFound:
             return await self._put(name, space, layout, poll_s, journal_s, max_ahead_s)
         channel = self._make(facts)
-        if space is not None and channel.space != space:
-            raise Conflict(
-                "the channel has another space", name=name, stored=channel.space, given=space
-            )
-        if layout is not None and channel.layout != layout:
-            raise Conflict(
-                "the channel has another layout", name=name, stored=channel.layout, given=layout
-            )
+        check_same(channel, space, layout)
         if (journal_s is not None and journal_s != facts.journal_s) or (
             max_ahead_s is not None and max_ahead_s != channel.max_ahead_s
         ):
@@ -111,8 +107,7 @@ class DatabaseVerbs(Generic[C]):
     ) -> CollectionFacts:  # fmt: skip
         """What the server says of a collection, which is made if there is none.
 
-        One that is there and is known to be as given is only read: that needs no right to make
-        one.
+        One that is there and as given needs no right to make one: the server compares them.
         """
         check_collection(name)
         given = {
@@ -121,14 +116,12 @@ class DatabaseVerbs(Generic[C]):
             "journal_s": None if journal_s is None else span_s(journal_s, "journal_s"),
         }  # fmt: skip
         given = {setting: value for setting, value in given.items() if value is not None}
-        try:
-            found: CollectionFacts = await self._http.ask_json(
-                "GET", "v1", "collections", name, type=CollectionFacts
-            )
-            if found.is_as(given):
+        if not given:
+            with contextlib.suppress(NotFound):
+                found: CollectionFacts = await self._http.ask_json(
+                    "GET", "v1", "collections", name, type=CollectionFacts
+                )
                 return found
-        except NotFound:
-            pass
         made: CollectionFacts = await self._http.ask_json(
             "PUT", "v1", "collections", name,
             body=msgspec.Raw(plain_json(given, "settings")), type=CollectionFacts,
@@ -264,8 +257,7 @@ class Remote:
     ) -> RemoteCollection:  # fmt: skip
         """Open a collection of documents, or create it: `Database.collection`.
 
-        One that is there with the same settings is only read: that needs no right to create
-        collections.
+        One that is there with the same settings needs no right to create collections.
         """
         facts = run(
             self._verbs.open_collection(

@@ -152,6 +152,8 @@ def group(spec: Any, place: str) -> tuple[Stage, bool]:
         [(kind, operand)] = asked.items()
         if kind == "$count" and operand != {}:
             raise InvalidRequest(f"{here}.$count takes {{}}", given=operand)
+        if kind in ("$sum", "$avg") and isinstance(operand, str) and not operand.startswith("$"):
+            raise InvalidRequest(f"{here}.{kind} is of numbers: did you mean '${operand}'?")
         made.append((name, ACCUMULATORS[kind], expression(operand, f"{here}.{kind}")))
         ordered = ordered or kind in ORDERED
 

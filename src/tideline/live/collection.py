@@ -34,7 +34,7 @@ class Collection(documents.Collection):
 
     def __init__(self, name: str, engine: Any) -> None:
         super().__init__(name, engine)
-        self.hub = Hub(engine, self._finder, self.key, self.identity)
+        self.hub = Hub(name, engine, self._finder, self.key, self.identity)
         """What keeps live queries up to date: for servers (live/hub.py)."""
 
     def watch(
@@ -151,11 +151,10 @@ class Collection(documents.Collection):
     # ---- inside -------------------------------------------------------------------------------
 
     def _live(self, queue: Any, ttl_s: Any, first: Any) -> Live:
-        most = checks.count(queue, "queue")
-        if most is None:
-            raise InvalidRequest("queue must be a whole number above 0", queue=queue)
+        if isinstance(queue, bool) or not isinstance(queue, int) or queue < 1:
+            raise InvalidRequest("queue must be a whole number, 1 or more", queue=queue)
         return Live(
-            self.hub, queue=most, ttl_us=check_ttl(ttl_s),
+            self.hub, queue=queue, ttl_us=check_ttl(ttl_s),
             keeps=checks.flag(first, "first"),
         )  # fmt: skip
 

@@ -93,8 +93,9 @@ class Joined(NamedTuple):
 class Hub(Following):
     """The live queries of one collection."""
 
-    def __init__(self, engine: Any, finder: Finder, key: str, identity: str) -> None:
+    def __init__(self, name: str, engine: Any, finder: Finder, key: str, identity: str) -> None:
         super().__init__(engine)
+        self.name = name
         self._finder = finder
         self.key = key
         """The primary key of the collection."""

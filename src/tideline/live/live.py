@@ -300,7 +300,7 @@ class Live(Handed):
 
     def __repr__(self) -> str:
         ended = f", ended={self.ended!r}" if self.ended else ""
-        return f"Live(version={self.version}{ended})"
+        return f"Live({self._hub.name!r}, version={self.version}{ended})"
 
     # ---- inside -------------------------------------------------------------------------------
 

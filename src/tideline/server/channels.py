@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import msgspec
 
+from tideline.channel.checks import check_same
+from tideline.clock import SECOND
 from tideline.errors import Closed, InvalidRequest, NotFound, TidelineError
 from tideline.server.access import Caller
 from tideline.server.ops import ANY, Call, Op, Reply
@@ -211,12 +213,31 @@ async def put_channel(call: Call) -> Reply:
     if body.max_ahead_s is not msgspec.UNSET:
         options["max_ahead_s"] = math.inf if body.max_ahead_s is None else body.max_ahead_s
 
+    if not call.caller.may("admin", name):
+        return await call.hub.in_thread(_as_given, call, options)
+
     def put() -> Reply:
         new = name not in db.channels()
         channel = db.channel(name, **options)
         return Reply(_describe(channel), status=201 if new else 200)
 
     return await call.hub.in_thread(put)
+
+
+def _as_given(call: Call, given: dict[str, Any]) -> Reply:
+    """For who may not make channels: whether one is there as given; nothing is changed."""
+    name = call.names["channel"]
+    try:
+        found = call.hub.channel(name)
+    except NotFound:
+        call.caller.need("admin", name)
+        raise
+    kept_s = found.core.engine.journal_us / SECOND
+    for setting, stored in (("journal_s", kept_s), ("max_ahead_s", found.max_ahead_s)):
+        if given.get(setting) not in (None, stored):  # another value would change it
+            call.caller.need("admin", name)
+    check_same(found, given.get("space"), given["layout"])
+    return Reply(_describe(found))
 
 
 async def drop_channel(call: Call) -> Reply:
@@ -357,7 +378,7 @@ _C = "/v1/channels/{channel}"
 OPS = [
     Op("GET", "/v1/channels", "The channels the token has a scope for.", list_channels, scope=ANY,
        gives=list[ChannelOut]),
-    Op("PUT", _C, "Make a channel, or check that it is as given.", put_channel, scope="admin",
+    Op("PUT", _C, "Make a channel (admin), or check that it is as given.", put_channel, scope=ANY,
        takes=(ChannelIn | None,), gives=ChannelOut, statuses=(200, 201), refuses=(409,)),
     Op("GET", _C, "What a channel is and holds.", get_channel, scope=ANY, gives=ChannelOut),
     Op("DELETE", _C, "Drop a channel with everything in it.", drop_channel, scope="admin",

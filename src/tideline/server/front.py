@@ -216,7 +216,7 @@ class Path:
             try:
                 call.query = msgspec.convert(query, op.query, strict=False)
             except msgspec.ValidationError as error:
-                raise InvalidRequest(f"wrong query: {error}") from None
+                raise InvalidRequest(f"wrong query: {error}{near(error, op.query)}") from None
             for name in query:  # a query has no null: a number may not be given so
                 if getattr(call.query, name) is None:
                     raise InvalidRequest(f"wrong query: {name} is no value of its kind")

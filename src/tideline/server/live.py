@@ -211,6 +211,7 @@ class Live(Socket):
                 raise InvalidRequest("a window is cancelled, no more", tag=request.tag)
             if isinstance(stream, Following):
                 raise InvalidRequest("changes of a collection have no end", tag=request.tag)
+            request.check_window()
             await self._hub.prolong(stream.channel, stream.handle.id, self.caller, request)
             stream.look()
             self._reply(request.tag, prolonged=subscription_out(stream.handle))
@@ -243,7 +244,7 @@ class Live(Socket):
         elif isinstance(request, Prolong):
             watch = self.watches.get(tag)
             assert watch is not None
-            self._reply(tag, prolonged={"until": self.watches.prolong(watch, request.ttl_s)})
+            self._reply(tag, prolonged={"until": self.watches.prolong(watch, request.span_s())})
         else:
             raise InvalidRequest("a live query is cancelled or prolonged, no more", tag=tag)
 

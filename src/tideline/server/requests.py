@@ -11,6 +11,7 @@ import msgspec
 
 from tideline.errors import InvalidRequest
 from tideline.live.query import GroupQuery, Query
+from tideline.near import did_you_mean
 from tideline.server.collection_rules import Rule
 from tideline.server.shapes import Place, PublishIn, SubscribeIn, near, why
 
@@ -148,11 +149,24 @@ class Release(Request, tag="release"):
 
 
 class Prolong(Request, tag="prolong"):
-    """Move the end of the subscription's window, or of a live query (`ttl_s`)."""
+    """Move the end of the subscription's window, or of a live query (`ttl_s`, null: it stays)."""
 
     until_s: float | None = None
     until: str | None = None
-    ttl_s: _Span | None = None
+    ttl_s: _Span | msgspec.UnsetType | None = msgspec.UNSET
+
+    def span_s(self) -> float | None:
+        """How long a live query stays, from now on; it is never left to a slip to stay for ever."""
+        if self.ttl_s is msgspec.UNSET or self.until_s is not None or self.until is not None:
+            raise InvalidRequest(
+                "a live query is prolonged by ttl_s: seconds, or null", tag=self.tag
+            )
+        return self.ttl_s
+
+    def check_window(self) -> None:
+        """`InvalidRequest` for what is no window of a subscription."""
+        if self.ttl_s is not msgspec.UNSET:
+            raise InvalidRequest("a subscription is prolonged by until_s or until", tag=self.tag)
 
 
 class Move(Request, tag="move"):
@@ -209,7 +223,7 @@ def read_request(text: str | bytes) -> Any:
             said = _decode_tag(text)
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
             said = _Tagged()
-        meant = near(error, _KINDS.get(said.do))
+        meant = near(error, _KINDS[said.do]) if said.do in _KINDS else did_you_mean(said.do, _KINDS)
         refused = InvalidRequest(f"not a request: {why(error, text)}{meant}")
         refused.tag = said.tag  # type: ignore[attr-defined]
         raise refused from None

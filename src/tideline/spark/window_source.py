@@ -109,6 +109,8 @@ def _seconds(options: Mapping[str, str], name: str) -> float | None:
 class _Rows(Writing):
     """Rows are appended to a window."""
 
+    _doing = ("write window", "stream window")
+
     def _open(self, options: Mapping[str, str], schema: T.StructType, doing: str) -> None:
         self._target = target(options, doing)
         self._arriving = {"op": "append", "version": None}
@@ -145,16 +147,9 @@ class _Rows(Writing):
 class WindowWriter(_Rows, Batch):
     """A batch into a window."""
 
-    def __init__(self, options: Mapping[str, str], schema: T.StructType, overwrite: bool) -> None:
-        self._begin(options, overwrite)
-        self._open(options, schema, "write window")
-
 
 class WindowStreamWriter(_Rows, Stream):
     """A stream into a window."""
-
-    def __init__(self, options: Mapping[str, str], schema: T.StructType) -> None:
-        self._open(options, schema, "stream window")
 
 
 def _check_written(schema: T.StructType, settings: Mapping[str, Any]) -> None:

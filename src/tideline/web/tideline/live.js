@@ -85,22 +85,26 @@ export class Live {
     }
   }
 
-  /** Ask something about a stream, one thing at a time; resolves when it has heard the answer. */
+  /** Ask something about a stream, one thing at a time; resolves when it has heard the answer, `Closed` if it ended. */
   ask(stream, message) {
     const before = Promise.resolve(stream.asking ?? stream.finishing).catch(() => {});
-    stream.asking = before.then(() => this.#request(stream, message));
+    stream.asking = before.then(() => this.#request(stream, message)).then((asked) => {
+      if (!asked) throw stream.error ?? new Closed(`this has ended: ${stream.reason}`);
+    });
     return stream.asking;
   }
 
+  /** Whether it was asked: one that has ended is not. */
   async #request(stream, message) {
-    if (stream.state === "ended") return;
-    await this.#persist(async (limit) => {
+    if (stream.state === "ended") return false;
+    return this.#persist(async (limit) => {
       await this.#until(() => stream.state !== "resuming", limit); // the server may not know its tag yet
-      if (stream.state === "ended") return;
+      if (stream.state === "ended") return false;
       await this.#reply(limit, (call) => {
         stream.call = call;
         this.#send(call, { ...message, tag: stream.tag });
       });
+      return true;
     });
   }
 

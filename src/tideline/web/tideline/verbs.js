@@ -41,19 +41,13 @@ export class Named {
 
   get settings() { return this.#settings; }
 
-  /** With settings: see that it is there. Somebody who may only use it can ask, and need not make it. */
+  /** With settings: see that it is there, and as they say. Somebody who may only use it may ask that, too. */
   make() {
     if (!this.#settings) return Promise.resolve();
-    const route = path(this.#kind, this.name);
-    this.#making ??= this.#http.request("GET", route)
-      .catch((error) => {
-        if (!(error instanceof NotFound)) throw error;
-        return this.#http.request("PUT", route, { body: this.#settings });
-      })
-      .catch((error) => {
-        this.#making = null; // the next call tries again
-        throw error;
-      });
+    this.#making ??= this.#http.request("PUT", path(this.#kind, this.name), { body: this.#settings }).catch((error) => {
+      this.#making = null; // the next call tries again
+      throw error;
+    });
     return this.#making;
   }
 }
