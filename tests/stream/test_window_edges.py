@@ -246,6 +246,27 @@ def test_a_long_text_of_a_mapper_costs_nothing(db: Any) -> None:
     assert window.range(map=" count ( ) ") == 0
 
 
+def test_mappers_in_mappers_have_an_end(db: Any) -> None:
+    window = db.window("w", **BY_FIELD)
+    window.append([row(1, v=7)])
+    mapper: Any = "max(v)"
+    for _ in range(8):
+        mapper = {"a": mapper}
+    assert window.range(map=mapper)["a"]["a"]["a"]["a"]["a"]["a"]["a"]["a"] == 7
+    for _ in range(5_000):
+        mapper = {"a": mapper}
+    with pytest.raises(InvalidRequest, match="at most 8 deep"):
+        window.range(map=mapper)
+
+
+@pytest.mark.parametrize("writer", ["\ud800", "", "x" * 257, 5, None])
+def test_a_writer_without_a_name_writes_nothing(db: Any, writer: Any) -> None:
+    window = db.window("w", **BY_FIELD)
+    with pytest.raises(InvalidRequest, match="a writer must be text"):
+        window.append([row(1)], once=(writer, 1))
+    assert window.append([row(1)], once=("\u20ac", 1)).stored == 1
+
+
 def test_so_many_mappers_at_once(db: Any) -> None:
     window = db.window("w", **BY_FIELD)
     names = [f"m{n}" for n in range(257)]
