@@ -15,6 +15,7 @@ import pytest
 
 import tideline
 from tideline.errors import InvalidRequest
+from tideline.stream.memory import State
 from tideline.testing import ManualClock
 
 BY_FIELD: dict[str, Any] = {
@@ -277,6 +278,39 @@ def test_so_many_mappers_at_once(db: Any) -> None:
     ):
         with pytest.raises(InvalidRequest, match="at most 256 mappers"):
             window.range(map=wrong)
+
+
+# ---- far slides --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("panes", [3, 70, 1000])
+def test_a_row_after_a_long_silence_costs_the_writer_one_look(
+    db: Any, panes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many sub-windows the window slides over: a watch can be told of 64 of them."""
+    window = db.window("w", **{**BY_FIELD, "span_s": 10 * panes})
+    looks = 0
+    live = State.live
+
+    def looking(state: State, pane: int, count: int) -> Any:
+        nonlocal looks
+        looks += 1
+        return live(state, pane, count)
+
+    with window.watch(map="count()") as watch, window.watch(map="sum(v)", last_s=20) as short:
+        window.append([row(10 * n) for n in range(panes)])
+        watch.take()
+        short.take()
+        with monkeypatch.context() as patch:
+            patch.setattr(State, "live", looking)
+            window.append([row(10 * 100 * panes)])
+            assert looks <= 2
+        # Of the sub-window that was open, of each until all had gone, of an empty window.
+        expected = [panes - n for n in range(panes)] + [0]
+        found = watch.take()
+        assert found[0].missed == len(expected) - len(found)
+        assert [pane.value for pane in found] == expected[-64:]
+        assert [pane.value for pane in short.take()] == ([2, 1] + [0] * (panes - 1))[-64:]
 
 
 # ---- odd input ---------------------------------------------------------------------------------
