@@ -296,6 +296,23 @@ def test_a_window_around_nearly_everything_is_none() -> None:
     assert around[1][0] == -180.0
 
 
+@pytest.mark.parametrize("sealed", [False, True])
+def test_points_that_count_as_0_are_in_a_window_at_0(tmp_path: Path, sealed: bool) -> None:
+    """In outlines, coordinates nearer to 0 than 1e-130 are 0; the index has them as they are."""
+    points: list[Any] = [[0, 0], [5e-324, 0], [-1e-310, 1e-200], [0, -2e-131], [1e-129, 0]]
+    line = {"type": "LineString", "coordinates": [[-1e-300, 0], [0, 1]]}
+    where = {"at": {"$geoIntersects": {"$geometry": line}}, "name": {"$fuzzy": {"word": "tide"}}}
+    with tideline.open(tmp_path) as database:
+        places = database.collection("places", key="id", indexes={"at,name": "fuzzy"})
+        near = [{"id": number, "at": at, "name": "tides"} for number, at in enumerate(points)]
+        far = [{"id": 100 + n, "at": [90 + n / 10, 45], "name": "tide"} for n in range(100)]
+        places.put_many(near + far)
+        if sealed:
+            places._engine.seal()
+        assert places.explain(where).chosen[0].kind == "fuzzy"
+        assert sorted(each["id"] for each in places.find(where)) == [0, 1, 2, 3]
+
+
 def test_a_collection_is_asked_where_and_roughly_what(tmp_path: Path) -> None:
     with tideline.open(tmp_path) as database:
         places = database.collection(

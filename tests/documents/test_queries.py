@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import mongomock
@@ -332,3 +333,17 @@ def test_a_wrong_pipeline_is_refused(
 ) -> None:
     with pytest.raises(InvalidRequest, match=message):
         cars.aggregate(pipeline)
+
+
+def test_cuts_are_at_most_as_many_as_there_are_keys(tmp_path: Path) -> None:
+    """Whatever was asked for: it takes no memory for parts that cannot be."""
+    with tideline.open(tmp_path / "db") as db:
+        docs = db.collection("docs", key="id")
+        docs.put_many([{"id": n} for n in range(100)])
+        assert docs.cuts(10**18) == []
+        docs._engine.seal()
+        assert docs.cuts(4) == ["25", "50", "75"]
+        assert docs.cuts(10**18) == docs.cuts(100) == [str(n) for n in range(1, 100)]
+        for wrong in (-1, 1.5, "4", True, None):
+            with pytest.raises(InvalidRequest, match="parts"):
+                docs.cuts(wrong)  # type: ignore[arg-type]

@@ -20,8 +20,9 @@ from tideline.errors import Corruption, InvalidRequest
 from tideline.index.kind import make_kind
 from tideline.index.places import decode_value, encode_value, extract_places
 from tideline.index.spatialmemory import SpatialMemory, pack
-from tideline.index.spatialview import SpatialAsk, SpatialView, ring_boxes
+from tideline.index.spatialview import SpatialAsk, SpatialView
 from tideline.index.texts import Texts
+from tideline.index.windows import ring_boxes
 from tideline.kernels.geo import haversine_m
 from tideline.kernels.spatial import build, search
 from tideline.kernels.spatial import layout as at

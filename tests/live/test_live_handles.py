@@ -233,6 +233,22 @@ def test_a_watch_expires_unless_it_is_prolonged() -> None:
         assert endless.until is None
 
 
+def test_handles_may_end_at_one_time() -> None:
+    """Also one that was told the same end again and again, while the clock stood."""
+    clock = ManualClock(1000)
+    with tideline.open(":memory:", clock=clock) as db:
+        orders = db.collection("orders", key="id")
+        lives = [orders.watch({"total": n}, ttl_s=5) for n in range(20)]
+        for live in lives * 3:
+            live.prolong(ttl_s=5)
+        for n in range(20):
+            orders.watch({"total": n}, ttl_s=5)  # and is let go of: the next may stand in its place
+        clock.advance(5)
+        for live in lives:
+            with pytest.raises(Closed, match="the watch expired"):
+                live.take()
+
+
 def test_documents_that_expire_are_removed() -> None:
     clock = ManualClock(1_000)
     with tideline.open(":memory:", clock=clock) as db:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import tideline
 from tideline.errors import InvalidRequest
+from tideline.stream.memory import State
 from tideline.testing import ManualClock
 
 BY_FIELD: dict[str, Any] = {
@@ -244,6 +247,27 @@ def test_a_long_text_of_a_mapper_costs_nothing(db: Any) -> None:
     assert window.range(map=" count ( ) ") == 0
 
 
+def test_mappers_in_mappers_have_an_end(db: Any) -> None:
+    window = db.window("w", **BY_FIELD)
+    window.append([row(1, v=7)])
+    mapper: Any = "max(v)"
+    for _ in range(8):
+        mapper = {"a": mapper}
+    assert window.range(map=mapper)["a"]["a"]["a"]["a"]["a"]["a"]["a"]["a"] == 7
+    for _ in range(5_000):
+        mapper = {"a": mapper}
+    with pytest.raises(InvalidRequest, match="at most 8 deep"):
+        window.range(map=mapper)
+
+
+@pytest.mark.parametrize("writer", ["\ud800", "", "x" * 257, 5, None])
+def test_a_writer_without_a_name_writes_nothing(db: Any, writer: Any) -> None:
+    window = db.window("w", **BY_FIELD)
+    with pytest.raises(InvalidRequest, match="a writer must be text"):
+        window.append([row(1)], once=(writer, 1))
+    assert window.append([row(1)], once=("\u20ac", 1)).stored == 1
+
+
 def test_so_many_mappers_at_once(db: Any) -> None:
     window = db.window("w", **BY_FIELD)
     names = [f"m{n}" for n in range(257)]
@@ -254,6 +278,39 @@ def test_so_many_mappers_at_once(db: Any) -> None:
     ):
         with pytest.raises(InvalidRequest, match="at most 256 mappers"):
             window.range(map=wrong)
+
+
+# ---- far slides --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("panes", [3, 70, 1000])
+def test_a_row_after_a_long_silence_costs_the_writer_one_look(
+    db: Any, panes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many sub-windows the window slides over: a watch can be told of 64 of them."""
+    window = db.window("w", **{**BY_FIELD, "span_s": 10 * panes})
+    looks = 0
+    live = State.live
+
+    def looking(state: State, pane: int, count: int) -> Any:
+        nonlocal looks
+        looks += 1
+        return live(state, pane, count)
+
+    with window.watch(map="count()") as watch, window.watch(map="sum(v)", last_s=20) as short:
+        window.append([row(10 * n) for n in range(panes)])
+        watch.take()
+        short.take()
+        with monkeypatch.context() as patch:
+            patch.setattr(State, "live", looking)
+            window.append([row(10 * 100 * panes)])
+            assert looks <= 2
+        # Of the sub-window that was open, of each until all had gone, of an empty window.
+        expected = [panes - n for n in range(panes)] + [0]
+        found = watch.take()
+        assert found[0].missed == len(expected) - len(found)
+        assert [pane.value for pane in found] == expected[-64:]
+        assert [pane.value for pane in short.take()] == ([2, 1] + [0] * (panes - 1))[-64:]
 
 
 # ---- odd input ---------------------------------------------------------------------------------
@@ -272,6 +329,67 @@ def test_columns_that_are_none_are_refused(db: Any, columns: Any) -> None:
     window = db.window("w", **BY_FIELD)
     with pytest.raises(InvalidRequest):
         window.append(columns)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([b"x", None]), pa.array([[1], None]), pa.array([{"a": 1}, None]),
+        pa.array([timedelta(1), None]), pa.array([True, None]), pa.array([True, False]),
+        ["\ud800", "a"],
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("name", ["k", "v", "t"])
+def test_columns_of_types_that_no_row_has_are_refused(db: Any, name: str, column: Any) -> None:
+    window = db.window("w", **BY_FIELD)
+    with pytest.raises(InvalidRequest):
+        window.append({"k": [1, 2], "v": [1, 2], "t": [1.0, 2.0], name: column})
+
+
+def test_dates_and_views_of_text_may_have_nulls(db: Any) -> None:
+    window = db.window("w", **BY_FIELD)
+    table = pa.table({
+        "k": pa.array(["a", None, "b"], pa.string_view()), "v": [1, 2, 3],
+        "t": pa.array([date(1970, 1, 1), date(1970, 1, 1), None]),
+    })  # fmt: skip
+    done = window.append(table)
+    assert done.rejected["reason"].to_pylist() == ["k is missing", "t is missing"]
+    assert window.get("a") == {"v": 1}
+
+
+@pytest.mark.parametrize("wide", [-(2.0**63) * 1.5, 2.0**63, 1e300, -math.inf])
+@pytest.mark.parametrize("beside", [math.nan, 0.5, 7.0])
+def test_a_number_that_does_not_fit_is_refused_whatever_stands_beside_it(
+    db: Any, wide: float, beside: float
+) -> None:
+    window = db.window("w", **{**BY_FIELD, "values": {"v": "int64"}})
+    columns = {"k": [1, 2, 3], "v": [wide, beside, -(2.0**63)], "t": [1.0] * 3}
+    rows = [{"k": k, "v": v, "t": 1} for k, v in enumerate(columns["v"])]
+    doubles = [{**row, "v": np.float64(row["v"])} for row in rows]
+    for given in (columns, pa.table(columns), rows, doubles):
+        done = window.append(given)
+        bad = [0] if beside == 7.0 else [0, 1]
+        assert (done.stored, done.rejected["row"].to_pylist()) == (3 - len(bad), bad)
+    assert window.range(map="min(v)") == -(2**63)
+
+
+@pytest.mark.parametrize(
+    "bad", [{"v": 1}, {"k": 0.5, "v": 1}, {"k": "\ud800", "v": 1}, {"k": 5, "v": "fast"}]
+)
+def test_a_row_that_is_refused_does_not_say_what_keys_are(db: Any, bad: dict[str, Any]) -> None:
+    """A key field of no declared type is what the first row that is stored has."""
+    window = db.window("w", **BY_FIELD)
+    done = window.append([{"t": 1, **bad}, {"t": 1, "k": "a", "v": 2}, {"t": 1, "k": 5, "v": 3}])
+    assert (done.stored, done.rejected["row"].to_pylist()) == (1, [0, 2])
+    assert window.get("a") == {"v": 2}
+
+
+def test_datetimes_that_are_too_late_are_refused_as_in_columns(db: Any) -> None:
+    window = db.window("w", **BY_FIELD)
+    late = datetime.max.replace(tzinfo=UTC)
+    for given in ([{"k": 1, "v": 1, "t": late}], {"k": [1], "v": [1], "t": [late]}):
+        done = window.append(given)
+        assert done.rejected["reason"].to_pylist() == ["t is no time from the year 1 to 9892"]
 
 
 @pytest.mark.parametrize("keys", [5, "abc", [(2**64,)], [(None,)], [(0.5,)]])

@@ -9,6 +9,7 @@ import shapely
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tideline.errors import InvalidRequest
 from tideline.kernels.geo import haversine_m
 from tideline.space.shapes import EARTH_RADIUS_M
 from tideline.where import parse
@@ -58,6 +59,13 @@ def test_a_ring_closed_or_not_is_the_same():
     open_ring = [[0, 0], [4, 0], [0, 4]]
     closed = parse({"at": {"$geoWithin": {"$polygon": [*open_ring, [0, 0]]}}})
     assert closed.tree == parse({"at": {"$geoWithin": {"$polygon": open_ring}}}).tree
+
+
+@pytest.mark.parametrize("ring", [[], [[0, 0]], [[0, 0], [0, 0]], [[0, 0], [1, 1], [0, 0]]])
+def test_a_ring_of_too_few_points_is_refused(ring):
+    for where in ({"$polygon": ring}, {"$geometry": {"type": "Polygon", "coordinates": [ring]}}):
+        with pytest.raises(InvalidRequest, match=r"different points|4 points"):
+            parse({"at": {"$geoWithin": where}})
 
 
 @given(grid, grid, grid)

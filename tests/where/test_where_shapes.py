@@ -185,6 +185,21 @@ def test_no_point_of_a_line_is_nearer_than_the_nearest(points, x, y):
     assert max(sampled) * (1 - 1e-8) - 1e-3 <= far <= max(sampled) + slack
 
 
+@settings(max_examples=60)
+@given(grid, grid, st.sampled_from([3, 7, 10]), st.integers(0, 3), st.integers(-140, 140))
+def test_a_point_on_an_edge_is_at_no_distance_from_it(begin, step, steps, at, east):
+    """Also at a third of it, which halving never comes to."""
+    ax, ay = begin[0] + east, begin[1]
+    x, y = ax + at * step[0], ay + at * step[1]
+    body = {"type": "LineString", "coordinates": [
+        [ax, ay], [ax + steps * step[0], ay + steps * step[1]]
+    ]}  # fmt: skip
+    line = outline_of(body)
+    assert line is not None
+    assert nearest_m(line, x, y) == 0.0
+    assert parse({"at": {"$near": [x, y], "$maxDistance": 0}}).matches({"at": body})
+
+
 def test_distances_of_areas():
     square = outline_of(
         {"type": "Polygon", "coordinates": [[[10, 10], [20, 10], [20, 20], [10, 20], [10, 10]]]}

@@ -356,11 +356,14 @@ class Collection(Edits, Queries):
         0 parts is one for every million documents. They come from what is on disk: a small
         collection, which has nothing there, has none.
         """
+        if isinstance(parts, bool) or not isinstance(parts, int) or parts < 0:
+            raise InvalidRequest("parts must be a whole number, 0 or more", parts=parts)
         found = sorted(self._engine.view().now[0].readers, key=lambda one: one.rows)
         parts = parts or min(_MOST_PARTS, sum(one.rows for one in found) // _PART_ROWS)
         if not found or parts < 2:
             return []
         keys = found[-1].keys
+        parts = min(parts, keys.count)
         numbers = np.unique(np.arange(1, parts) * keys.count // parts)
         return [str(key) for key in json_keys(keys.take(numbers)).to_pylist()]
 

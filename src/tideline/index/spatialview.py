@@ -24,11 +24,12 @@ from tideline.addresses import address_of
 from tideline.index.kind import Chunk, Estimate
 from tideline.index.spatialmemory import TAIL, SpatialMemory
 from tideline.index.texts import Texts
+from tideline.index.windows import ring_boxes, with_tiny
 from tideline.kernels.spatial import layout as at
 from tideline.kernels.spatial import nearest as near
 from tideline.kernels.spatial import search
 from tideline.space import exact
-from tideline.space.outline import TINY, Bounds, Outline, from_bytes
+from tideline.space.outline import Bounds, Outline, from_bytes
 from tideline.space.shapes import EARTH_RADIUS_M
 from tideline.where.geo import shape_of
 from tideline.where.tree import Inside
@@ -36,7 +37,7 @@ from tideline.where.tree import Inside
 if TYPE_CHECKING:
     from tideline.index.spatial import SpatialReader
 
-__all__ = ["EVERYTHING", "Found", "SpatialAsk", "SpatialView", "boxes_of", "ring_boxes"]
+__all__ = ["EVERYTHING", "Found", "SpatialAsk", "SpatialView", "boxes_of"]
 
 Words = NDArray[np.int64]
 EVERYTHING = 1 << 62
@@ -107,25 +108,12 @@ class _Question:
                 self.numbers = np.array(self.shape.box)
                 self.boxes = [self.shape.box]
                 if self.kind == search.OUTLINE:
-                    self.boxes = [_with_tiny(self.shape.box)]
+                    self.boxes = [with_tiny(self.shape.box)]
             else:
                 west, south, east, north = test.numbers
                 self.boxes = [(west, south, east, north)]
         # Of a geometry that lies in a shape, all lies in the box around that.
         self.whole = self.how == search.WITHIN and self.kind in (search.BOX, search.AREA)
-
-
-def _with_tiny(box: Bounds) -> Bounds:
-    """A box with the points in it that count as 0: an outline has them as 0, entries as they are.
-
-    >>> _with_tiny((0.0, 1.0, 0.0, 2.0))
-    (-1e-130, 1.0, 1e-130, 2.0)
-    """
-    west, south, east, north = box
-    return (
-        -TINY if west == 0.0 else west, -TINY if south == 0.0 else south,
-        TINY if east == 0.0 else east, TINY if north == 0.0 else north,
-    )  # fmt: skip
 
 
 def boxes_of(ask: SpatialAsk) -> list[tuple[float, ...]]:
@@ -308,35 +296,6 @@ def _haversine(metres: float, towards: int) -> float:
         return 1.0 if towards > 0 or metres < 3.2 * EARTH_RADIUS_M else 2.0
     half = math.sin(metres / EARTH_RADIUS_M / 2)
     return max(0.0, half * half * (1.0 + towards * 1e-9) + towards * 1e-24)
-
-
-def ring_boxes(lon: float, lat: float, radius_m: float) -> list[Bounds]:
-    """Boxes that together have all within a distance, a trifle too large (as kernels/geo.py).
-
-    Two where the antimeridian is crossed.
-
-    >>> [round(each) for each in ring_boxes(0.0, 0.0, 111_195.0)[0]]
-    [-1, -1, 1, 1]
-    >>> [(round(w), round(e)) for w, _, e, _ in ring_boxes(179.0, 0.0, 222_390.0)]
-    [(177, 180), (-180, -179)]
-    """
-    reach = min(radius_m / EARTH_RADIUS_M, 4.0) * (1.0 + 1e-8) + 1e-11
-    if reach > 3.0:
-        return [(-180.0, -90.0, 180.0, 90.0)]
-    south, north = lat - math.degrees(reach), lat + math.degrees(reach)
-    if south <= -90.0 or north >= 90.0:
-        return [(-180.0, max(south, -90.0), 180.0, min(north, 90.0))]
-    phi = math.radians(lat)
-    beside = math.sqrt(max(0.0, math.cos(phi + reach) * math.cos(phi - reach)))
-    turn = math.degrees(math.atan2(math.sin(reach), beside)) * (1.0 + 1e-9) + 1e-9
-    west, east = lon - turn, lon + turn
-    if turn >= 180.0:
-        return [(-180.0, south, 180.0, north)]
-    if west <= -180.0:
-        return [(-180.0, south, east, north), (west + 360.0 - 1e-9, south, 180.0, north)]
-    if east >= 180.0:
-        return [(west, south, 180.0, north), (-180.0, south, east - 360.0 + 1e-9, north)]
-    return [(west, south, east, north)]
 
 
 def _passes(reader: SpatialReader, ranges: Mapping[str, tuple[bytes, bytes]]) -> bool:

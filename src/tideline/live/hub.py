@@ -111,6 +111,7 @@ class Hub(Following):
         """Called with every block that concerns somebody; None: something was lost."""
         self._gone: deque[Entry] = deque()  # of handles that nobody holds any more
         self._ends: list[tuple[int, int, weakref.ref[Any]]] = []  # when watches expire
+        self._ends_made = 0  # how many there were of these
         self.renewals = 0
         """How often an entry was found out anew."""
 
@@ -403,7 +404,8 @@ class Hub(Following):
 
     def expire(self, handle: Any, until: int) -> None:
         """End a handle at a time, unless it was prolonged then (the lock is held)."""
-        heapq.heappush(self._ends, (until, id(handle), weakref.ref(handle)))
+        self._ends_made += 1  # of one time, the first comes first: handles have no order
+        heapq.heappush(self._ends, (until, self._ends_made, weakref.ref(handle)))
         self._wake()
 
     def _let_go(self) -> None:

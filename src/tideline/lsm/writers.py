@@ -57,8 +57,12 @@ def check_once(once: Any) -> tuple[str, int]:
     if not isinstance(once, (tuple, list)) or len(once) != 2:
         raise InvalidRequest("once must be a writer and a number", once=once)
     writer, number = once
-    if not isinstance(writer, str) or not 0 < len(writer.encode("utf-8", "replace")) <= 256:
-        raise InvalidRequest("a writer must be text of 1 to 256 bytes", writer=writer)
+    try:
+        fits = isinstance(writer, str) and 0 < len(writer.encode()) <= 256
+    except UnicodeEncodeError:
+        fits = False
+    if not fits:
+        raise InvalidRequest("a writer must be text of 1 to 256 bytes in UTF-8", writer=writer)
     if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < FOREVER:
         raise InvalidRequest("a writer's number must be a whole number from 0 on", number=number)
     return writer, number

@@ -59,8 +59,8 @@ _LOG_BYTES = 256 << 20
 class Told(Protocol):
     """Whoever is told of slides; called with the engine's lock, so it only takes note."""
 
-    def slid(self, pane: int, state: State) -> None:
-        """A sub-window has closed; `state` is from before anything was let go of."""
+    def slid(self, first: int, limit: int, state: State) -> None:
+        """Sub-windows have closed, [first, limit); `state` is from before any was let go of."""
         ...
 
     def end(self) -> None:
@@ -209,9 +209,8 @@ class Engine:
         panes = self.settings.panes
         if state.pane != NOTHING and self.watchers:
             # Behind a silence of more than the span all are empty: one of them is told.
-            for pane in range(state.pane, min(to, state.pane + panes + 1)):
-                for watcher in self.watchers:
-                    watcher.slid(pane, state)
+            for watcher in self.watchers:
+                watcher.slid(state.pane, min(to, state.pane + panes + 1), state)
         kept = {pane: sub for pane, sub in state.subs.items() if pane > to - panes}
         gone = len(state.subs) - len(kept)
         if gone:

@@ -37,7 +37,7 @@ __all__ = ["MAPPERS", "Mapper", "mapper_of"]
 Array = NDArray[Any]
 MAPPERS = ("count", "sum", "mean", "min", "max", "quantile", "median", "top")
 _MOST_TOP = 10_000
-_MOST_MAPPERS, _MOST_TEXT = 256, 1024
+_MOST_MAPPERS, _MOST_TEXT, _MOST_DEPTH = 256, 1024, 8
 
 
 class Mapper(Protocol):
@@ -250,7 +250,7 @@ def _plain(value: Any) -> Any:
 
 
 def mapper_of(
-    given: Any, settings: Settings, initial: Any = None, combine: Any = None
+    given: Any, settings: Settings, initial: Any = None, combine: Any = None, *, depth: int = 0
 ) -> Mapper:  # fmt: skip
     """What the caller named: text, a mapping or list of texts, or a function.
 
@@ -271,7 +271,11 @@ def mapper_of(
         named = given if isinstance(given, Mapping) else {each: each for each in given}
         if not named or not all(isinstance(name, str) for name in named):
             raise InvalidRequest("map needs names and mappers", map=given)
-        return _Several({name: mapper_of(each, settings) for name, each in named.items()})
+        if depth == _MOST_DEPTH:
+            raise InvalidRequest(f"mappers by name are at most {_MOST_DEPTH} deep in one another")
+        return _Several(
+            {name: mapper_of(each, settings, depth=depth + 1) for name, each in named.items()}
+        )
     if callable(given):
         from tideline.stream.functions import Function
 

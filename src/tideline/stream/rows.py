@@ -173,6 +173,8 @@ class _Whole:
                 raise InvalidRequest(
                     f"column {name} is of no one type, or has numbers of over 64 bits", field=name
                 ) from error
+            except UnicodeEncodeError as error:
+                raise InvalidRequest(f"column {name} has text that is no UTF-8") from error
         if isinstance(column, pa.ChunkedArray):
             column = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
             if isinstance(column, pa.ChunkedArray):  # none
@@ -180,18 +182,17 @@ class _Whole:
         if isinstance(column, np.ndarray):
             if column.dtype.kind in "OU":
                 return self._array(name, column.tolist())
-            return column
+            return _wide(column)
         if pa.types.is_dictionary(column.type):
             column = column.dictionary_decode()
         if column.null_count:
             self._note(np.asarray(column.is_null()), f"{name} is missing")
             if pa.types.is_null(column.type):
                 return np.zeros(self.count, np.int64)
-            column = column.fill_null("" if _is_text(column) else _zero(column))
+            column = _filled(column)
         if _is_text(column):
             return column
-        found: Array = column.to_numpy(zero_copy_only=False)
-        return found
+        return _wide(column.to_numpy(zero_copy_only=False))
 
     def key(
         self, name: str, column: Any, kind: str, declared: tuple[int, int] | None
@@ -225,12 +226,15 @@ class _Whole:
         return any(mask.all() for mask, _ in self.bad)
 
     def _beyond(self, name: str, found: Array, low: Any, high: Any, why: str) -> None:
-        if len(found) and (found.min() < low or found.max() > high):
+        if found.dtype.kind == "f":  # NaN has no place between others; 2**63 - 1 is no double
+            with np.errstate(invalid="ignore"):
+                self._note((found < low) | (found >= float(high + 1)), why)
+        elif len(found) and (found.min() < low or found.max() > high):
             self._note((found < low) | (found > high), why)
 
     def value(self, name: str, column: Any, dtype: np.dtype[Any]) -> Array:
         found = self._array(name, column)
-        if not isinstance(found, np.ndarray) or found.dtype.kind not in "iufb":
+        if not isinstance(found, np.ndarray) or found.dtype.kind not in "iuf":
             raise InvalidRequest(f"{name} must be numbers", field=name)
         if found.dtype == dtype and dtype.kind != "f":
             return found
@@ -286,15 +290,27 @@ def _is_text(column: pa.Array) -> bool:
     )
 
 
-def _zero(column: pa.Array) -> pa.Scalar:
-    if pa.types.is_timestamp(column.type):
-        return pa.scalar(0, column.type)
-    return pa.scalar(0).cast(column.type)
+def _wide(column: Array) -> Array:
+    """Half floats as doubles: what others are compared with is beyond them."""
+    return column.astype(np.float64) if column.dtype == np.float16 else column
+
+
+def _filled(column: pa.Array) -> pa.Array:
+    """Without nulls, if it is of a type that rows can have."""
+    kind = column.type
+    if _is_text(column):
+        return column.cast(pa.string()).fill_null("")
+    known = (
+        pa.types.is_integer, pa.types.is_floating, pa.types.is_timestamp, pa.types.is_date,
+    )  # fmt: skip
+    return column.fill_null(pa.scalar(0, kind)) if any(is_it(kind) for is_it in known) else column
 
 
 def _too_long(text: str) -> bool:
+    if text.isascii():
+        return len(text) > _TEXT_BYTES
     try:
-        return len(text) * 4 > _TEXT_BYTES and len(text.encode()) > _TEXT_BYTES
+        return len(text.encode()) > _TEXT_BYTES
     except UnicodeEncodeError:
         return True
 
@@ -307,12 +323,13 @@ def _of_rows(rows: list[Any], settings: Settings) -> Incoming:
         if not isinstance(row, Mapping):
             rejected[number] = "a row must be a dict"
             continue
+        own = list(types)  # a row that is not stored decides nothing for the others
         try:
             keys = []
             for place, name in enumerate(settings.key):
                 value = row.get(name, _MISSING)
-                types[place] = types[place] or ("text" if isinstance(value, str) else "int")
-                keys.append(_key(name, value, types[place], settings.ranges[place]))
+                own[place] = own[place] or ("text" if isinstance(value, str) else "int")
+                keys.append(_key(name, value, own[place], settings.ranges[place]))
             values = [
                 _number(name, row.get(name, _MISSING), np.dtype(kind))
                 for name, kind in settings.values
@@ -321,6 +338,7 @@ def _of_rows(rows: list[Any], settings: Settings) -> Incoming:
         except ValueError as error:
             rejected[number] = str(error)
         else:
+            types = own
             good.append((number, keys, values, time))
     keys_made: list[Column] = []
     for place, kind in enumerate(types):
@@ -356,24 +374,30 @@ def _key(name: str, value: Any, kind: str, declared: tuple[int, int] | None) -> 
 def _number(name: str, value: Any, dtype: np.dtype[Any]) -> Any:
     if value is _MISSING or value is None:
         raise ValueError(f"{name} is missing")
-    if isinstance(value, (bool, np.bool_)) or not isinstance(
-        value, (int, float, np.integer, np.floating)
-    ):
+    value = _plain(value)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ValueError(f"{name} must be a number")
     if dtype.kind == "f":
         try:
-            small = math.isfinite(float(value)) and abs(float(value)) <= np.finfo(dtype).max
+            small = math.isfinite(float(value)) and abs(value) <= float(np.finfo(dtype).max)
         except OverflowError:
             small = False
         if not small:
             raise ValueError(f"{name} is no finite number of {dtype}")
         return float(value)
-    if isinstance(value, (float, np.floating)) and not float(value).is_integer():
+    if isinstance(value, float) and not value.is_integer():
         raise ValueError(f"{name} must be a whole number")
     info = np.iinfo(dtype)
     if not info.min <= value <= info.max:
         raise ValueError(f"{name} does not fit {dtype}")
     return int(value)
+
+
+def _plain(value: Any) -> Any:
+    """A scalar of numpy as Python's: those compare with whole numbers exactly."""
+    if isinstance(value, np.floating):
+        return float(value)
+    return int(value) if isinstance(value, np.integer) else value
 
 
 def _time(name: str, value: Any) -> int:
@@ -383,12 +407,13 @@ def _time(name: str, value: Any) -> int:
         except ValueError:
             raise ValueError(f"{name} must be a time, as ISO 8601 has it") from None
     if isinstance(value, datetime):
-        return to_us(value, name)
-    if value is None or isinstance(value, bool) or not isinstance(
-        value, (int, float, np.integer, np.floating)
-    ):  # fmt: skip
+        found = to_us(value, name)
+        if not EARLIEST <= found < LATEST:
+            raise ValueError(f"{name} is no time from the year 1 to 9892")
+        return found
+    value = _plain(value)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ValueError(f"{name} must be a time, or seconds since 1970")
     if not EARLIEST // SECOND <= value < LATEST // SECOND:
         raise ValueError(f"{name} is no time in seconds since 1970")
-    real = isinstance(value, (float, np.floating))
-    return round(float(value) * SECOND) if real else int(value) * SECOND
+    return round(value * SECOND) if isinstance(value, float) else value * SECOND

@@ -15,6 +15,7 @@ One thread at a time takes from a watch; `slid`, `end` and
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, Self
@@ -51,12 +52,22 @@ class Watch:
 
     # ---- told by the engine ------------------------------------------------------------------
 
-    def slid(self, pane: int, state: State) -> None:
-        """Take note of a slide; being told again of one changes nothing."""
-        if pane <= self._last:
-            return
-        self._waiting.append((pane, state.live(pane, self._panes)))
-        self._last = pane
+    def slid(self, first: int, limit: int, state: State) -> None:
+        """Take note of slides over [first, limit); being told again of one changes nothing.
+
+        A window may slide over thousands of sub-windows at once, while a writer waits: of those
+        whose panes nobody can take any more only the number is noted.
+        """
+        first = max(first, self._last + 1)
+        kept = max(first, limit - _MOST)
+        live = state.live(limit - 1, self._panes + limit - 1 - kept)
+        numbers = [sub.pane for sub in live]
+        for pane in range(kept, limit):
+            oldest = bisect_right(numbers, pane - self._panes)
+            self._waiting.append((pane, live[oldest : bisect_right(numbers, pane)]))
+        if first < limit:
+            self._missed += kept - first
+            self._last = limit - 1
         while len(self._waiting) > _MOST:
             self._waiting.popleft()
             self._missed += 1

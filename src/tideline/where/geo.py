@@ -368,7 +368,9 @@ def _polygon(rings: list[tuple[object, Place]]) -> Inside:
             _point(point, (place, number))
             for number, point in enumerate(_list(ring, place, "a list of points", None))
         ]
-        if points[:1] == points[-1:]:  # closed by its first point or not, it means the same
+        if (
+            points and points[0] == points[-1]
+        ):  # closed by its first point or not, it means the same
             points.pop()
         if len(points) < 3:
             raise _bad(place, "must have 3 different points or more")

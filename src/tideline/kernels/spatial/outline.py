@@ -10,7 +10,7 @@ A geometry comes as the address of its *outline* (space/outline.py), float64 thr
 
 What two geometries have in common is decided by the sides of points on lines alone, and those are
 exact (kernels/orient.py). Distances are those of `haversine_m`; of an edge, which is no great
-circle, the nearest point is found by halving.
+circle, the nearest point is found by halving; a point that lies on one is at 0 from it, exactly.
 
 No Python objects, no state; all release the GIL.
 """
@@ -207,6 +207,16 @@ def within(at: int, shape: int, w: float, s: float, e: float, n: float) -> int:
     return OPEN if _any_part_covered(shape, at) else YES
 
 
+@jit
+def point_meets(at: int, x: float, y: float) -> bool:
+    """Whether a geometry has a point, whose coordinates count as 0 where they nearly are."""
+    if abs(x) < 1e-130:
+        x = 0.0
+    if abs(y) < 1e-130:
+        y = 0.0
+    return _edge_meets(at, x, y, x, y) or _covered(at, x, y)
+
+
 # ---- distances ----------------------------------------------------------------------
 
 
@@ -287,7 +297,7 @@ def _extreme_h(at: int, lon: float, lat: float, far: bool) -> float:
 @jit
 def nearest_h(at: int, lon: float, lat: float) -> float:
     """The haversine of the distance from a point to the nearest point of a geometry."""
-    return 0.0 if _covered(at, lon, lat) else _extreme_h(at, lon, lat, False)
+    return 0.0 if point_meets(at, lon, lat) else _extreme_h(at, lon, lat, False)
 
 
 @jit
@@ -303,13 +313,3 @@ def farthest_m(at: int, lon: float, lat: float) -> float:
     if _covered(at, opposite, -lat):
         return metres_of(1.0)
     return metres_of(_extreme_h(at, lon, lat, True))
-
-
-@jit
-def point_meets(at: int, x: float, y: float) -> bool:
-    """Whether a geometry has a point, whose coordinates count as 0 where they nearly are."""
-    if abs(x) < 1e-130:
-        x = 0.0
-    if abs(y) < 1e-130:
-        y = 0.0
-    return _edge_meets(at, x, y, x, y) or _covered(at, x, y)
