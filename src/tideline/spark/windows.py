@@ -116,11 +116,12 @@ def latest(
     found = rows.groupBy(_BUCKET).transformWithStateInPandas(
         processor, given, "Append", "EventTime"
     )
-    until = (F.floor(F.col(_AT) / F.lit(settings.slide_us)) + settings.panes) * settings.slide_us
+    slide = F.lit(settings.slide_us)
+    until = F.col(_AT) - F.pmod(F.col(_AT), slide) + F.lit(settings.panes) * slide
     return found.select(
         *(F.timestamp_micros(_AT).alias(time) if n == time else F.col(_q(n))
           for n in frame.columns),
-        F.timestamp_micros(until.cast("bigint")).alias("until"),
+        F.timestamp_micros(until).alias("until"),
     )  # fmt: skip
 
 
