@@ -116,6 +116,7 @@ bench: $(STAMP) peers  ## measure in small; writes benchmarks/results/
 	$(BIN)/python benchmarks/many_calls.py
 	$(BIN)/python benchmarks/live.py
 	$(BIN)/python benchmarks/spatial.py
+	$(BIN)/python benchmarks/linear_road.py
 	$(BIN)/python benchmarks/page.py
 
 bench-full: $(STAMP) peers  ## measure in full, to 10 million subscriptions; takes hours
