@@ -222,14 +222,18 @@ def whole_run(
 
 
 def whole_part(road: LinearRoad, paths: Sequence[Path], size: Size) -> list[dict[str, Any]]:
-    """Faster and faster, until an answer is late."""
+    """Faster and faster, until an answer is late in two tries."""
     Tolls.warm(road.expressways)
     runs: list[dict[str, Any]] = []
     known: dict[int, Any] = {}
     for speed in size.speeds:
-        runs.append(whole_run(road, paths, speed, known))
-        assert not runs[-1]["wrong"], "an answer is wrong"
-        if not runs[-1]["passed"]:
+        for attempt in (1, 2):  # a machine may do something else for a moment
+            run = whole_run(road, paths, speed, known) | {"attempt": attempt}
+            assert not run["wrong"], "an answer is wrong"
+            if run["passed"]:
+                break
+        runs.append(run)
+        if not run["passed"]:
             break
     return runs
 
@@ -271,6 +275,8 @@ _WHOLE_HEAD = [
 
 def _whole_row(run: dict[str, Any]) -> list[str]:
     passed = "passed" if run["passed"] else f"{run['late']:,} late, {run['wrong']:,} wrong"
+    if run.get("attempt", 1) > 1:
+        passed += ", second try"
     return [
         f"{run['L']}", f"{run['speed']:g}x", f"{run['reports']:,}", f"{run['reports_s']:,.0f}",
         f"{run['busy']:.0%}", f"{run['median_s']:.2f} s", f"{run['p99_s']:.2f} s",
