@@ -123,6 +123,7 @@ bench: $(STAMP) peers  ## measure in small; writes benchmarks/results/
 	$(BIN)/python benchmarks/filters.py
 	$(BIN)/python benchmarks/ingestion.py
 	$(BIN)/python benchmarks/levels.py
+	$(BIN)/python benchmarks/linear_road.py
 	$(BIN)/python benchmarks/page.py
 
 bench-full: $(STAMP) peers  ## measure in full, to 10 million subscriptions; takes hours

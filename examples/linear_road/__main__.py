@@ -94,7 +94,7 @@ def _live(
     console = Console()
     db = stack.enter_context(tideline.open(folder / "data"))
     print("compiling, and storing what cars paid in the past...", flush=True)
-    Tolls.warm()
+    Tolls.warm(road.expressways)
     app = Tolls(db, road.expressways)
     print(f"{app.load(road):,} cars have a past of 69 days", flush=True)
     board = Board(db, app, road.expressways)
@@ -116,6 +116,8 @@ def _live(
         with batches_of(road) as batches:
             run = drive(app, batches, files, start_s=road.start_s, speed=options.speed, shown=shown)
         board.write(run, last=True)
+        if picture is not None:
+            picture.update(board.picture(run, console.width), refresh=True)
     finally:
         files.close()
         if picture is not None:

@@ -28,6 +28,7 @@ import pyarrow as pa
 
 from examples.linear_road.answers import AnswerFiles
 from examples.linear_road.tolls import Tolls
+from tideline.errors import Unavailable
 from tideline.workload.linear_road import REPORT, SCHEMA, LinearRoad
 
 __all__ = ["Run", "batches_of", "drive", "prepare", "prepared"]
@@ -63,8 +64,9 @@ def drive(
     Without `speed` time stands still: nothing waits, and nothing is late. That is for tests.
     """
     run = Run()
-    begun = time.perf_counter()
+    begun = 0.0
     for number, batch in enumerate(batches):
+        begun = begun or time.perf_counter()  # with the first second: it may take a while to come
         due = begun + number / speed if speed else 0.0
         while speed and (wait := due - time.perf_counter()) > 0:
             time.sleep(wait)
@@ -106,7 +108,10 @@ def batches_of(road: LinearRoad) -> Iterator[Iterator[pa.RecordBatch]]:
 
 def _received(pipe: Any, room: Any) -> Iterator[pa.RecordBatch]:
     while True:
-        data = pipe.recv_bytes()
+        try:
+            data = pipe.recv_bytes()
+        except EOFError:
+            raise Unavailable("the process that makes the traffic has ended") from None
         if not data:
             return
         room.release()

@@ -105,10 +105,10 @@ class Tolls:
         self._crashed = np.zeros(self.places, np.int64)  # accidents by place
 
     @staticmethod
-    def warm() -> None:
-        """Compile what a run needs, so that the first minute has not to wait for it."""
+    def warm(expressways: int) -> None:
+        """Compile what a run of so many needs, so that its first minute has not to wait for it."""
         with tideline.open(":memory:") as db:
-            app = Tolls(db, 1)
+            app = Tolls(db, expressways)
             road = LinearRoad(1, 130, seed=1)
             app.load(road)
             for batch in road.seconds():
@@ -118,8 +118,9 @@ class Tolls:
                 app.second(pa.RecordBatch.from_pydict(row, schema=SCHEMA))
 
     def load(self, road: LinearRoad) -> int:
-        """Store what cars paid in the past; how many cars."""
+        """Store what cars paid in the past, and make room for them; how many cars."""
         count = 0
+        columns = self._where, self._count, self._place, self._due, self._owes
         for x in range(road.first, road.first + road.expressways):
             for vids, paid in road.history(x):
                 rows, days = paid.shape
@@ -128,6 +129,8 @@ class Tolls:
                     "id": vids, "x": np.full(rows, x, np.int16),
                     "paid": lists.cast(pa.list_(pa.int16())),
                 })  # fmt: skip
+                for column in columns:  # else the first second waits for the memory of all
+                    column[vids] = 0
                 count += self.expenditures.put_many(table).stored
         return count
 

@@ -8,7 +8,7 @@ drives in lanes 1 to 3, is slower where there are many, and leaves with one repo
 come back later. From time to time two cars stand at one place for 10 to 20 minutes, an accident;
 seldom one stands alone for some minutes, which is none.
 
-Numbers of cars and their routes follow what is known of the published generators: 16 to 56 cars
+Numbers of cars and their routes follow what is known of the published generators: 16 to 46 cars
 enter an expressway in a second, most in the middle of the three hours; most of those that enter
 before downtown (the middle third) leave there; a tenth comes back.
 
@@ -94,7 +94,7 @@ class LinearRoad:
             np.random.default_rng([self.seed, self.first + x]).random(WHOLE_S)
             for x in range(self.expressways)
         ]
-        return np.ceil(20 * (hill + np.array(drawn))).astype(np.int64)
+        return np.ceil(20 * (hill + np.array(drawn) / 2)).astype(np.int64)
 
     def cars(self) -> Numbers:
         """How many cars each expressway has numbered by the end: car n of x is `x << 20 | n`."""
