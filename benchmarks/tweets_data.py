@@ -1,9 +1,9 @@
 """Made-up tweets as documents, for the benchmarks of filters and of writing.
 
-    {"id": 17, "time": 17, "user": 4711, "lang": 11, "friends": 711, "at": [lon, lat],
+    {"id": 17, "time": 17, "user": 471, "lang": 11, "friends": 711, "at": [lon, lat],
      "text": "...", "pad": "..."}
 
-`time` counts the tweets, as `integer-send-time` of the study does; `user` is one of 5,000, drawn
+`time` counts the tweets, as `integer-send-time` of the study does; `user` is one of 500, drawn
 evenly, `lang` one of 40, `friends` one of 1,000; places are those of workload/clusters.py, texts
 those of workload/tweets.py. A tweet is a function of its number.
 """
@@ -17,7 +17,7 @@ from tideline.workload.tweets import Tweets
 
 __all__ = ["CLUSTERS", "USERS", "tweets"]
 
-USERS = 5_000
+USERS = 500
 CLUSTERS = Clusters(seed=8)
 _TEXTS = Tweets(seed=8)
 
@@ -39,7 +39,7 @@ def tweets(first: int, count: int, *, late: int = 0, pad: int = 200) -> list[str
         times = times - (drawn >> np.uint64(13)).astype(np.int64) % late
     filled = "x" * pad
     return [
-        f'{{"id":{n},"time":{time},"user":{user},"lang":{user % 40},"friends":{user % 1000},'
+        f'{{"id":{n},"time":{time},"user":{user},"lang":{user % 40},"friends":{n * 7919 % 1000},'
         f'"at":[{x},{y}],"text":"{text}","pad":"{filled}"}}'
         for n, time, user, x, y, text in zip(
             rows.tolist(), times.tolist(), users, lon.tolist(), lat.tolist(), texts, strict=True

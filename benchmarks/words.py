@@ -228,6 +228,8 @@ def compared(made: dict[str, Any], size: str, rounds: int) -> dict[str, Any]:
     }  # fmt: skip
     for asked, questions in corpus.questions(number).items():
         phrase = asked == "phrase"
+        if asked == "one word":
+            questions = questions[: max(number // 10, 5)]  # some have many answers
         for question in questions[:50]:
             counts = {name: each.ask(question, phrase) for name, each in made.items()}
             check_same(str(question), next(iter(counts.values())), counts)
