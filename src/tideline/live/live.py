@@ -89,19 +89,16 @@ class Live(Handed):
     def begin(self, query: Query | GroupQuery) -> Live:
         """Begin with the result of now."""
         hub = self._hub
-        started = hub.sheltered(lambda: self._enter(query))
-        entry = self._entry
-        assert entry is not None
-        if isinstance(entry, StagedEntry):
-            if not entry.ready:
-                version, hits = hub.hits(query, entry.room)
-                started = started._replace(version=version, items=hits)
-        elif self._keeps:
-            version, items = hub.found(query)
-            started = started._replace(version=version, items=items)
-        else:
-            started = started._replace(version=hub.newest())
-        hub.sheltered(lambda: self._attach(started))
+        started = hub.sheltered(lambda: self._begin(query))
+        if started is not None:
+            entry = self._entry
+            found: tuple[int, Any]
+            if isinstance(entry, StagedEntry):
+                found = hub.hits(query, entry.room)
+            else:
+                found = hub.found(query)
+            started = started._replace(version=found[0], items=found[1])
+            hub.sheltered(lambda: self._attach(started))
         return self
 
     def resume(self, token: Token, query: Query | GroupQuery) -> Live:
@@ -111,6 +108,20 @@ class Live(Handed):
             return self
         reset = self._hub.sheltered(self._release)  # its entry is entered again
         return reset.begin(query)
+
+    def _begin(self, query: Query | GroupQuery) -> _Begin | None:
+        """Enter the query, and begin if there is nothing to be found for that."""
+        started = self._enter(query)
+        entry = self._entry
+        if isinstance(entry, StagedEntry):
+            if not entry.ready:
+                return started
+        elif self._keeps:
+            return started
+        else:
+            started = started._replace(version=self._hub.newest())
+        self._attach(started)
+        return None
 
     def _enter(self, query: Query | GroupQuery) -> _Begin:
         self._entry, position = self._hub.enter(query)
