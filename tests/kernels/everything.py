@@ -116,8 +116,8 @@ def outlive(channel: Any, clock: ManualClock) -> None:
         clock.advance(0.001)
         channel.publish(f"place {n}", 1, ttl_s=2)
     engine = channel.core.engine
-    memory = engine.sides[0].memory
     with engine.lock:  # nothing is sealed meanwhile: the third finds what the second left
+        memory = engine.sides[0].memory
         for _ in range(3):  # the first may change their size, the third finds it right and sweeps
             memory._rebuild_dir()
             memory._rebuild_ids()

@@ -211,7 +211,12 @@ class Engine:
             # Behind a silence of more than the span all are empty: one of them is told.
             for watcher in self.watchers:
                 watcher.slid(state.pane, min(to, state.pane + panes + 1), state)
-        kept = {pane: sub for pane, sub in state.subs.items() if pane > to - panes}
+        if to - state.pane < panes:  # those there are lie in (state.pane - panes, state.pane]
+            kept = dict(state.subs)
+            for pane in range(state.pane - panes + 1, to - panes + 1):
+                kept.pop(pane, None)
+        else:
+            kept = {pane: sub for pane, sub in state.subs.items() if pane > to - panes}
         gone = len(state.subs) - len(kept)
         if gone:
             self.dropped += gone
