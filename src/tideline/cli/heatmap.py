@@ -185,9 +185,11 @@ def _count_here(channel: Channel, grid: Grid, span: Span, where: Any) -> pa.Tabl
 def _count_by_spark(
     channel: Channel, archive: Path, grid: Grid, span: Span, where: Any, master: str | None
 ) -> pa.Table:
+    from tideline.spark.session import check_pyspark, session
+
+    check_pyspark()  # before what needs it is imported: it names what to install
     from tideline.spark.aggregation import aggregate
     from tideline.spark.failures import failures
-    from tideline.spark.session import session
 
     if not archive.exists():
         raise NotFound("no such archive", archive=str(archive))
