@@ -35,6 +35,11 @@ def test_replicas_keep_their_promises(first: int) -> None:
             World(seed, faults=LEASES).run()
 
 
+def test_a_candidate_whose_log_is_another_one_takes_over_more_than_one_batch() -> None:
+    """Seed 5014: it fetched the first batch, which it had, again and again."""
+    World(5014).run()
+
+
 def test_a_seed_is_the_same_run_again() -> None:
     one, two = World(7, trace=True), World(7, trace=True)
     one.run()

@@ -54,6 +54,7 @@ class Candidate:
         self._spread: int | None = None
         self._resend_at = 0
         self._source: Member | None = None
+        self._after = 0  # up to where the source's log was fetched or is known to be ours
 
     def tick(self) -> None:
         """Try, when nobody led for long enough; send again what may be lost."""
@@ -67,6 +68,7 @@ class Candidate:
         elif s.role is Role.CANDIDATE and s.now >= self._resend_at:
             self._resend_at = s.now + s.options.heartbeat_ticks
             self._prepare_others()
+            self._fetch()
 
     def ask(self) -> None:
         """Ask whether a new ballot would be promised. Costs nobody anything."""
@@ -116,10 +118,10 @@ class Candidate:
             return False
         if m.sender not in self._left_out:
             self._promises[m.sender] = (m.last_ballot, m.last_index)
-        return self.proceed(again=False)
+        return self.proceed()
 
-    def proceed(self, *, again: bool = True) -> bool:
-        """Lead if our log is the one to lead with, else fetch that one (`again`: even if asked)."""
+    def proceed(self) -> bool:
+        """Lead if our log is the one to lead with, else fetch that one."""
         s = self._s
         if s.role is not Role.CANDIDATE or s.me not in self._promises:
             return False
@@ -128,9 +130,9 @@ class Candidate:
         best = self.best()
         if best is None:
             return True
-        if again or self._source != best:
-            self._source = best
-            self._fetch(s.outline.last)
+        if self._source != best:
+            self._source, self._after = best, s.outline.last
+            self._fetch()
         return False
 
     def best(self) -> Member | None:
@@ -140,29 +142,40 @@ class Candidate:
         ours = (s.outline.last_ballot, s.outline.last)
         return best if self._promises[best] > ours else None
 
-    def _fetch(self, after: int) -> None:
+    def _fetch(self) -> None:
         s = self._s
-        assert self._source is not None
-        ballot = s.outline.ballot_at(after) or s.outline.base.ballot
-        s.fx.sends.append(Fetch(s.me, self._source, self.ballot, after, ballot))
+        if self._source is not None:
+            ballot = s.outline.ballot_at(self._after) or s.outline.base.ballot
+            s.fx.sends.append(Fetch(s.me, self._source, self.ballot, self._after, ballot))
 
     def on_supply(self, m: Supply) -> bool:
-        """Take over a part of a log; True when we lead from now on."""
+        """Take over a part of a log; True when we lead from now on.
+
+        Where our log is another one, the parts begin at what is decided and go on one by one,
+        also as long as they hold only what we have.
+        """
         s = self._s
         if s.role is not Role.CANDIDATE or m.ballot != self.ballot or m.sender != self._source:
             return False
+        if m.prev_index != self._after:
+            return False
         if not m.matches:
             back = max(s.decided, s.outline.base.index)
-            if m.prev_index > back:
-                self._fetch(back)
+            if self._after > back:
+                self._after = back
+                self._fetch()
             return False
         if not m.whole:
             self._promises.pop(m.sender, None)
             self._left_out.add(m.sender)
-        else:
-            s.merge(m.prev_index, m.entries)
-        self._source = None
-        return self.proceed()
+            self._source = None
+            return self.proceed()
+        s.merge(m.prev_index, m.entries)
+        self._after = m.prev_index + len(m.entries)
+        if self.proceed():
+            return True
+        self._fetch()
+        return False
 
     def on_install(self, m: Install) -> bool:
         """Take over a snapshot of the source; True when we lead from now on."""
