@@ -79,7 +79,7 @@ class Storage:
     """The disk of one replica.
 
     >>> import tempfile
-    >>> from tideline.replica import DATA, Member
+    >>> from tideline.replica import DATA, Ballot, Member
     >>> folder = tempfile.TemporaryDirectory()
     >>> members = Members((Member(1, 1), Member(2, 1), Member(3, 1)))
     >>> Storage.create(Path(folder.name), "demo", Member(1, 1), members)
