@@ -5,6 +5,7 @@
     client                            what tideline.connect gives: the same names, over HTTP
     database
     channel documents live stream
+    replica                           a log that survives machines: knows bytes, not what they mean
     standing                          many conditions at once: which of them a document meets
     index
     lsm                               knows nothing of channels, places or conditions
@@ -37,7 +38,8 @@ SOURCE = Path(__file__).resolve().parents[1] / "src" / "tideline"
 
 BOTTOM = {"errors", "near", "addresses", "shelter", "clock", "model", "space", "where", "protocols"}
 LIBRARY = BOTTOM | {
-    "kernels", "lsm", "index", "standing", "channel", "documents", "live", "stream", "database",
+    "kernels", "lsm", "index", "standing", "channel", "documents", "live", "stream", "replica",
+    "database",
 }  # fmt: skip
 
 MAY_IMPORT: dict[str, set[str]] = {
@@ -58,6 +60,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "standing": BOTTOM | {"kernels", "index"},
     "live": BOTTOM | {"kernels", "lsm", "index", "documents", "standing"},
     "stream": BOTTOM | {"kernels", "lsm", "index"},
+    "replica": {"errors", "lsm"},
     "database": LIBRARY,
     "testing": BOTTOM,
     "workload": BOTTOM,

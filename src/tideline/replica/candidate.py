@@ -1,0 +1,188 @@
+"""How a replica comes to lead: ask, prepare, take over the longest log, lead.
+
+    ASKING      PreVote to all; when most would promise:
+    CANDIDATE   promise a new ballot to itself, Prepare to all. With promises of most:
+                the log that ends highest by (ballot, index) becomes ours (Fetch, Supply);
+                it may name other members: then promises of most of *them* are needed, too.
+    LEADER      when our own log is that one
+
+Among the logs of a majority, the one that ends highest has every entry that can have been decided.
+A log whose end is damaged is left out, if the others are still a majority.
+
+Part of a core: one thread at a time.
+"""
+
+from __future__ import annotations
+
+from tideline.replica.messages import (
+    NOBODY,
+    Ballot,
+    Fetch,
+    Install,
+    Member,
+    Prepare,
+    PreVote,
+    PreVoted,
+    Promise,
+    Supply,
+)
+from tideline.replica.state import Role, State
+
+__all__ = ["Candidate", "majority"]
+
+
+def majority(members: tuple[Member, ...], having: set[Member]) -> bool:
+    """Whether most of the members are among those.
+
+    >>> a, b, c = (Member(n, 1) for n in (1, 2, 3))
+    >>> majority((a, b, c), {a, c}), majority((a, b, c), {a})
+    (True, False)
+    """
+    return sum(member in having for member in members) > len(members) // 2
+
+
+class Candidate:
+    """An attempt to lead."""
+
+    def __init__(self, state: State) -> None:
+        self._s = state
+        self.ballot = NOBODY
+        self._votes: set[Member] = set()
+        self._promises: dict[Member, tuple[Ballot, int]] = {}
+        self._left_out: set[Member] = set()
+        self._asked_at = 0
+        self._spread: int | None = None
+        self._resend_at = 0
+        self._source: Member | None = None
+        self._after = 0  # up to where the source's log was fetched or is known to be ours
+
+    def tick(self) -> None:
+        """Try, when nobody led for long enough; send again what may be lost."""
+        s = self._s
+        ticks = s.options.election_ticks
+        if self._spread is None:
+            self._spread = int(s.rand * ticks)
+        if s.now >= max(s.heard, self._asked_at) + ticks + self._spread:
+            self._asked_at, self._spread = s.now, int(s.rand * ticks)
+            self.ask()
+        elif s.role is Role.CANDIDATE and s.now >= self._resend_at:
+            self._resend_at = s.now + s.options.heartbeat_ticks
+            self._prepare_others()
+            self._fetch()
+
+    def ask(self) -> None:
+        """Ask whether a new ballot would be promised. Costs nobody anything."""
+        s = self._s
+        if not s.is_voter() or s.outline.holes:
+            return
+        s.role, s.leader = Role.ASKING, None
+        self.ballot = Ballot(max(s.seen_round, s.promised.round) + 1, *s.me)
+        self._votes = set()
+        for member in s.outline.members.voters:
+            s.fx.sends.append(PreVote(s.me, member, self.ballot))
+
+    def on_pre_voted(self, m: PreVoted) -> None:
+        """Count; with most, go on."""
+        s = self._s
+        s.seen_round = max(s.seen_round, m.promised.round)
+        if s.role is not Role.ASKING or m.ballot != self.ballot or not m.granted:
+            return
+        self._votes.add(m.sender)
+        bound = s.grants_to_other(s.me)
+        if self.is_majority(self._votes) and self.ballot > s.promised and not bound:
+            self._prepare()
+
+    def is_majority(self, having: set[Member]) -> bool:
+        """Of the voters of the log as it is now."""
+        return majority(self._s.outline.members.voters, having)
+
+    def _prepare(self) -> None:
+        s = self._s
+        s.role = Role.CANDIDATE
+        s.promise(self.ballot)
+        self._promises, self._left_out, self._source = {}, set(), None
+        self._resend_at = s.now + s.options.heartbeat_ticks
+        end = s.outline.last, s.outline.last_ballot
+        s.fx.after.append(Promise(s.me, s.me, self.ballot, *end))
+        self._prepare_others()
+
+    def _prepare_others(self) -> None:
+        s = self._s
+        for member in s.outline.members.voters:
+            if member != s.me and member not in self._promises:
+                s.fx.after.append(Prepare(s.me, member, self.ballot))
+
+    def on_promise(self, m: Promise) -> bool:
+        """Count; True when we lead from now on."""
+        if self._s.role is not Role.CANDIDATE or m.ballot != self.ballot:
+            return False
+        if m.sender not in self._left_out:
+            self._promises[m.sender] = (m.last_ballot, m.last_index)
+        return self.proceed()
+
+    def proceed(self) -> bool:
+        """Lead if our log is the one to lead with, else fetch that one."""
+        s = self._s
+        if s.role is not Role.CANDIDATE or s.me not in self._promises:
+            return False
+        if not self.is_majority(set(self._promises)):
+            return False  # also where the log taken over names others: `tick` asks them
+        best = self.best()
+        if best is None:
+            return True
+        if self._source != best:
+            self._source, self._after = best, s.outline.last
+            self._fetch()
+        return False
+
+    def best(self) -> Member | None:
+        """Whose log ends highest; None when no other ends higher than ours."""
+        s = self._s
+        best = max(self._promises, key=lambda member: self._promises[member])
+        ours = (s.outline.last_ballot, s.outline.last)
+        return best if self._promises[best] > ours else None
+
+    def _fetch(self) -> None:
+        s = self._s
+        if self._source is not None:
+            ballot = s.outline.ballot_at(self._after) or s.outline.base.ballot
+            s.fx.sends.append(Fetch(s.me, self._source, self.ballot, self._after, ballot))
+
+    def on_supply(self, m: Supply) -> bool:
+        """Take over a part of a log; True when we lead from now on.
+
+        Where our log is another one, the parts begin at what is decided and go on one by one,
+        also as long as they hold only what we have.
+        """
+        s = self._s
+        if s.role is not Role.CANDIDATE or m.ballot != self.ballot or m.sender != self._source:
+            return False
+        if m.prev_index != self._after:
+            return False
+        if not m.matches:
+            back = max(s.decided, s.outline.base.index)
+            if self._after > back:
+                self._after = back
+                self._fetch()
+            return False
+        if not m.whole:
+            self._promises.pop(m.sender, None)
+            self._left_out.add(m.sender)
+            self._source = None
+            return self.proceed()
+        s.merge(m.prev_index, m.entries)
+        self._after = m.prev_index + len(m.entries)
+        if self.proceed():
+            return True
+        self._fetch()
+        return False
+
+    def on_install(self, m: Install) -> bool:
+        """Take over a snapshot of the source; True when we lead from now on."""
+        s = self._s
+        if s.role is not Role.CANDIDATE or m.sender != self._source:
+            return False
+        if m.mark.index > s.decided:
+            s.install(m.mark, m.data)
+        self._source = None
+        return self.proceed()
