@@ -207,6 +207,16 @@ def test_a_watch_is_told_at_every_slide_of_the_clock(db: Any, now: Any) -> None:
     assert told[0].since.timestamp() == 5980
 
 
+def test_a_watch_is_not_told_of_slides_before_it_began(db: Any, now: Any) -> None:
+    window = db.window("w", span_s=30, slide_s=10, key="k", values={"v": "int32"})
+    window.append([{"k": 1, "v": 5}])
+    now.advance(10)  # the slide is due, and nobody has looked at the window since
+    with window.watch((1,), map="sum(v)") as watch:
+        assert watch.take() == []
+        now.advance(10)
+        assert [pane.value for pane in watch.take()] == [5]
+
+
 def test_a_watch_is_awaited(db: Any) -> None:
     window = db.window("w", span_s=20, slide_s=10, key="k", time="t", keep="all")
 

@@ -595,11 +595,14 @@ class Engine:
         return {"MANIFEST": list_of(target / "MANIFEST")}
 
     def watch(self, told: Told) -> None:
-        """Tell somebody of slides from now on."""
+        """Tell somebody of slides from now on: not of one that was due before and nobody made."""
         self.begin()
-        with self.writing, self.lock:
+        with self.writing:
+            self.settle()
             self.require_open()
-            self.watchers = [*self.watchers, told]
+            self._advance()
+            with self.lock:
+                self.watchers = [*self.watchers, told]
 
     def unwatch(self, told: Told) -> None:
         """Tell somebody no more."""
