@@ -369,6 +369,6 @@ def test_the_examples_run(spark: Any) -> None:
 
 
 def test_the_modules_load_without_spark() -> None:
-    names = "tideline.spark.aggregation, tideline.spark.workload, tideline.heatmap.picture"
+    names = "tideline.spark, tideline.spark.workload, tideline.heatmap.picture"
     code = f"import sys, {names}; assert not {{'pyspark', 'matplotlib'}} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -110,6 +110,13 @@ def test_without_pyspark_it_says_what_to_install() -> None:
     assert "tideline.errors.Unavailable: this needs pyspark: pip install 'tideline[spark]'" in said
 
 
+@pytest.mark.parametrize("name", ["Pipeline", "aggregate", "match", "panes", "watch"])
+def test_without_pyspark_a_name_is_there_or_says_what_to_install(name: str) -> None:
+    code = f"import sys; sys.modules['pyspark'] = None\nfrom tideline.spark import {name}"
+    said = run(code).stderr
+    assert not said or f"Unavailable: {name} needs pyspark: pip install 'tideline[spark]'" in said
+
+
 def test_without_java_it_says_what_to_install(tmp_path: Path) -> None:
     code = "from tideline.spark import session\nsession()"
     environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}

@@ -62,7 +62,16 @@ def __getattr__(name: str) -> _typing.Any:
     if name in _LATE:
         import importlib
 
-        value = getattr(importlib.import_module(_LATE[name], __name__), name)
+        try:
+            module = importlib.import_module(_LATE[name], __name__)
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] != "pyspark":
+                raise
+            from tideline.errors import Unavailable
+
+            needed = f"{name} needs pyspark: pip install 'tideline[spark]'"
+            raise Unavailable(needed, error=str(error)) from None
+        value = getattr(module, name)
         globals()[name] = value
         return value
     raise AttributeError(f"module 'tideline.spark' has no attribute {name!r}")
