@@ -285,7 +285,10 @@ class _Writer:
         )
         said = b""
         while True:
-            said += self._sock.recv(1 << 16)
+            got = self._sock.recv(1 << 16)
+            if not got:
+                raise SystemExit("not written: the server closed the connection")
+            said += got
             head, gap, rest = said.partition(b"\r\n\r\n")
             if gap:
                 found = re.search(rb"content-length: (\d+)", head, re.IGNORECASE)
@@ -303,11 +306,11 @@ def write(pipe: Any, port: int, documents: Callable[..., Callable[[int, int], by
 
     What is due is written in one call; while it is answered, more falls due.
     """
-    writer = _Writer(port)
     while True:
         order = pipe.recv()
         if order[0] != "rate":
             return
+        writer = _Writer(port)  # anew: the server closes what was idle while queries were registered
         first, count, rate = order[1:4]
         pipe.send(_at_rate(writer, documents(*order[4:]), first, count, rate))
 
@@ -342,11 +345,11 @@ def churn(pipe: Any, port: int, queries: Callable[..., Iterator[bytes]]) -> None
     ("rate", seconds, rate, ...)   what `queries(...)` gives, over and over; each stands until its
                                    group was answered -> {"per_s", "p50_ms", "p99_ms"}
     """
-    line = Line(Tideline().connect(port))
     while True:
         order = pipe.recv()
         if order[0] != "rate":
             return
+        line = Line(Tideline().connect(port))
         seconds, rate = order[1:3]
         wheres = list(queries(*order[3:]))
         group = max(1, min(round(rate / 200), 500))
