@@ -310,7 +310,7 @@ def write(pipe: Any, port: int, documents: Callable[..., Callable[[int, int], by
         order = pipe.recv()
         if order[0] != "rate":
             return
-        writer = _Writer(port)  # anew: the server closes what was idle while queries were registered
+        writer = _Writer(port)  # anew: the server closes what was idle meanwhile
         first, count, rate = order[1:4]
         pipe.send(_at_rate(writer, documents(*order[4:]), first, count, rate))
 
