@@ -104,25 +104,35 @@ class Ranges:
         while isinstance(array.base, np.ndarray):
             array = array.base
         at, end = np.lib.array_utils.byte_bounds(array)
-        key = id(array)
-        known = self._owners.get(key)
-        if known is not None and known[0]() is array and known[1:] == (at, end):
+        if self._is_known(array, at, end):
             return
-        owners, gone = self._owners, self._gone
+        with self._lock:  # known only once it is in the table
+            if not self._is_known(array, at, end):
+                self._insert(at, end)
+                self._note_owner(array, at, end)
+
+    def _is_known(self, array: NDArray[Any], at: int, end: int) -> bool:
+        known = self._owners.get(id(array))
+        return known is not None and known[0]() is array and known[1:] == (at, end)
+
+    def _note_owner(self, array: NDArray[Any], at: int, end: int) -> None:
+        key, owners, gone = id(array), self._owners, self._gone
 
         def let_go(_: Any) -> None:
             owners.pop(key, None)
             gone.append((at, end))
 
-        self._owners[key] = weakref.ref(array, let_go), at, end
-        self._add(at, end)
+        owners[key] = weakref.ref(array, let_go), at, end
 
     def _add(self, at: int, end: int) -> None:
         with self._lock:
-            self._drop_gone()
-            place = int(np.searchsorted(self.known[0], at))
-            self.known = np.insert(self.known, place, (at, end), axis=1)
-            self._publish()
+            self._insert(at, end)
+
+    def _insert(self, at: int, end: int) -> None:
+        self._drop_gone()
+        place = int(np.searchsorted(self.known[0], at))
+        self.known = np.insert(self.known, place, (at, end), axis=1)
+        self._publish()
 
     def _drop_gone(self) -> bool:
         changed = False

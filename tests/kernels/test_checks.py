@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import llvmlite.binding as ll
@@ -47,6 +48,35 @@ def test_a_range_goes_with_its_array() -> None:
     del array
     gc.collect()
     assert listed(ranges) == []
+
+
+def test_two_threads_register_one_array() -> None:
+    """Whoever is told that an array is known finds it in the table."""
+    array, found = np.zeros(5), []
+
+    class Slow(Ranges):
+        """Another thread registers the array just before the table with it is published."""
+
+        other: Thread | None = None
+
+        def _publish(self) -> None:
+            if self.known.size and self.other is None:
+                self.other = Thread(target=self.look)
+                self.other.start()
+                self.other.join(0.2)
+            super()._publish()
+
+        def look(self) -> None:
+            begin = self.register(array)
+            table = next(each for each in self._buffers if each.ctypes.data == self.root[0])
+            found.append(begin in table[1 : 1 + table[0]])
+
+    ranges = Slow()
+    ranges.register(array)
+    assert ranges.other is not None
+    ranges.other.join()
+    assert found == [True]
+    assert len(listed(ranges)) == 1
 
 
 def test_a_buffer_goes_with_the_owner_that_is_named() -> None:
