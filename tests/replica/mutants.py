@@ -25,11 +25,19 @@ from tideline.replica.messages import (
     Durable,
     Effects,
     Member,
+    Members,
 )
 from tideline.replica.state import Role, State
 
 Patch = tuple[Any, str, Any]
 MUTANTS: dict[str, tuple[str, Callable[[], list[Patch]]]] = {}
+
+
+UNFOUND = {
+    "promises_a_lower_ballot", "earlier_entries_are_counted", "wrong_log_behind_a_snapshot",
+    "promise_not_waited_for",
+}  # fmt: skip
+"""Faults that no world was seen to catch: docs/internals/replication.md tells why."""
 
 
 def mutant(text: str) -> Callable[[Callable[[], list[Patch]]], Callable[[], list[Patch]]]:
@@ -67,6 +75,16 @@ def answers_before_the_disk() -> list[Patch]:
         return fx
 
     return [(Core, "step", hasty)]
+
+
+@mutant("a heartbeat is answered with what is not on disk yet")
+def heartbeats_answered_before_the_disk() -> list[Patch]:
+    return [(Acceptor, "kept", lambda self, index, ballot: index)]
+
+
+@mutant("a heartbeat is answered although the promise is not on disk yet")
+def promise_not_waited_for() -> list[Patch]:
+    return [(Acceptor, "kept", lambda self, index, ballot: min(index, self._s.durable))]
 
 
 # ---- quorums -------------------------------------------------------------------------------------
@@ -206,6 +224,69 @@ def fresh_without_lease() -> list[Patch]:
         note(self._s, m.decided, self._s.now)
 
     return [(Acceptor, "on_accept", always)]
+
+
+@mutant("a replica that starts has forgotten that it may have granted a lease")
+def grant_forgotten_at_start() -> list[Patch]:
+    start = State.start.__func__  # type: ignore[attr-defined]
+
+    def forgetful(cls: type[State], *args: Any) -> State:
+        state: State = start(cls, *args)
+        state.granted_until = 0
+        return state
+
+    return [(State, "start", classmethod(forgetful))]
+
+
+@mutant("a ballot is promised below an earlier one")
+def promises_a_lower_ballot() -> list[Patch]:
+    def on_prepare(self: Acceptor, m: Any, *, leads: bool) -> bool:
+        s = self._s
+        if leads or self.is_bound(m.sender):
+            return False
+        changed = m.ballot != s.promised
+        s.promised = m.ballot
+        s.persist_promise(m.ballot)
+        self.answer_prepare(m.sender, m.ballot)
+        return changed
+
+    return [(Acceptor, "on_prepare", on_prepare)]
+
+
+@mutant("an entry of an earlier leader is decided by counting who has it")
+def earlier_entries_are_counted() -> list[Patch]:
+    return [(Leader, "counts", lambda self, index: True)]
+
+
+# ---- snapshots and members -----------------------------------------------------------------------
+
+
+@mutant("what is behind a snapshot is kept, whatever log it belongs to")
+def wrong_log_behind_a_snapshot() -> list[Patch]:
+    ballot_at, install = Outline.ballot_at, State.install
+
+    def keeping(self: State, mark: Any, data: bytes) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            if self.outline.base.index < mark.index <= self.outline.last:
+                patch.setattr(
+                    Outline,
+                    "ballot_at",
+                    lambda o, i: mark.ballot if i == mark.index else ballot_at(o, i),
+                )
+            install(self, mark, data)
+
+    return [(State, "install", keeping)]
+
+
+@mutant("members change while the change before is not decided")
+def changes_at_once() -> list[Patch]:
+    why_not = Leader.why_not
+
+    def hasty(self: Leader, members: Members) -> str | None:
+        found = why_not(self, members)
+        return None if found == "the change before is not decided yet" else found
+
+    return [(Leader, "why_not", hasty)]
 
 
 # ---- disks ---------------------------------------------------------------------------------------

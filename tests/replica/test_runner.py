@@ -276,10 +276,10 @@ def test_wrong_settings_say_what_is_wrong() -> None:
         Core(Member(0, 1), Loaded.new(), life=1)
 
 
-def test_the_example_of_the_page_runs() -> None:
+def test_the_examples_of_the_page_run() -> None:
     page = Path(__file__).resolve().parents[2] / "docs" / "internals" / "replication.md"
-    code = page.read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
-    exec(compile(code, str(page), "exec"), {})
+    for part in page.read_text(encoding="utf-8").split("```python\n")[1:]:
+        exec(compile(part.split("```")[0], str(page), "exec"), {})
 
 
 def test_a_damaged_entry_does_not_count_as_one_that_was_never_there(group: Group) -> None:

@@ -301,3 +301,28 @@ def test_a_full_disk_ends_the_replica_and_loses_nothing(tmp_path: Path) -> None:
     assert storage.entries(2, last) == entries(2, last).entries
     storage.write([entries(last + 1, 200)])
     storage.close()
+
+
+def test_a_place_leads_to_the_value_also_after_a_restart(tmp_path: Path) -> None:
+    storage = make(tmp_path, segment_bytes=2000)
+    storage.write([entries(2, 60), Truncate(50), entries(50, 70, Ballot(2, 1, 1))])
+
+    def check(first: int) -> None:
+        for index in range(first, 71):
+            found = storage.place(index)
+            assert found is not None
+            with found[0].open("rb") as file:
+                file.seek(found[1])
+                assert file.read(len(value(index))) == value(index)
+        assert storage.place(71) is None
+
+    check(2)
+    storage.close()
+    storage = make(tmp_path, segment_bytes=2000)
+    check(2)
+    mark = storage.load().outline.mark(30)
+    storage.save_snapshot(mark, b"state")
+    storage.write([CompactTo(mark, mark)])
+    assert storage.place(30) is None
+    check(31)
+    storage.close()

@@ -174,6 +174,18 @@ class Faults:
     latency: float
     drift: float
     spread: float
+    heavy: float = 0.0
+    """How long a snapshot travels, also when all is calm."""
+    slow: float = 0.0
+    """How much longer some disks take."""
+    aside: float = 0.0
+    """How often one is cut off from the leader only, and the others start again and again."""
+    burst: int = 0
+    """How many values leaders are given when links break."""
+    every: float = 1.0
+    """How long it is between two things that go wrong, beside how long it is otherwise."""
+    resize: float = 0.0
+    """How often leaders are asked for several changes of members when links break."""
 
     @classmethod
     def draw(cls, r: Random) -> Faults:
@@ -189,12 +201,37 @@ class Faults:
             spread=r.choice([0.1, 1.0, 1.0]),
         )  # fmt: skip
 
+    def draw_more(self, r: Random) -> Faults:
+        """What was thought of later, drawn apart: seeds stay what they were."""
+        if self in BIASED:
+            return self
+        return replace(
+            self, heavy=r.choice([0.0, 0.0, 250.0]), slow=r.choice([0.0, 0.0, 40.0, 150.0])
+        )
+
 
 LEASES = Faults(
     loss=0.0, twice=0.0, delay=2.0, late=0.0, split=1.0, crash=0.0, damage=0.0, wipe=0.0,
     change=0.0, pause=0.0, snapshot=0, latency=0.0, drift=0.25, spread=0.1,
 )  # fmt: skip
 """Hard on leases: links break all the time, elections are quick, clocks are far apart."""
+RESTARTS = replace(LEASES, aside=1.0)
+"""Hard on what is forgotten at a restart: who may vote has just started, the leader has a lease."""
+ELECTIONS = replace(
+    LEASES, spread=1.0, crash=0.02, burst=6, late=0.2, pause=0.7, loss=0.2, every=0.4, latency=8.0
+)
+"""Hard on elections: leaders come and go in the middle of what they send."""
+SNAPSHOTS = replace(ELECTIONS, snapshot=7, crash=0.005, burst=30, late=0.0, every=1.0)
+"""Hard on snapshots: what a leader that was cut off has is longer than what others have decided."""
+CHANGES = replace(LEASES, resize=1.0, pause=0.2)
+"""Hard on changes of members: leaders are asked for many at once, when links break."""
+BIASED = (LEASES, RESTARTS, ELECTIONS, SNAPSHOTS, CHANGES)
+PATIENT = replace(OPTIONS, heartbeat_ticks=3, batch_entries=64)
+"""Where a leader hears late that there is another one."""
+SHORT_LEASES = replace(OPTIONS, election_ticks=24, lease_ticks=5)
+"""Where an election takes long and a lease is over soon, what was sent for one comes after it."""
+SMALL = replace(OPTIONS, batch_entries=1)
+"""Where each entry travels alone."""
 
 
 class World:
@@ -207,10 +244,14 @@ class World:
         until: float = 2400.0,
         trace: bool = False,
         faults: Faults | None = None,
+        options: Options = OPTIONS,
+        count: int | None = None,
     ) -> None:
-        self.seed, self.until = seed, until
+        self.seed, self.until, self.options = seed, until, options
         self.r = Random(seed)
-        self.faults = faults or Faults.draw(self.r)
+        more = Random(f"more of {seed}")
+        self.faults = (faults or Faults.draw(self.r)).draw_more(more)
+        self.slow = set(more.sample(range(1, 10), 4))  # nodes with slow disks
         self.now = 0.0
         self.events: list[tuple[float, int, str, Any]] = []
         self.serial = 0
@@ -227,7 +268,7 @@ class World:
         self.words = self.numbers = 0
         self.acked_at: list[float] = []
         self.acked_index: list[int] = []
-        count = self.r.choice([3, 3, 5])
+        count = count or self.r.choice([3, 3, 5])
         first = Members(tuple(Member(n + 1, 1) for n in range(count)))
         self.first = first
         self.incarnations = 1
@@ -272,7 +313,9 @@ class World:
         loaded = node.disk.load()
         node.view = node.disk.copy()
         node.queue.clear()
-        node.core = Core(node.member, loaded, life=node.lives, options=OPTIONS, peers=node.peers)
+        node.core = Core(
+            node.member, loaded, life=node.lives, options=self.options, peers=node.peers
+        )
         node.state = marshal.loads(node.disk.data)
         node.applied = node.disk.snapshot.index
         node.proposals, node.reads, node.ticks = {}, [], [self.now]
@@ -291,7 +334,8 @@ class World:
         node.core = None
         node.queue.clear()
         if not node.gone:
-            self.at(self.r.choice([5.0, 5.0, 60.0, 300.0]) * self.r.random(), "restart", node)
+            down = 5.0 if self.faults.aside else self.r.choice([5.0, 5.0, 60.0, 300.0])
+            self.at(down * self.r.random(), "restart", node)
 
     def do_kill(self, node: int) -> None:
         if not self.calm:
@@ -305,7 +349,8 @@ class World:
         node, life = what
         if node.core is not None and node.lives == life:
             node.ticks.append(self.now)
-            self.step(node, Tick(self.r.random() * self.faults.spread))
+            spread = 1.0 if self.calm else self.faults.spread
+            self.step(node, Tick(self.r.random() * spread))
             self.at(node.rate, "tick", what)
             self.check_fresh(node)
 
@@ -322,6 +367,8 @@ class World:
             return fx
         if fx.writes or fx.after:
             done = self.now + self.r.random() * self.faults.latency
+            if node.member.node in self.slow and not self.calm:
+                done += self.faults.slow
             done = max(done, node.queue[-1][0]) if node.queue else done
             node.queue.append((done, fx.writes, fx.after))
             self.at(done - self.now, "written", (node, node.lives))
@@ -408,6 +455,8 @@ class World:
                 delay = self.r.random() * f.delay
                 if self.r.random() < f.late:
                     delay += self.r.random() * 400
+            if isinstance(message, Install):
+                delay += f.heavy
             self.at(delay, "message", message)
 
     def do_message(self, message: Message) -> None:
@@ -423,8 +472,10 @@ class World:
         if self.calm:
             return
         r, f = self.r, self.faults
-        self.at(20 + r.random() * 150, "chaos", None)
+        self.at((20 + r.random() * 150) * f.every, "chaos", None)
         nodes = [n for n in self.nodes.values() if not n.gone]
+        if not nodes:
+            return
         if r.random() < f.split:
             self.split([n.member.node for n in nodes])
         if r.random() < f.pause:
@@ -440,6 +491,8 @@ class World:
         r = self.r
         self.blocked = set()
         kind = r.choice(["none", "one", "halves", "links", "leader", "aside", "aside"])
+        if self.faults.aside and r.random() < self.faults.aside:
+            kind = "restarts"
         pairs = [(a, b) for a in ids for b in ids if a != b]
         if kind in ("one", "leader"):
             leads = [n.member.node for n in self.nodes.values() if n.core and n.core.leads]
@@ -454,12 +507,33 @@ class World:
             self.blocked = {(lone, boss), (boss, lone)}
             for _ in range(r.choice([0, 3])):  # and those it asks have just started
                 self.at(60 + r.random() * 100, "kill", r.choice(ids))
+        elif kind == "restarts":  # the same, and again and again
+            leads = [n.member.node for n in self.nodes.values() if n.core and n.core.leads]
+            boss = r.choice(leads or ids)
+            lone, *others = r.sample([n for n in ids if n != boss], len(ids) - 1)
+            self.blocked = {(lone, boss), (boss, lone)}
+            for other in others:
+                for _ in range(6):
+                    self.at(60 + r.random() * 100, "kill", other)
         elif kind == "halves":
             left = set(r.sample(ids, len(ids) // 2))
             self.blocked = {(a, b) for a, b in pairs if (a in left) != (b in left)}
         elif kind == "links":
             self.blocked = {pair for pair in pairs if r.random() < 0.4}
         self.say("split", kind, sorted(self.blocked))
+        if self.faults.burst:
+            self.burst(r.randint(1, self.faults.burst))
+        if self.faults.resize and r.random() < self.faults.resize:
+            for _ in range(r.randint(2, 4)):
+                self.change_members()
+
+    def burst(self, count: int) -> None:
+        """Give leaders more than they can bring to others before they lose them."""
+        value = marshal.dumps((0, 98, "put", 0))
+        for node in list(self.nodes.values()):
+            for _ in range(count):
+                if node.core is not None and node.core.leads:
+                    self.step(node, Propose((value,)))
 
     def is_whole(self) -> bool:
         """Whether all are voters of a decided configuration, with nothing damaged."""
@@ -561,7 +635,11 @@ class World:
         if not up:
             return
         node = r.choice(leads if leads and r.random() < 0.9 else up)
-        self.call(client, node, r.choice(["put", "append", "append", "read", "read", "read"]))
+        kind = r.choice(["put", "append", "append", "read", "read", "read"])
+        if self.faults.aside and leads:  # an old leader is asked, and a new one writes
+            rank = max if kind != "read" else min
+            node = rank(leads, key=lambda n: n.core.promised)  # type: ignore[union-attr]
+        self.call(client, node, kind)
 
     def call(self, client: int, node: Node, kind: str) -> None:
         assert node.core is not None
@@ -649,8 +727,9 @@ class World:
                 fx = self.step(boss, Propose((value,)))
                 if fx.proposed is not None:
                     wanted = fx.proposed[0]
-            elif wanted and self.truth.get(wanted) is None and not leads:
-                wanted = 0
+            elif wanted and self.truth.get(wanted) is None:
+                last = max((n.core.last for n in leads if n.core), default=0)
+                wanted = wanted if last >= wanted else 0  # its leader was none any more
         roles = [
             (n.core.role, n.member, n.core.promised, n.core.last, n.core.decided, n.core.holes)
             for n in self.nodes.values()

@@ -13,6 +13,8 @@ Part of a core: one thread at a time.
 
 from __future__ import annotations
 
+import msgspec
+
 from tideline.replica.messages import (
     Accept,
     Accepted,
@@ -116,18 +118,34 @@ class Acceptor:
         self._s.decide(min(decided, matched))
 
     def accepted(self, m: Accept | Install, index: int) -> None:
-        """Tell the leader, once it is on disk."""
+        """Tell the leader, once it is on disk.
+
+        To a heartbeat the answer is at once what is on disk by now: a leader whose followers'
+        disks are slow is not taken for one that nobody hears.
+        """
         s = self._s
         stamp = (s.life, s.now)
-        s.fx.after.append(Accepted(s.me, m.sender, m.ballot, index, m.sent, m.probe, stamp))
+        answer = Accepted(s.me, m.sender, m.ballot, index, m.sent, m.probe, stamp)
+        kept = self.kept(index, m.ballot)
+        if kept == index:
+            s.fx.sends.append(answer)
+            return
+        s.fx.after.append(answer)
+        if kept is not None and isinstance(m, Accept) and not m.entries:
+            s.fx.sends.append(msgspec.structs.replace(answer, index=kept))
+
+    def kept(self, index: int, ballot: Ballot) -> int | None:
+        """How much of our log up to `index` is on disk; None while the promise is not."""
+        s = self._s
+        return min(index, s.durable) if s.kept >= ballot and s.installing is None else None
 
     def on_install(self, m: Install) -> None:
-        """Go on from a snapshot. It holds what is decided, whoever sends it."""
-        if not self.follows(m.sender, m.ballot):
-            return
+        """Go on from a snapshot. It holds what is decided, whoever sent it, and when."""
+        follows = self.follows(m.sender, m.ballot)
         if m.mark.index > self._s.delivered:
             self._s.install(m.mark, m.data)
-        self.accepted(m, m.mark.index)
+        if follows:
+            self.accepted(m, m.mark.index)
 
     # ---- for others --------------------------------------------------------------------------
 

@@ -174,15 +174,20 @@ class Candidate:
         self._after = m.prev_index + len(m.entries)
         if self.proceed():
             return True
-        self._fetch()
+        if m.entries:  # else it has no more, and others have to promise: `tick` asks them
+            self._fetch()
         return False
 
     def on_install(self, m: Install) -> bool:
-        """Take over a snapshot of the source; True when we lead from now on."""
+        """Take over a snapshot; True when we lead from now on.
+
+        What it holds is decided, so it does not matter whom it was sent to: it may have been
+        asked for by an attempt of before, and have taken longer than that.
+        """
         s = self._s
-        if s.role is not Role.CANDIDATE or m.sender != self._source:
-            return False
         if m.mark.index > s.decided:
             s.install(m.mark, m.data)
-        self._source = None
+            self._source = None
+            if s.me in self._promises:
+                self._promises[s.me] = (s.outline.last_ballot, s.outline.last)
         return self.proceed()

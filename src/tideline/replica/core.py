@@ -108,6 +108,12 @@ class Core:
         return self._s.role is Role.LEADER
 
     @property
+    def ready(self) -> bool:
+        """Whether it leads, and has handed out everything that any leader before acknowledged."""
+        leader = self._leader
+        return self.leads and leader is not None and self._s.delivered >= leader.barrier
+
+    @property
     def role(self) -> Role:
         """What it does."""
         return self._s.role
@@ -121,6 +127,29 @@ class Core:
     def promised(self) -> Ballot:
         """The highest ballot promised."""
         return self._s.promised
+
+    def ballot_at(self, index: int) -> Ballot | None:
+        """The ballot of an entry; None for one that the log does not have (any more)."""
+        return self._s.outline.ballot_at(index)
+
+    def fit(self, first: int, last: int, size_bytes: int) -> int:
+        """How far from `first` on values of this many bytes reach, at least to `first`."""
+        return max(first, self._s.outline.fit(first, last, size_bytes))
+
+    def count_back(self, index: int, size_bytes: int) -> int:
+        """How many values, the last at `index`, take no more than this many bytes."""
+        return self._s.outline.count_back(index, size_bytes)
+
+    def mark(self, index: int) -> Mark:
+        """The log up to an index that was handed out, as a mark for a snapshot."""
+        return self._s.outline.mark(index)
+
+    @property
+    def progress(self) -> dict[Member, int]:
+        """Of a leader: up to where the log of each other member is known to be its own."""
+        if self._leader is None:
+            return {}
+        return {member: p.match for member, p in self._leader.progress.items()}
 
     @property
     def members(self) -> Members:
@@ -274,7 +303,7 @@ class Core:
             case Supply():
                 self._lead_if(self._candidate.on_supply(m))
             case Install():
-                if s.role is Role.CANDIDATE and m.ballot == self._candidate.ballot:
+                if s.role is Role.CANDIDATE and m.ballot <= self._candidate.ballot:
                     self._lead_if(self._candidate.on_install(m))
                 else:
                     self._acceptor.on_install(m)
@@ -306,6 +335,7 @@ class Core:
             s.fx.installed = m.installed
             if m.installed == s.installing:
                 s.installing = None
+        s.kept = max(s.kept, m.promised)
         if m.epoch == s.epoch:
             s.durable = max(s.durable, m.index)
             if self._leader is not None:

@@ -264,23 +264,32 @@ class Leader:
             ballot = outline.ballot_at(prev)
             if ballot is None:
                 self._install(member, p)
+                if always:  # a large snapshot takes a while: be heard, and hear
+                    self._send_accept(member, p, outline.base.index, outline.base.index)
                 return
             last = min(outline.last, prev + options.batch_entries)
             last = min(last, max(p.match + options.window_entries, prev))
+            last = min(last, max(outline.fit(p.match + 1, last, options.window_bytes), prev))
             last = outline.fit(prev + 1, last, options.batch_bytes)
             if last <= prev and not always:
                 return
             always = False
-            s.fx.sends.append(
-                Accept(
-                    s.me, member, self.ballot, prev, ballot, max(last, prev), s.decided, s.now,
-                    self._probe, p.stamp, self.may_read_now(),
-                )
-            )  # fmt: skip
+            self._send_accept(member, p, prev, max(last, prev))
             if p.probing:
                 p.outstanding = True
             else:
                 p.next = max(last, prev) + 1
+
+    def _send_accept(self, member: Member, p: Progress, prev: int, upto: int) -> None:
+        s = self._s
+        ballot = s.outline.ballot_at(prev)
+        assert ballot is not None
+        s.fx.sends.append(
+            Accept(
+                s.me, member, self.ballot, prev, ballot, upto, s.decided, s.now, self._probe,
+                p.stamp, self.may_read_now(),
+            )
+        )  # fmt: skip
 
     def _install(self, member: Member, p: Progress) -> None:
         s = self._s
@@ -304,8 +313,10 @@ class Leader:
             return
         p.match = max(p.match, m.index)
         if p.probing or p.next <= p.match:
-            p.probing, p.outstanding, p.install_at = False, False, 0
+            p.probing, p.outstanding = False, False
             p.next = p.match + 1
+            if self._s.outline.ballot_at(p.match) is not None:
+                p.install_at = 0  # else our log begins later by now: the next one when it is due
         self.advance()
         self._answer_reads()
         if self._s.role is Role.LEADER:
@@ -314,9 +325,11 @@ class Leader:
     def on_mismatch(self, m: Mismatch) -> None:
         """Go back."""
         p = self._heard(m)
-        if p is None or (p.probing and m.prev_index != p.next - 1):
+        if p is None:
             return
         self._answer_reads()
+        if p.probing and m.prev_index != p.next - 1:
+            return
         if m.prev_index <= p.match:
             return  # an answer of before: it has that by now
         p.next = max(min(m.hint, m.prev_index - 1), p.match) + 1

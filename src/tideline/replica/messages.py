@@ -241,10 +241,11 @@ class Join(Message, frozen=True):
 
 
 class Durable(Message, frozen=True):
-    """To oneself, when everything before is on disk: the log up to `index`, and a snapshot."""
+    """To oneself, when everything before is on disk: the log, a promise, a snapshot."""
 
     index: int
     epoch: int
+    promised: Ballot
     installed: Mark | None = None
 
 

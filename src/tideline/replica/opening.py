@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,24 +63,27 @@ class Found:
         self.ballots: list[Ballot] = []
         self.members: dict[int, bytes] = {}
         self.holes: set[int] = set()
+        self.lock = threading.RLock()  # who asks for a place may be another thread
 
     def add(self, segment: int, offset: int, index: int, ballot: Ballot, size: int) -> None:
         """An entry at the end. Segment 0: its place is not known."""
         self.last = index
-        self.segments.append(segment)
         self.offsets.append(offset)
         self.sizes.append(size)
         self.ballots.append(ballot)
+        self.segments.append(segment)  # last: then the entry has a place
 
     def put(self, segment: int, offset: int, index: int, size: int) -> None:
         """Another place of an entry that is there."""
         at = index - self.base.index - 1
-        self.segments[at], self.offsets[at], self.sizes[at] = segment, offset, size
-        self.holes.discard(index)
+        with self.lock:
+            self.segments[at], self.offsets[at], self.sizes[at] = segment, offset, size
+            self.holes.discard(index)
 
     def cut(self, index: int) -> None:
         """Entries from `index` on are gone."""
-        self._keep(slice(0, max(0, index - self.base.index - 1)))
+        with self.lock:
+            self._keep(slice(0, max(0, index - self.base.index - 1)))
         self.last = min(self.last, index - 1)
         self.members = {i: m for i, m in self.members.items() if i < index}
         self.holes = {i for i in self.holes if i < index}
@@ -88,8 +92,9 @@ class Found:
         """The log begins after `base`."""
         if not keep:
             self.cut(self.base.index + 1)
-        self._keep(slice(max(0, base.index - self.base.index), None))
-        self.snapshot, self.base = snapshot, base
+        with self.lock:
+            self._keep(slice(max(0, base.index - self.base.index), None))
+            self.snapshot, self.base = snapshot, base
         self.last = max(self.last, base.index)
         self.members = {i: m for i, m in self.members.items() if i > base.index}
         self.holes = {i for i in self.holes if i > base.index}

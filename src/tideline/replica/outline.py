@@ -2,7 +2,7 @@
 
     base < first ... last      base: the last entry that is not kept (a Mark)
     runs                       [(first index, ballot), ...]: ballots only rise along a log
-    sizes                      of the values, in bytes
+    ends                       of the values, if they stood end to end: in bytes
     members                    [(index, Members), ...]: the last one counts, decided or not
     holes                      indexes whose value is damaged on this disk; their ballot is known
 
@@ -14,7 +14,7 @@ One thread at a time.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 
 from tideline.replica.messages import MEMBERS, Ballot, Entry, Mark, Members
@@ -40,7 +40,8 @@ class Outline:
         self.holes: set[int] = set()
         self._starts: list[int] = []
         self._ballots: list[Ballot] = []
-        self._sizes = array("Q")
+        self._ends = array("Q")
+        self._start = 0  # where the first one begins
         self._members: list[tuple[int, Members]] = []
         for entry in entries:
             self.append(entry)
@@ -100,7 +101,7 @@ class Outline:
         if not self._ballots or self._ballots[-1] != ballot:
             self._starts.append(self.last)
             self._ballots.append(ballot)
-        self._sizes.append(size)
+        self._ends.append(self._end_of(self.last - 1) + size)
         if members is not None:
             self._members.append((self.last, members))
 
@@ -111,7 +112,7 @@ class Outline:
         while self._starts and self._starts[-1] >= index:
             self._starts.pop()
             self._ballots.pop()
-        del self._sizes[max(0, index - 1 - self.base.index) :]
+        del self._ends[max(0, index - 1 - self.base.index) :]
         while self._members and self._members[-1][0] >= index:
             self._members.pop()
         self.holes = {hole for hole in self.holes if hole < index}
@@ -127,16 +128,28 @@ class Outline:
             self._starts, self._ballots = [], []
         elif self._starts:
             self._starts[0] = max(self._starts[0], mark.index + 1)
-        del self._sizes[: mark.index - self.base.index]
+        self._start = self._end_of(mark.index)
+        del self._ends[: mark.index - self.base.index]
         self._members = [one for one in self._members if one[0] > mark.index]
         self.holes = {hole for hole in self.holes if hole > mark.index}
         self.base = mark
 
+    def _end_of(self, index: int) -> int:
+        at = index - self.base.index
+        return self._ends[at - 1] if at > 0 else self._start
+
     def fit(self, first: int, last: int, size_bytes: int) -> int:
         """How far from `first` on values of this many bytes reach; at least one, none damaged."""
-        used = 0
-        for index in range(first, last + 1):
-            used += self._sizes[index - self.base.index - 1]
-            if index in self.holes or (used > size_bytes and index > first):
-                return index - 1
+        first = max(first, self.base.index + 1)
+        limit = self._end_of(first - 1) + size_bytes
+        reach = self.base.index + bisect_right(self._ends, limit)
+        last = max(min(last, reach), min(first, last))
+        if self.holes:
+            last = min([last, *(hole - 1 for hole in self.holes if first <= hole <= last)])
         return last
+
+    def count_back(self, index: int, size_bytes: int) -> int:
+        """How many values, the last at `index`, take no more than this many bytes."""
+        low = self._end_of(index) - size_bytes
+        skipped = 0 if self._start >= low else bisect_left(self._ends, low) + 1
+        return max(0, index - self.base.index - skipped)

@@ -3,7 +3,8 @@
     outcome = runner.step(message or event)     writes are on disk; send `outcome.messages`
 
 One step is one fsync. `step_all` takes many events at once, which share one: whoever has a queue of
-messages and proposals gives all of it.
+messages and proposals gives all of it. Who wants to go on while the disk is busy calls `take`, has
+another thread sync, and then `release` (steps.py does).
 
 A value that turns out to be damaged when it is read is not sent: the core hears of it, and asks the
 others for it. After an error (a full disk, damage in what is to be applied) the replica has
@@ -20,6 +21,7 @@ from typing import Any
 import msgspec
 
 from tideline.errors import Corruption
+from tideline.lsm.position import Position
 from tideline.replica.core import Core
 from tideline.replica.messages import (
     Accept,
@@ -59,6 +61,12 @@ class Outcome:
         """For each `Propose` and `Change`, in order: its first index and ballot, or None."""
         self.refusals: list[str | None] = []
         """For each of these, why it was refused."""
+        self.after: list[Message] = []
+        """What waits for the disk: `release` takes it. Of use only with `take`."""
+        self.wrote: Position | None = None
+        """Up to where that is."""
+        self.installed: Mark | None = None
+        """With `lazy`, in the place of `state`: a snapshot that counts and is on disk."""
 
 
 class Runner:
@@ -85,9 +93,15 @@ class Runner:
         life: int,
         options: Options | None = None,
         peers: tuple[int, ...] = (),
+        lazy: bool = False,
     ) -> None:
-        """`life` is another number at each start; `peers` are nodes to ask to be taken in by."""
+        """`life` is another number at each start; `peers` are nodes to ask to be taken in by.
+
+        With `lazy`, values that are decided and states of snapshots are not read: the caller reads
+        them from the storage when they are wanted, also for an `Install` that is to be sent.
+        """
         self.storage = storage
+        self._lazy = lazy
         me = storage.identity.member
         self.core = Core(me, storage.load(), life=life, options=options, peers=peers)
 
@@ -98,34 +112,32 @@ class Runner:
     def step_all(self, what: Sequence[Message | Event]) -> Outcome:
         """Take messages and events, with one fsync for all."""
         out = Outcome()
-        queue: list[Message | Event] = list(what)
+        queue: Sequence[Message | Event] = what
         while queue:
-            after: list[Message] = []
-            wrote = None
             for one in queue:
-                wrote = self._one(one, out, after) or wrote
-            if wrote is not None:
-                self.storage.sync(wrote)
-            me = self.core.me
-            queue = [message for message in after if message.to == me]
-            for message in after:
-                if message.to != me:
-                    self._send(message, out)
+                self.take(one, out)
+            if out.wrote is not None:
+                self.storage.sync(out.wrote)
+            queue = self.release(out)
         return out
 
-    def _one(self, what: Message | Event, out: Outcome, after: list[Message]) -> Any:
+    def take(self, what: Message | Event, out: Outcome) -> None:
+        """Take one message or event, and do not wait for the disk."""
         fx = self.core.step(what)
-        wrote = self.storage.write(fx.writes) if fx.writes else None
-        after += fx.after
+        if fx.writes:
+            out.wrote = self.storage.write(fx.writes)
+        out.after += fx.after
         for message in fx.sends:
             if message.to == self.core.me:
-                after.append(message)
+                out.after.append(message)
             else:
                 self._send(message, out)
-        if fx.installed is not None:
+        if fx.installed is not None and self._lazy:
+            out.installed = fx.installed
+        elif fx.installed is not None:
             out.state = fx.installed, self.storage.snapshot_data()
             out.entries = []
-        if fx.decided is not None:
+        if fx.decided is not None and not self._lazy:
             first, last = fx.decided
             out.entries += self.storage.entries(first + 1, last)
         out.reads += fx.reads
@@ -133,7 +145,14 @@ class Runner:
         if fx.proposed is not None or fx.refusal is not None:
             out.proposed.append(fx.proposed)
             out.refusals.append(fx.refusal)
-        return wrote
+
+    def release(self, out: Outcome) -> list[Message]:
+        """What `out.after` waited for is on disk: send it. Returns what is to be taken again."""
+        after, out.after, out.wrote = out.after, [], None
+        for message in after:
+            if message.to != self.core.me:
+                self._send(message, out)
+        return [message for message in after if message.to == self.core.me]
 
     def _send(self, message: Message, out: Outcome) -> None:
         """Fill in values; when one is damaged, send nothing and tell the core."""
@@ -142,7 +161,7 @@ class Runner:
         except Corruption as error:
             if "index" not in error.values:
                 raise
-            self._one(Damaged(error.values["index"]), out, [])
+            self.take(Damaged(error.values["index"]), out)
 
     def _filled(self, m: Message) -> Message:
         storage = self.storage
@@ -150,7 +169,7 @@ class Runner:
             case Accept() | Supply() if m.upto > m.prev_index:
                 found = storage.entries(m.prev_index + 1, m.upto)
                 return msgspec.structs.replace(m, entries=found)
-            case Install():
+            case Install() if not self._lazy:
                 return msgspec.structs.replace(m, data=storage.snapshot_data())
             case Repaired():
                 entries = tuple(storage.entries(index, index)[0] for index in m.indexes)

@@ -59,6 +59,7 @@ class Options:
     batch_entries: int = 256
     batch_bytes: int = 1 << 20
     window_entries: int = 1024
+    window_bytes: int = 8 << 20
     undecided_entries: int = 16_384
 
     def __post_init__(self) -> None:
@@ -70,7 +71,9 @@ class Options:
             )  # fmt: skip
         if not 0 <= self.drift < 0.5:
             raise InvalidRequest("drift is at least 0 and less than 0.5", drift=self.drift)
-        for name in ("batch_entries", "batch_bytes", "window_entries", "undecided_entries"):
+        for name in (
+            "batch_entries", "batch_bytes", "window_entries", "window_bytes", "undecided_entries",
+        ):  # fmt: skip
             if getattr(self, name) < 1:
                 raise InvalidRequest(f"{name} starts at 1", **{name: getattr(self, name)})
 
@@ -116,6 +119,8 @@ class State:
     decided: int = 0
     delivered: int = 0
     durable: int = 0
+    kept: Ballot = NOBODY
+    """The highest ballot whose promise is known to be on disk."""
     epoch: int = 0
     installing: Mark | None = None
     """A snapshot that counts already and is not on disk yet."""
@@ -134,7 +139,8 @@ class State:
         return cls(
             me, options, loaded.promised, loaded.snapshot, loaded.outline, life,
             decided=at, delivered=at, durable=loaded.outline.last,
-            seen_round=loaded.promised.round, granted_until=options.lease_ticks + 1,
+            kept=loaded.promised, seen_round=loaded.promised.round,
+            granted_until=options.lease_ticks + 1,
         )  # fmt: skip
 
     # ---- ballots ---------------------------------------------------------------------------
@@ -145,6 +151,7 @@ class State:
         if ballot > self.promised:
             self.promised = ballot
             self.persist_promise(ballot)
+            self.note_durable()
         self.seen_round = max(self.seen_round, ballot.round)
 
     def persist_promise(self, ballot: Ballot) -> None:
@@ -192,7 +199,8 @@ class State:
 
     def note_durable(self, installed: Mark | None = None) -> None:
         """Hear of it when everything so far is on disk."""
-        durable = Durable(self.me, self.me, self.outline.last, self.epoch, installed)
+        last, promised = self.outline.last, self.promised
+        durable = Durable(self.me, self.me, last, self.epoch, promised, installed)
         self.fx.after.append(durable)
 
     def cut(self, index: int) -> None:

@@ -15,8 +15,8 @@ Invariants:
    entries are all behind the snapshot can go.
 5. After a write or an fsync failed nothing more is written: open it anew.
 
-Threads: `sync` is safe from any thread, and one fsync serves all who wait; everything else is for
-one thread at a time.
+Threads: `sync` is safe from any thread, and one fsync serves all who wait; so are `place`,
+`save_snapshot` and `snapshot_data`. Everything else is for one thread at a time.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tideline.errors import Closed, Corruption, InvalidRequest, NotFound
 from tideline.lsm.files import replace_file, sync_folder, telling
 from tideline.lsm.folder import make_folder
-from tideline.lsm.frames import FILE_BYTES
+from tideline.lsm.frames import FILE_BYTES, HEADER_BYTES
 from tideline.lsm.log import Log
 from tideline.lsm.owner import Owner
 from tideline.lsm.position import Position
@@ -54,6 +54,7 @@ from tideline.replica.opening import NO_LIMIT, Found, open_log, read_entry
 from tideline.replica.records import (
     BASE,
     FILL,
+    HEAD_BYTES,
     KEEP,
     PROMISE,
     START,
@@ -99,6 +100,11 @@ class Storage:
         self._found = Found()
         self._files: dict[int, int] = {}
         self._segment_bytes = 0
+        self.retain: Callable[[Path], None] | None = None
+        """Called with a segment before it is deleted."""
+        self._recent: dict[int, Entry] = {}  # the newest entries, in their order
+        self._recent_bytes = self._cache_bytes = 0
+        self._saved: Mark | None = None  # the snapshot written last
 
     # ---- making one --------------------------------------------------------------------------
 
@@ -149,9 +155,17 @@ class Storage:
 
     @classmethod
     def open(
-        cls, folder: Path, *, durability: str = "disk", segment_bytes: int = 64 << 20
+        cls,
+        folder: Path,
+        *,
+        durability: str = "disk",
+        segment_bytes: int = 64 << 20,
+        cache_bytes: int = 0,
     ) -> Storage:
-        """Open what a replica had. `NotFound` where there is no identity."""
+        """Open what a replica had. `NotFound` where there is no identity.
+
+        The newest entries, `cache_bytes` of them, are kept in memory as well.
+        """
         folder = Path(folder)
         path = folder / "IDENTITY"
         with telling("replica cannot be opened", path):
@@ -164,6 +178,7 @@ class Storage:
                     folder=str(folder),
                 ) from None  # fmt: skip
             self = cls(folder, identity, Owner(folder))
+            self._cache_bytes = cache_bytes
             try:
                 self._open(durability, segment_bytes)
             except BaseException:
@@ -220,12 +235,14 @@ class Storage:
                     found.add(at.segment, at.offset, entry.index, entry.ballot, len(entry.value))
                     if entry.kind == MEMBERS:
                         found.members[entry.index] = entry.value
+                    self._remember(entry)
             case Promised():
                 log.append_parts(record(PROMISE, ballot=write.ballot))
                 found.promised = write.ballot
             case Truncate():
                 log.append_parts(record(TRUNCATE, write.index))
                 found.cut(write.index)
+                self._forget(write.index)
             case Fill():
                 entry = write.entry
                 at = log.append_parts(entry_parts(entry, FILL))
@@ -233,7 +250,8 @@ class Storage:
             case CompactTo():
                 self._rebase(log, write.mark, write.base, True)
             case InstallSnapshot():
-                self.save_snapshot(write.mark, write.data)
+                if write.mark != self._saved or not self._snapshot_path(write.mark.index).exists():
+                    self.save_snapshot(write.mark, write.data)
                 self._rebase(log, write.mark, write.mark, write.keep)
 
     def _rebase(self, log: Log, mark: Mark, base: Mark, keep: bool) -> None:
@@ -243,12 +261,36 @@ class Storage:
         self._make_room(log)
         log.append_parts(record(KEEP if keep else BASE, body=marks(mark, base)))
         self._found.rebase(mark, base, keep)
+        if not keep:
+            self._forget(0)
         log.sync_all()
         self._drop_snapshots()
         used = min(self._found.segments, default=log.mark)
+        if self.retain is not None:
+            for path in sorted(self._log_folder.glob("log-*.log")):
+                if int(path.stem[4:]) < used:
+                    self.retain(path)
         log.forget(used)
         for number in [n for n in self._files if n < used]:
             os.close(self._files.pop(number))
+
+    def _remember(self, entry: Entry) -> None:
+        """Keep a new entry in memory; the oldest go."""
+        if self._cache_bytes:
+            self._recent[entry.index] = entry
+            self._recent_bytes += len(entry.value)
+            while self._recent_bytes > self._cache_bytes:
+                old = self._recent.pop(next(iter(self._recent)))
+                self._recent_bytes -= len(old.value)
+
+    def _forget(self, index: int) -> None:
+        """Entries from `index` on are gone."""
+        while self._recent:
+            last, entry = self._recent.popitem()
+            if last < index:
+                self._recent[last] = entry
+                return
+            self._recent_bytes -= len(entry.value)
 
     def _make_room(self, log: Log) -> None:
         if log.end.offset > self._segment_bytes > 0:
@@ -275,7 +317,8 @@ class Storage:
                 "these entries are not kept", first=first, last=last,
                 kept=(found.base.index + 1, found.last),
             )  # fmt: skip
-        return tuple(self._entry(index) for index in range(first, last + 1))
+        recent = self._recent
+        return tuple(recent.get(i) or self._entry(i) for i in range(first, last + 1))
 
     def _entry(self, index: int) -> Entry:
         found = self._found
@@ -290,18 +333,40 @@ class Storage:
                 self._files[segment] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             return read_entry(self._files[segment], path, segment, found.offsets[at], index)
 
+    def place(self, index: int) -> tuple[Path, int] | None:
+        """The segment that has an entry, and where its value begins; None: not kept, or damaged.
+
+        Safe from any thread.
+        """
+        found = self._found
+        with found.lock:
+            at = index - found.base.index - 1
+            if not 0 <= at < len(found.segments) or index in found.holes:
+                return None
+            segment, offset = found.segments[at], found.offsets[at]
+        if not segment:
+            return None
+        return self._log_folder / name_of(segment), offset + HEADER_BYTES + HEAD_BYTES
+
     # ---- snapshots ---------------------------------------------------------------------------
 
     def save_snapshot(self, mark: Mark, data: bytes) -> None:
-        """Put a snapshot on disk; it counts once a `CompactTo` of its mark is written."""
+        """Put a snapshot on disk; it counts once a `CompactTo` of its mark is written.
+
+        Safe from any thread, if no other saves one of the same index.
+        """
         path = self._snapshot_path(mark.index)
         with telling("snapshot cannot be written", path):
             replace_file(path, write_snapshot(mark, data))
             sync_folder(self.folder)
+        self._saved = mark
 
-    def snapshot_data(self) -> bytes:
-        """The state of the snapshot that counts; `Corruption` when it is damaged or missing."""
-        mark = self._found.snapshot
+    def snapshot_data(self, mark: Mark | None = None) -> bytes:
+        """The state of the snapshot that counts; `Corruption` when it is damaged or missing.
+
+        With `mark`, of that one, if it is still there. Safe from any thread.
+        """
+        mark = mark or self._found.snapshot
         path = self._snapshot_path(mark.index)
         with telling("snapshot cannot be read", path):
             try:
@@ -322,6 +387,11 @@ class Storage:
                 (self.folder / name).unlink()
 
     # ---- the end -----------------------------------------------------------------------------
+
+    @property
+    def base_index(self) -> int:
+        """The last entry that is not kept."""
+        return self._found.base.index
 
     @property
     def size_bytes(self) -> int:
