@@ -14,7 +14,7 @@ Positions are opaque: others compare them, keep them, print and parse them. *Mar
 numbers, so that kernels and manifests can hold them: the log from a mark on is kept, measured or
 forgotten as a whole.
 
-`Log` (log.py) and `NullLog` (nulllog.py) are the two there are.
+`Log` (log.py), `NullLog` (nulllog.py) and `SharedLog` (sharedlog.py) are the three there are.
 """
 
 from __future__ import annotations
@@ -101,6 +101,19 @@ class AnyLog(Protocol):
 
     def require_cut(self, to: Position) -> None:
         """`InvalidRequest` when `truncate` would refuse."""
+        ...
+
+    @property
+    def leads(self) -> bool:
+        """Whether frames may be appended here: not where another machine does."""
+        ...
+
+    def commit_point(self) -> Callable[[], Position | None] | None:
+        """Take note of the end (the owner's lock); what it returns waits until that is committed.
+
+        It gives the end once it is on this machine's disk. None where nobody has to wait: `settle`
+        does it.
+        """
         ...
 
     # ---- reading: from any thread ------------------------------------------------------------

@@ -34,7 +34,9 @@ from typing import Any, NamedTuple, Protocol
 from tideline.errors import Closed, TidelineError, Unavailable
 from tideline.lsm.backup import begin_copy
 from tideline.lsm.component import Product
+from tideline.lsm.history import Deed, History
 from tideline.lsm.inventory import Listed
+from tideline.lsm.sharedlog import Share
 from tideline.lsm.store import Store
 from tideline.lsm.tree import MergeContext, Tree, Work
 from tideline.lsm.worker import Worker
@@ -105,7 +107,7 @@ class Seal:
         self._written = False
         self._writing = threading.Lock()
 
-    def write(self, count: Callable[[str, int], None]) -> None:
+    def write(self, count: Callable[[str, int], None], history: History) -> None:
         """See to it that the components are written: one thread writes, the others wait.
 
         Somebody who is interrupted leaves the writing to the next.
@@ -113,22 +115,27 @@ class Seal:
         with self._writing:
             if self._written:
                 return
-            made: list[tuple[Tree[Any], list[Any]]] = []
-            try:
-                for tree, products in self._products():
-                    made.append((tree, tree.write_all(products)))
-            except Exception as error:
-                _drop(made)
-                self.error = error
-            except BaseException:
-                _drop(made)
-                raise
-            else:
-                self.made = made
-                for tree, readers in made:
-                    for reader in readers:
-                        count(f"{tree.name} seal", reader.component.info.size_bytes)
-            self._written = True
+            with history.doing("seal", nothing=True) as deed:
+                self._write(count, deed)
+
+    def _write(self, count: Callable[[str, int], None], deed: Deed) -> None:
+        made: list[tuple[Tree[Any], list[Any]]] = []
+        try:
+            for tree, products in self._products():
+                made.append((tree, tree.write_all(products)))
+        except Exception as error:
+            _drop(made)
+            self.error = error
+        except BaseException:
+            _drop(made)
+            raise
+        else:
+            self.made = made
+            for tree, readers in made:
+                deed.made(tree.name, readers)
+                for reader in readers:
+                    count(f"{tree.name} seal", reader.component.info.size_bytes)
+        self._written = True
 
     def try_again(self) -> BaseException:
         """Make ready for another try; returns what went wrong."""
@@ -150,12 +157,12 @@ class Dataset:
 
     def __init__(
         self, folder: Path, facts: dict[str, Any], *, durability: str, logged: bool,
-        segment_bytes: int,
+        segment_bytes: int, share: Share | None = None,
     ) -> None:  # fmt: skip
         """Open the files; `facts` are those of a new dataset. `own` comes next."""
         self.lock = threading.Lock()
         self.store = Store(
-            folder, durability=durability, logged=logged, segment_bytes=segment_bytes
+            folder, durability=durability, logged=logged, segment_bytes=segment_bytes, share=share
         )
         if self.store.is_new:
             self.store.facts = dict(facts)
@@ -165,6 +172,7 @@ class Dataset:
         """Why nothing goes any more; empty while it is open."""
         self.written_bytes: Counter[str] = Counter()
         """Bytes of components that were written, by tree and reason."""
+        self.history = History()
         self.frozen: list[Seal] = []
         """What waits to be sealed in the background, oldest first."""
         self.after_seal: Callable[[], None] = self.tidy_soon
@@ -235,14 +243,14 @@ class Dataset:
 
     def seal(self, seal: Seal) -> None:
         """Write the components of a memory, and put them in its place (the lock is free)."""
-        seal.write(self._count)
+        seal.write(self._count, self.history)
         with self.lock:
             self.owner.finish_call()
             self.install(seal)
 
     def write(self, seal: Seal) -> None:
         """Write the components of a memory, whoever holds the lock."""
-        seal.write(self._count)
+        seal.write(self._count, self.history)
 
     def install(self, seal: Seal) -> None:
         """Put written components in the place of their memory (the lock is held).
@@ -342,11 +350,19 @@ class Dataset:
             else:
                 return False
             if work.merge.moves:
-                self._changed = tree.move(work.readers[0], work.merge.level)
+                with self.history.doing("move", tree.name) as deed:
+                    deed.made(tree.name, work.readers)
+                    deed.level = work.merge.level
+                    self._changed = tree.move(work.readers[0], work.merge.level)
                 self.owner.refresh()
                 return True
-        products = tree.kind.merge(work.readers, context)
-        self.replace(tree, products, work.readers, level=work.merge.level)
+        with self.history.doing("merge", tree.name) as deed:
+            infos = [reader.component.info for reader in work.readers]
+            deed.inputs, deed.level = len(infos), work.merge.level
+            deed.bytes_in = sum(info.size_bytes for info in infos)
+            products = tree.kind.merge(work.readers, context)
+            made = self.replace(tree, products, work.readers, level=work.merge.level)
+            deed.made(tree.name, made)
         return True
 
     def replace(
@@ -356,14 +372,15 @@ class Dataset:
         removed: Sequence[Any],
         *,
         level: int = 0,
-    ) -> None:
-        """Write what was made of some components and put it in their place."""
+    ) -> list[Any]:
+        """Write what was made of some components and put it in their place; what was written."""
         made = self.write_all(tree, products, "merge", level)
         with self.lock:
             self.owner.finish_call()
             tree.apply(made, removed)
             self.owner.refresh()
         self._changed = True
+        return made
 
     def write_all(
         self, tree: Tree[Any], products: Sequence[Product], why: str, level: int = 0

@@ -31,7 +31,7 @@ __all__ = [
 
 _OURS = frozenset({
     "BACKUP", "BACKUP.tmp", "GATE", "LOCK", "MANIFEST", "MANIFEST.tmp", "RESTORING", "TOKENS",
-    "TOKENS.lock", "TOKENS.tmp", "channels", "collections", "windows", "spool", "staged",
+    "TOKENS.lock", "TOKENS.tmp", "channels", "cluster", "collections", "windows", "spool", "staged",
 })  # fmt: skip
 _NUMBER = re.compile(r"[0-9]{4,}")
 _SHOWN = 3

@@ -36,7 +36,7 @@ import os
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Self, TypeVar
 from zlib import crc32
 
 import numpy as np
@@ -122,7 +122,7 @@ class Log:
         new: bool = True,
         durability: str = "os",
         segment_bytes: int = 64 << 20,
-    ) -> Log:
+    ) -> Self:
         """Open the log in `folder` to replay it from segment `first` on; a new one when there is
         none and there may be none (`new`).
 
@@ -433,6 +433,15 @@ class Log:
         """Cut away what an append left that was interrupted twice; under `append`'s lock."""
         if self._fd >= 0 and os.fstat(self._fd).st_size != self._end:
             self._undo()
+
+    @property
+    def leads(self) -> bool:
+        """Whether frames may be appended here: a log of one machine takes them."""
+        return True
+
+    def commit_point(self) -> Callable[[], Position | None] | None:
+        """Nobody waits for other machines."""
+        return None
 
     def rotate(self) -> None:
         """Begin a new segment, under the same lock as `append`."""

@@ -115,6 +115,11 @@ class NullLog:
         """Nothing."""
         return 0
 
+    leads = True
+
+    def commit_point(self) -> None:
+        """Nobody waits for other machines."""
+
     def settle(self) -> None:
         """There is no end to note."""
 

@@ -28,23 +28,31 @@ from tideline.lsm.log import Log
 from tideline.lsm.manifest import Manifest
 from tideline.lsm.nulllog import NullLog
 from tideline.lsm.position import Position
+from tideline.lsm.sharedlog import Share, SharedLog
 from tideline.lsm.tree import Tree
 
 __all__ = ["FORMAT", "Store"]
 
 FORMAT = 8
-# 2 had no notes in its log; 3 no rows of tombs in it; 4 shorter headers of log segments, and ghosts
-# in the place of marks; 5 no levels of components, and no old versions in the logs of collections;
-# 6 no documents that expire, and no events that are retracted or replaced; 7 no polygons
-_READABLE = (2, 3, 4, 5, 6, 7, 8)
+# 1 had other hashes of ids in its components (index/oldhashes.py); 2 no notes in its log; 3 no
+# rows of tombs in it; 4 shorter headers of log segments, and ghosts in the place of marks; 5 no
+# levels of components, and no old versions in the logs of collections; 6 no documents that expire,
+# and no events that are retracted or replaced; 7 no polygons. docs/reference/stored-formats.md
+_READABLE = (1, 2, 3, 4, 5, 6, 7, 8)
 
 
 class Store:
     """The files of one dataset."""
 
-    def __init__(self, folder: Path, *, durability: str, logged: bool, segment_bytes: int) -> None:
+    def __init__(
+        self, folder: Path, *, durability: str, logged: bool, segment_bytes: int,
+        share: Share | None = None,
+    ) -> None:  # fmt: skip
+        """With a `share`, the log is one that a cluster agrees on."""
         self.folder = folder
-        self.sync = durability == "disk"
+        self.share = share
+        self.sync = durability == "disk" or share is not None
+        """Whether a write that was appended has to be waited for, and files go to disk."""
         self._manifest = Manifest(folder / "MANIFEST")
         self._lock = threading.Lock()  # for component numbers
         self._committing = threading.Lock()
@@ -64,8 +72,9 @@ class Store:
         }  # fmt: skip
         if document.get("format") not in _READABLE:
             raise Corruption(
-                "manifest has an unknown format", file=folder / "MANIFEST",
-                format=document.get("format"),
+                "this folder has a format that is not known here: a later release may have "
+                "written it",
+                file=folder / "MANIFEST", format=document.get("format"),
             )  # fmt: skip
         self.format: int = document["format"]
         """The version of the files as they were found."""
@@ -86,19 +95,15 @@ class Store:
             raise Corruption("manifest lacks a part", file=folder / "MANIFEST") from error
         known = {info.name for infos in self._infos.values() for info in infos}
         remove_strays(folder, known)
-        self.log: AnyLog = (
-            Log.open(
-                folder,
-                first=self.first_log,
-                kept=self.kept_log,
-                end=self._log_end,
-                new=self.is_new,
-                durability=durability,
-                segment_bytes=segment_bytes,
-            )
-            if logged
-            else NullLog()
-        )
+        self.log: AnyLog = NullLog()
+        ends: dict[str, Any] = {
+            "first": self.first_log, "kept": self.kept_log, "end": self._log_end,
+            "new": self.is_new, "segment_bytes": segment_bytes,
+        }  # fmt: skip
+        if share is not None:
+            self.log = SharedLog.open_shared(folder, share, **ends)
+        elif logged:
+            self.log = Log.open(folder, durability=durability, **ends)
 
     def attach(self, tree: Tree[Any], now: int) -> None:
         """Load what the manifest said of a tree and keep its components from now on.
@@ -150,6 +155,9 @@ class Store:
                 waste = [tree.waste for tree in swept]
                 with self._lock:
                     number = self._next_component
+                point = self.log.commit_point()
+            if point is not None:  # what the facts and components say is agreed on
+                self._log_end = point() or self._log_end
             self._manifest.save(
                 {
                     "format": FORMAT,
@@ -170,6 +178,16 @@ class Store:
             if kept_log > self.kept_log:
                 self.log.forget(kept_log)
                 self.kept_log = kept_log
+
+    def decide(self, change: dict[str, Any], do: Callable[[], None]) -> None:
+        """Change a setting: `do` does it here; in a cluster all agree on `change` first.
+
+        No lock is held.
+        """
+        if self.share is None:
+            do()
+        else:
+            self.share.decide(change, do)
 
     def truncate(self, to: Position) -> None:
         """Cut the log after a position, durably; under the lock of whoever appends.
