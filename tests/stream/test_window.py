@@ -296,7 +296,7 @@ def test_settings_are_stored_and_others_are_a_conflict(tmp_path: Path) -> None:
         {"span_s": 60, "slide_s": 0.001, "key": "k"}, {"span_s": 60, "key": ()},
         {"span_s": 60, "key": ("a", "a")}, {"span_s": 60, "key": "k", "values": {"k": "int8"}},
         {"span_s": 60, "key": {"k": (5, 1)}}, {"span_s": 60, "key": {"k": "float"}},
-        {"span_s": 60, "key": "k", "values": {"v": "text"}}, {"span_s": 60, "key": 7},
+        {"span_s": 60, "key": "k", "values": {"v": "str"}}, {"span_s": 60, "key": 7},
         {"span_s": 60, "key": "k", "keep": "first"}, {"span_s": 60, "key": "k", "time": "k"},
         {"span_s": 60, "key": "k", "durable": 1.5}, {"span_s": 60, "key": "k", "max_ahead_s": -1},
         {"span_s": 60, "key": "k", "values": ["v"]}, {"span_s": "x", "key": "k"},

@@ -53,8 +53,16 @@ def look(folder: Path, last: int) -> int:
                     expected[batch] += 1
         assert counts == expected
         assert all(row["v"] == row["batch"] * row["n"] for row in rows)
+        assert all(row["at"] == [row["n"] / 10, row["batch"] % 90] for row in rows)
+        for where, meant in (
+            ({"text": {"$words": "7"}}, lambda row: 7 in (row["batch"], row["n"])),
+            ({"at": {"$geoWithin": {"$box": [[0, 0], [1.5, 40]]}}},
+             lambda row: row["n"] <= 15 and row["batch"] % 90 <= 40),
+        ):  # fmt: skip
+            assert window.find(where).to_pylist() == [row for row in rows if meant(row)]
         assert window.append(
-            [{"batch": 0, "n": 0, "v": 0, "t": 0}], once=("writer", newest)
+            [{"batch": 0, "n": 0, "v": 0, "at": [0, 0], "text": "", "t": 0}],
+            once=("writer", newest),
         ).repeated
         db.check()
         return newest + 1

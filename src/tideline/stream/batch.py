@@ -2,6 +2,7 @@
 
     payload := length of the header u32 | 0 u32 | header, filled with spaces to whole words
                | keys | values ...            each filled with zeros to whole words
+    texts   := offsets int64, one more than rows | all texts, one after the other
     header  := {"seq", "rows", "late", "codec", "width", "steps", "once"}          as JSON
     steps   := [[pane, time, [[pane, rows], ...]], ...]
 
@@ -23,6 +24,8 @@ from numpy.typing import NDArray
 
 from tideline.errors import Corruption
 from tideline.index.packed import Codec, Column, Spelled, codec_from_json, fitting
+from tideline.index.texts import Texts
+from tideline.index.values import TEXT, TextColumn
 from tideline.stream.rows import Incoming
 from tideline.stream.settings import Settings
 
@@ -47,7 +50,7 @@ class Batch(NamedTuple):
 
     codec: Codec
     keys: Array
-    values: list[Array]
+    values: list[Any]
     steps: list[Step]
     seq: int
     late: int
@@ -91,7 +94,7 @@ def _rounded(low: int, high: int) -> tuple[int, int]:
 
 def planned(
     rows: Incoming, settings: Settings, codec: Codec, pane: int, time: int, now: int
-) -> tuple[Array, list[Array], list[Step], int]:
+) -> tuple[Array, list[Any], list[Step], int]:
     """Keys, values, steps, and how many rows are too late, for a window that stands at `pane`."""
     if rows.times is None:
         time = max(time, now)
@@ -144,7 +147,14 @@ def written(batch: Batch) -> list[bytes | memoryview]:
     })  # fmt: skip
     header += b" " * (-len(header) % 8)
     parts: list[bytes | memoryview] = [len(header).to_bytes(8, "little"), header]
-    for column in (batch.keys, *batch.values):
+    columns: list[Array] = [batch.keys]
+    for value in batch.values:
+        if isinstance(value, TextColumn):
+            texts = value.copy().texts
+            columns += [texts.offsets, texts.data]
+        else:
+            columns.append(value)
+    for column in columns:
         whole = np.ascontiguousarray(column)
         if len(whole):
             parts.append(memoryview(whole.view(np.uint8).data).cast("B"))
@@ -161,10 +171,19 @@ def read_payload(payload: memoryview, settings: Settings, log: int) -> Batch:
         codec = codec_from_json(header["codec"])
         rows, at = int(header["rows"]), 8 + size
         dtype = np.dtype(f"S{header['width']}") if header["width"] else codec.dtype
-        columns = []
+        columns: list[Any] = []
         for kind in (dtype, *settings.dtypes):
-            limit = at + rows * kind.itemsize
-            columns.append(np.frombuffer(payload[at:limit], kind).copy())
+            if kind == TEXT:
+                limit = at + 8 * (rows + 1)
+                offsets = np.frombuffer(payload[at:limit], np.int64).copy()
+                at, limit = limit, limit + int(offsets[-1])
+                data = np.frombuffer(payload[at:limit], np.uint8).copy()
+                if len(data) != offsets[-1]:
+                    raise ValueError("texts end early")
+                columns.append(TextColumn(Texts(offsets, data)))
+            else:
+                limit = at + rows * kind.itemsize
+                columns.append(np.frombuffer(payload[at:limit], kind).copy())
             at = limit + -limit % 8
         steps = [
             Step(pane, time, [(each, count) for each, count in parts])

@@ -33,6 +33,8 @@ from tideline.clock import FOREVER, Clock
 from tideline.errors import InvalidRequest
 from tideline.index.keyruns import Run, RunReader, RunsKind, join_runs
 from tideline.index.packed import Codec, Packed, codec_from_json
+from tideline.index.rowindex import RowIndexes
+from tideline.index.values import TextColumn
 from tideline.kernels.layout import SEGMENT
 from tideline.lsm.component import Product
 from tideline.lsm.dataset import Dataset, Seal, Snapshot
@@ -41,6 +43,8 @@ from tideline.lsm.filter import MinMax
 from tideline.lsm.inventory import Listed, list_of
 from tideline.lsm.manifest import Manifest
 from tideline.lsm.policy import Window
+from tideline.lsm.position import Position
+from tideline.lsm.sharedlog import Share, SharedLog
 from tideline.lsm.tree import MergeContext, Tree, Work
 from tideline.lsm.writers import Writers
 from tideline.stream.batch import Batch, Once, codec_for, planned, read_payload, written
@@ -51,6 +55,7 @@ from tideline.stream.settings import CLOCK, Settings, max_ahead
 __all__ = ["Engine", "Told"]
 
 _FRAME_ROWS = 1 << 20
+_FRAME_BYTES = 256 << 20  # of texts
 _FROZEN = 4  # sub-windows that wait to be sealed: with one more, writers wait
 _DISK_BYTES = 1 << 20
 _LOG_BYTES = 256 << 20
@@ -74,11 +79,13 @@ class Engine:
     def __init__(
         self, path: Path, facts: dict[str, Any], *, budget: Any, durability: str, logged: bool,
         clock: Clock, segment_bytes: int = 64 << 20, disk_bytes: int = _DISK_BYTES,
-        memory_bytes: int | None = None,
+        memory_bytes: int | None = None, share: Share | None = None,
     ) -> None:  # fmt: skip
+        """With a `share`, its log is one that a cluster agrees on (lsm/sharedlog.py)."""
         self.dataset = Dataset(
-            path, facts, durability=durability, logged=logged, segment_bytes=segment_bytes
-        )
+            path, facts, durability=durability, logged=logged, segment_bytes=segment_bytes,
+            share=share,
+        )  # fmt: skip
         self.dataset.own(self)
         self.lock = self.dataset.lock
         self.writing = threading.Lock()
@@ -101,7 +108,11 @@ class Engine:
             int(self.facts.get("next_seq", 1)), int(self.facts.get("late", 0)),
             None if codec is None else codec_from_json(codec),
         )  # fmt: skip
-        kind = RunsKind(self.settings.names, last=self.settings.last)
+        self.indexes: RowIndexes | None = None
+        if self.settings.indexes:
+            seed = int(self.facts.get("seed", 0))
+            self.indexes = RowIndexes(self.settings.indexes, self.settings.names, seed)
+        kind = RunsKind(self.settings.names, last=self.settings.last, indexes=self.indexes)
         self.tree: Tree[RunReader] = Tree(
             path, "runs", kind, Window("until"), self.store.next_component, sync=self.store.sync
         )
@@ -140,7 +151,7 @@ class Engine:
                 known = rows.total if landed is None else rows.place_of(landed)
             start = known
             while start < rows.total:
-                limit = min(start + _FRAME_ROWS, rows.total)
+                limit = _frame_limit(rows, start)
                 last = limit == rows.total
                 note = None
                 if once is not None:
@@ -307,11 +318,35 @@ class Engine:
 
     def allow_ahead(self, max_ahead_s: Any) -> None:
         """Change how far ahead of the clock rows may be."""
+        change = {"max_ahead_us": max_ahead(max_ahead_s)}
+        self.store.decide(change, partial(self.apply_change, change))
+
+    # ---- following another machine -------------------------------------------------------------
+
+    def apply_change(self, change: dict[str, Any]) -> None:
+        """Do what a cluster has agreed on, or what there is nobody to agree with on."""
         with self.writing:
             self.settle()
             self.require_open()
-            self.settings = replace(self.settings, max_ahead_us=max_ahead(max_ahead_s))
+            self.settings = replace(self.settings, max_ahead_us=change["max_ahead_us"])
             self.sheltered(self.dataset.commit)
+
+    def follow(self, position: Position, payload: bytes) -> None:
+        """Store what another machine wrote, which a cluster agreed on."""
+        log = self.store.log
+        assert isinstance(log, SharedLog)
+        with self.writing:
+            self.settle()
+            self.require_open()
+            batch = read_payload(memoryview(payload), self.settings, log.mark)
+            log.take(position, payload)
+            before = self.state.pane
+            with self.lock:
+                self._replay(self._known(batch))
+            self._note_types()
+            if self.state.pane != before:
+                self._after_slide()
+            self._make_room()
 
     # ---- sealing -----------------------------------------------------------------------------
 
@@ -355,6 +390,8 @@ class Engine:
             try:
                 joined = join_runs(held, codec, last=self.settings.last)
                 joined.span((0, 0) if codec.is_packed else (b"", b""))  # makes its directory
+                if self.indexes is not None:
+                    self.indexes.build(joined)
             except BaseException:  # no memory: it stays as it is, and may be sealed
                 with self.lock:
                     self._rejoining.discard(pane)
@@ -486,19 +523,26 @@ class Engine:
     def _recover(self) -> None:
         """Bring the memory back from the log."""
         for segment, payload in self.store.log.replay():
-            batch = read_payload(payload, self.settings, segment)
-            if self.state.codec is not None and batch.codec == self.state.codec:
-                batch = batch._replace(codec=self.state.codec)
-            self._replay(batch)
+            self._replay(self._known(read_payload(payload, self.settings, segment)))
             self._make_room_at_once()
         state, panes = self.state, self.settings.panes
         kept = {pane: sub for pane, sub in state.subs.items() if pane > state.pane - panes}
         self.state = state._replace(subs=kept)
+        self._note_types()
+        self.rows = 0
+
+    def _known(self, batch: Batch) -> Batch:
+        """A batch of the log with the codec there is, if it has that one."""
+        if self.state.codec is not None and batch.codec == self.state.codec:
+            return batch._replace(codec=self.state.codec)
+        return batch
+
+    def _note_types(self) -> None:
+        """The types of keys that were to be found, once rows have told them."""
         codec = self.state.codec
         if codec is not None and "" in self.settings.types:
             types = ("int",) * len(self.settings.key) if isinstance(codec, Packed) else codec.types
             self.settings = replace(self.settings, types=tuple(types))
-        self.rows = 0
 
     def _make_room_at_once(self) -> None:
         """Seal the largest sub-windows while memory is short, in this thread."""
@@ -661,6 +705,17 @@ def _mapped(sub: Sub) -> int:
     while count < len(sub.runs) and is_mapped(sub.runs[count]):
         count += 1
     return count
+
+
+def _frame_limit(rows: Incoming, start: int) -> int:
+    """Where a frame ends that begins with a row."""
+    limit = min(start + _FRAME_ROWS, rows.total)
+    for value in rows.values:
+        if isinstance(value, TextColumn):
+            ends = value.texts.offsets
+            fits = int(np.searchsorted(ends, ends[start] + _FRAME_BYTES, "right")) - 1
+            limit = min(limit, max(start + 1, fits))
+    return limit
 
 
 def _cut(rows: Incoming, start: int, limit: int) -> Incoming:

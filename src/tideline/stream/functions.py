@@ -7,7 +7,8 @@
 A key of one field and a value alone are given as they are, not as tuples. Rows come sub-window by
 sub-window, oldest first, those of a sub-window in the order of their keys. A function that numba
 compiled (`numba.njit`) is called in a compiled loop, which is compiled once for it; a plain one is
-called for each row by Python, and only plain ones are given text.
+called for each row by Python, and only plain ones are given keys that are text. Values that are
+no numbers, points and texts, are given to none.
 
 `combine(state, state) -> state` joins what two runs of sub-windows gave, both having begun at
 `initial`. Without it a window that slides is folded anew at each slide. Both may change the states
@@ -35,6 +36,7 @@ _loops: weakref.WeakKeyDictionary[Any, dict[tuple[int, int, bool], Any]] = (
     weakref.WeakKeyDictionary()
 )
 _compiling = threading.Lock()
+_TOGETHER = 1 << 14  # rows of one call of a compiled loop
 
 
 class Function:
@@ -53,12 +55,14 @@ class Function:
         self.joins = combine is not None
         plain = getattr(function, "py_func", function)
         self._compiled = plain is not function
-        fields, values = len(settings.key), len(settings.values)
+        self._numbers = settings.numbers
+        fields, values = len(settings.key), len(settings.numbers)
         count = _arguments(plain)
         if count is not None and count not in (3, 1 + fields + values):
             raise InvalidRequest(
                 "a function takes (state, key, value), or state, key fields and values",
-                expected=["state", *settings.key, *settings.names], arguments=count,
+                expected=["state", *settings.key, *(settings.names[n] for n in settings.numbers)],
+                arguments=count,
             )  # fmt: skip
         self._spread = count is None or count == 1 + fields + values
         self._shape = fields, values
@@ -67,15 +71,20 @@ class Function:
         return _copied(self._initial)
 
     def of(self, run: Run, before: Any) -> Any:
+        if self._compiled and run.rows > _TOGETHER:  # what is unpacked stays in the cache
+            for start in range(0, run.rows, _TOGETHER):
+                before = self.of(run.part(start, min(start + _TOGETHER, run.rows)), before)
+            return before
         keys: list[Any] = run.codec.unpack(run.keys)
+        numbers = [run.values[n] for n in self._numbers]
         if self._compiled and all(isinstance(column, np.ndarray) for column in keys):
             columns = [np.ascontiguousarray(c, np.int64) for c in keys]
-            values = [np.array(value) for value in run.values]  # of one layout, for one loop
+            values = [np.array(value) for value in numbers]  # of one layout, for one loop
             return self._loop()(self._function, before, run.rows, *columns, *values)
         if self._compiled:
             raise InvalidRequest("a numba function cannot be given keys that are text or bytes")
         lists = [column if isinstance(column, list) else column.tolist() for column in keys]
-        return self._folded(before, lists, [value.tolist() for value in run.values])
+        return self._folded(before, lists, [value.tolist() for value in numbers])
 
     def _folded(self, state: Any, keys: list[Any], values: list[Any]) -> Any:
         function = self._function

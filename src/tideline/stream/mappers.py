@@ -29,7 +29,7 @@ from tideline.index.keyruns import Run
 from tideline.kernels.stream import fold
 from tideline.kernels.stream.layout import CHUNKS
 from tideline.near import did_you_mean
-from tideline.stream.settings import Settings
+from tideline.stream.settings import OTHERS, Settings
 from tideline.stream.sketch import DEFAULT_ERROR, check_error, code_counts, quantile
 
 __all__ = ["MAPPERS", "Mapper", "mapper_of"]
@@ -336,4 +336,7 @@ def _field(name: str, settings: Settings) -> str:
         raise InvalidRequest(
             f"the window has no such value{did_you_mean(name, settings.names)}", value=name
         )
+    kind = dict(settings.values)[name]
+    if kind in OTHERS:
+        raise InvalidRequest("a mapper is of a value that is a number", value=name, type=kind)
     return name

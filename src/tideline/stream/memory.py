@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from tideline.clock import FOREVER
 from tideline.index.keyruns import Run, as_codec, join_runs, sorted_run
 from tideline.index.packed import Codec
+from tideline.index.values import TextTail, joined, room_for
 
 __all__ = ["NOTHING", "TAIL_ROWS", "State", "Sub", "Tail", "grown", "is_mapped"]
 
@@ -39,12 +40,13 @@ _LARGE = 1 << 21  # runs of so many rows wait for the seal
 class Tail:
     """The newest rows of a sub-window, unsorted."""
 
-    __slots__ = ("codec", "keys", "values")
+    __slots__ = ("codec", "indexes", "keys", "values")
 
     def __init__(self, codec: Codec, keys: Array, values: Sequence[Array], room: int) -> None:
         self.codec = codec
         self.keys: Array = np.empty(room, keys.dtype)
-        self.values = tuple(np.empty(room, value.dtype) for value in values)
+        self.indexes: dict[str, Any] = {}  # of its rows, of those that were asked for
+        self.values = tuple(room_for(value.dtype, room) for value in values)
 
     def takes(self, codec: Codec, keys: Array, count: int) -> bool:
         """Whether keys can follow `count` that are there."""
@@ -54,12 +56,15 @@ class Tail:
             and keys.dtype.itemsize <= self.keys.dtype.itemsize
         )
 
-    def put(self, count: int, keys: Array, values: Sequence[Array]) -> None:
+    def put(self, count: int, keys: Array, values: Sequence[Any]) -> None:
         """Write rows behind the first `count`."""
         limit = count + len(keys)
         self.keys[count:limit] = keys
         for own, value in zip(self.values, values, strict=True):
-            own[count:limit] = value
+            if isinstance(own, TextTail):
+                own.put(count, value)
+            else:
+                own[count:limit] = value
 
     def rows(self, count: int) -> Run:
         """The first rows, as they came: not in order."""
@@ -158,7 +163,7 @@ def grown(
             old = sub.tail.rows(sub.tail_rows)
             keys = np.concatenate([old.keys, keys])
             pairs = zip(old.values, values, strict=True)
-            values = [np.concatenate(pair) for pair in pairs]
+            values = [joined(pair) for pair in pairs]
             sub = sub._replace(tail=None, tail_rows=0)
         else:
             sub = _compact(sub.flushed(codec, last=last), codec, last=last)

@@ -20,11 +20,12 @@ from tideline.addresses import address_of
 from tideline.errors import InvalidRequest
 from tideline.index.keyruns import Run, as_codec, join_runs, sorted_run
 from tideline.index.packed import Codec
+from tideline.index.values import TextColumn
 from tideline.kernels.stream import runs as kernels
 from tideline.stream.memory import Sub
 from tideline.stream.settings import Settings
 
-__all__ = ["Where", "check_prefix", "key_columns", "newest", "rows_in", "where_of"]
+__all__ = ["Where", "check_prefix", "key_columns", "newest", "present", "rows_in", "where_of"]
 
 
 class Where:
@@ -49,6 +50,12 @@ class Where:
             self._found = codec, found
         bounds: tuple[Any, Any] | None = found
         return bounds
+
+    def holds(self, rows: Run) -> NDArray[np.bool_]:
+        """Which rows, in any order, are meant."""
+        kept = np.zeros(rows.rows, np.bool_)
+        kept[_scanned(rows, self.bounds(rows.codec))] = True
+        return kept
 
 
 def where_of(given: Any, settings: Settings) -> Where:
@@ -172,11 +179,18 @@ def newest(subs: Sequence[Sub], keys: Run) -> list[NDArray[Any]]:
             places = run.find(own[left])
             hit = places >= 0
             if values is None:
-                values = [np.zeros(count, value.dtype) for value in run.values]
+                values = [np.zeros(count, value.dtype) for value in run.values]  # texts: objects
             for mine, value in zip(values, run.values, strict=True):
-                mine[left[hit]] = value[places[hit]]
+                hits: Any = value[places[hit]]
+                mine[left[hit]] = hits.tolist() if isinstance(hits, TextColumn) else hits
             found[left[hit]] = True
     return [found, *(values or [])]
+
+
+def present(run: Run, rows: Run) -> NDArray[np.bool_]:
+    """Which rows have a key that a run has."""
+    there, own = _recoded(rows, run.codec)
+    return there & (run.find(own) >= 0)
 
 
 def _recoded(keys: Run, codec: Codec) -> tuple[NDArray[np.bool_], NDArray[Any]]:

@@ -25,12 +25,18 @@ from numpy.typing import NDArray
 from tideline.clock import EARLIEST, LATEST, SECOND, to_us
 from tideline.errors import InvalidRequest
 from tideline.index.packed import Column
-from tideline.stream.settings import CLOCK, Settings
+from tideline.index.texts import Texts
+from tideline.index.values import POINT, TEXT, TextColumn
+from tideline.stream.settings import CLOCK, OTHERS, Settings
+from tideline.where.geo import point_of
 
 __all__ = ["Incoming", "read"]
 
 Array = NDArray[Any]
 _TEXT_BYTES = 256
+_VALUE_BYTES = 4096
+_NO_POINT = "{} must be a point: [longitude, latitude], or one of GeoJSON"
+_NO_TEXT = f"{{}} must be text of at most {_VALUE_BYTES} bytes"
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 _MISSING = object()
 
@@ -39,7 +45,7 @@ class Incoming(NamedTuple):
     """Rows that can be stored, by column; `rejected` are the others, by number."""
 
     keys: list[Column]
-    values: list[Array]
+    values: list[Any]
     times: NDArray[np.int64] | None
     """When each happened; None: by the clock."""
     numbers: NDArray[np.int64] | None
@@ -99,13 +105,16 @@ def read(given: Any, settings: Settings) -> Incoming:
         columns = {name: given.column(name) for name in _wanted(settings, given.column_names)}
         return _of_columns(columns, settings)
     if isinstance(given, Mapping):
-        if not any(map(_is_column, given.values())):
-            return _of_rows([given], settings)
+        points = {name for name, kind in settings.values if kind == "point"}
+        if not any(_is_column(each) for name, each in given.items() if name not in points):
+            return _of_rows([given], settings)  # a point is a list in a row, too
         columns = {name: given[name] for name in _wanted(settings, list(given))}
         for name, column in columns.items():
-            if not _is_column(column) or getattr(column, "ndim", 1) != 1:
+            axes = 2 if name in points and isinstance(column, np.ndarray) else 1
+            if not _is_column(column) or getattr(column, "ndim", 1) != axes:
                 raise InvalidRequest(
-                    "a column must be a list or an array of one dimension", field=name,
+                    "a column must be a list or an array of one dimension (of points: a list of "
+                    "[longitude, latitude], or an array of two columns)", field=name,
                     given=type(column).__name__,
                 )  # fmt: skip
         if len({len(column) for column in columns.values()}) != 1:
@@ -141,7 +150,14 @@ def _of_columns(columns: Mapping[str, Any], settings: Settings) -> Incoming:
         column, found = whole.key(name, columns[name], kind, declared)
         keys.append(column)
         types.append(found)
-    values = [whole.value(name, columns[name], np.dtype(kind)) for name, kind in settings.values]
+    values: list[Any] = []
+    for name, kind in settings.values:
+        if kind == "point":
+            values.append(whole.point(name, columns[name]))
+        elif kind == "text":
+            values.append(whole.text(name, columns[name]))
+        else:
+            values.append(whole.value(name, columns[name], np.dtype(kind)))
     times = None
     if settings.time != CLOCK:
         times = whole.time(settings.time, columns[settings.time])
@@ -254,6 +270,41 @@ class _Whole:
         with np.errstate(invalid="ignore"):
             return found.astype(dtype)
 
+    def text(self, name: str, column: Any) -> TextColumn:
+        found = self._array(name, column)
+        if isinstance(found, np.ndarray) and not self._is_all_missing():
+            raise InvalidRequest(f"{name} must be text", field=name)
+        if isinstance(found, np.ndarray):
+            return TextColumn.of([""] * self.count)
+        made = TextColumn(Texts.from_arrow(found))
+        self._note(np.diff(made.texts.offsets) > _VALUE_BYTES, _NO_TEXT.format(name))
+        return made
+
+    def point(self, name: str, column: Any) -> Array:
+        made = np.zeros(self.count, POINT)
+        doubles = made.view(np.float64).reshape(-1, 2)
+        if isinstance(column, (pa.Array, pa.ChunkedArray)):
+            column = _pairs(column)
+        if isinstance(column, np.ndarray) and column.ndim == 2:
+            if column.dtype.kind not in "iuf" or column.shape[1] != 2:
+                raise InvalidRequest(_NO_POINT.format(name), field=name, shape=column.shape)
+            doubles[:] = column
+            with np.errstate(invalid="ignore"):
+                good = np.asarray((np.abs(doubles) <= (180, 90)).all(axis=1))
+            doubles[~good] = 0
+            doubles += 0.0  # -0.0 is 0.0
+            self._note(~good, _NO_POINT.format(name))
+            return made
+        bad = np.zeros(self.count, np.bool_)
+        for row, value in enumerate(column):
+            found = point_of(_listed(value))
+            bad[row] = found is None
+            if found is not None:
+                doubles[row] = found
+        doubles += 0.0
+        self._note(bad, _NO_POINT.format(name))
+        return made
+
     def time(self, name: str, column: Any) -> NDArray[np.int64]:
         found = self._array(name, column)
         if not isinstance(found, np.ndarray) or found.dtype.kind not in "iufM":
@@ -282,6 +333,32 @@ class _Whole:
         return whole
 
 
+def _pairs(column: Any) -> Any:
+    """Points of Arrow as an array of two columns; where they are no pairs of numbers, as values."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+    if isinstance(column, pa.ChunkedArray):  # none
+        return []
+    kind = column.type
+    lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    if any(is_it(kind) for is_it in lists) and not column.null_count:
+        numbers = column.flatten()
+        sizes = column.value_lengths() if not pa.types.is_fixed_size_list(kind) else None
+        pairs = kind.list_size == 2 if sizes is None else bool((np.asarray(sizes) == 2).all())
+        if pairs and pa.types.is_floating(numbers.type) and not numbers.null_count:
+            return numbers.to_numpy(zero_copy_only=False).reshape(-1, 2)
+    return column.to_pylist()
+
+
+def _listed(value: Any) -> Any:
+    """A tuple or an array of two as a list; numbers of numpy as Python's."""
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
+    return value
+
+
 def _is_text(column: pa.Array) -> bool:
     return bool(
         pa.types.is_string(column.type)
@@ -306,11 +383,11 @@ def _filled(column: pa.Array) -> pa.Array:
     return column.fill_null(pa.scalar(0, kind)) if any(is_it(kind) for is_it in known) else column
 
 
-def _too_long(text: str) -> bool:
+def _too_long(text: str, most: int = _TEXT_BYTES) -> bool:
     if text.isascii():
-        return len(text) > _TEXT_BYTES
+        return len(text) > most
     try:
-        return len(text.encode()) > _TEXT_BYTES
+        return len(text.encode()) > most
     except UnicodeEncodeError:
         return True
 
@@ -331,7 +408,9 @@ def _of_rows(rows: list[Any], settings: Settings) -> Incoming:
                 own[place] = own[place] or ("text" if isinstance(value, str) else "int")
                 keys.append(_key(name, value, own[place], settings.ranges[place]))
             values = [
-                _number(name, row.get(name, _MISSING), np.dtype(kind))
+                _other(name, row.get(name, _MISSING), kind)
+                if kind in OTHERS
+                else _number(name, row.get(name, _MISSING), np.dtype(kind))
                 for name, kind in settings.values
             ]
             time = 0 if settings.time == CLOCK else _time(settings.time, row.get(settings.time))
@@ -345,7 +424,7 @@ def _of_rows(rows: list[Any], settings: Settings) -> Incoming:
         column = [keys[place] for _, keys, _, _ in good]
         keys_made.append(column if kind == "text" else np.array(column, np.int64))
     values_made = [
-        np.array([values[place] for _, _, values, _ in good], dtype)
+        _column([values[place] for _, _, values, _ in good], dtype)
         for place, dtype in enumerate(settings.dtypes)
     ]
     times = None
@@ -354,6 +433,23 @@ def _of_rows(rows: list[Any], settings: Settings) -> Incoming:
     numbers = np.array([number for number, *_ in good], np.int64)
     found = tuple(kind or "int" for kind in types) if good else settings.types
     return Incoming(keys_made, values_made, times, numbers, rejected, found)
+
+
+def _column(values: list[Any], dtype: np.dtype[Any]) -> Any:
+    return TextColumn.of(values) if dtype == TEXT else np.array(values, dtype)
+
+
+def _other(name: str, value: Any, kind: str) -> Any:
+    if value is _MISSING or value is None:
+        raise ValueError(f"{name} is missing")
+    if kind == "point":
+        found = point_of(_listed(value))
+        if found is None:
+            raise ValueError(_NO_POINT.format(name))
+        return found[0] + 0.0, found[1] + 0.0
+    if not isinstance(value, str) or _too_long(value, _VALUE_BYTES):
+        raise ValueError(_NO_TEXT.format(name))
+    return value
 
 
 def _key(name: str, value: Any, kind: str, declared: tuple[int, int] | None) -> Any:

@@ -13,25 +13,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from tideline.clock import FOREVER, SECOND, span_us
 from tideline.errors import Conflict, InvalidRequest
+from tideline.index.values import POINT, TEXT
 from tideline.near import did_you_mean
 
-__all__ = ["CLOCK", "DTYPES", "Settings", "given", "max_ahead", "same"]
+__all__ = ["CLOCK", "DTYPES", "OTHERS", "Settings", "given", "max_ahead", "same"]
 
 CLOCK = "clock"
 DTYPES = (
     "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "float32", "float64",
 )  # fmt: skip
+OTHERS: dict[str, np.dtype[Any]] = {"point": POINT, "text": TEXT}
+"""Types of values that are no numbers."""
 _AHEAD_S = 60.0  # as channels have it
 _MOST_PANES, _MOST_FIELDS, _MOST_VALUES = 10_000, 16, 32
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 _TAKEN = ("since", "found")  # columns of what `range` and `get_many` give
+_METRES = "metres"  # a column of what `find` gives, where there are places
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,8 @@ class Settings:
     time: str
     durable: bool
     max_ahead_us: int
+    indexes: Mapping[str, Any] = field(default_factory=dict)
+    """Kinds of index, by the value they are on."""
 
     @property
     def panes(self) -> int:
@@ -70,7 +76,12 @@ class Settings:
     @property
     def dtypes(self) -> list[np.dtype[Any]]:
         """The types of the values."""
-        return [np.dtype(kind) for _, kind in self.values]
+        return [OTHERS[kind] if kind in OTHERS else np.dtype(kind) for _, kind in self.values]
+
+    @property
+    def numbers(self) -> list[int]:
+        """The places of the values that are numbers."""
+        return [place for place, (_, kind) in enumerate(self.values) if kind not in OTHERS]
 
     def pane_of(self, time: int) -> int:
         """The number of the sub-window that a time belongs to."""
@@ -95,6 +106,7 @@ class Settings:
             "types": list(self.types), "ranges": [r and list(r) for r in self.ranges],
             "values": [list(value) for value in self.values], "keep": self.keep,
             "time": self.time, "durable": self.durable, "max_ahead_us": self.max_ahead_us,
+            "indexes": dict(self.indexes),
         }  # fmt: skip
 
     @classmethod
@@ -104,7 +116,7 @@ class Settings:
             facts["span_us"], facts["slide_us"], tuple(facts["key"]), tuple(facts["types"]),
             tuple(None if r is None else (r[0], r[1]) for r in facts["ranges"]),
             tuple((name, kind) for name, kind in facts["values"]), facts["keep"], facts["time"],
-            facts["durable"], facts["max_ahead_us"],
+            facts["durable"], facts["max_ahead_us"], facts.get("indexes", {}),
         )  # fmt: skip
 
 
@@ -141,9 +153,15 @@ def given(name: str, known: Sequence[str], options: Mapping[str, Any]) -> Settin
     if durable not in (None, True, False):
         raise InvalidRequest("durable must be True or False", durable=durable)
     ahead = options.get("max_ahead_s")
+    indexes = _indexes(options.get("indexes"), dict(values))
+    if any(kind == "point" for _, kind in values) and _METRES in names:
+        raise InvalidRequest(
+            f"where a value is a point, no field can be called {_METRES}: what is found near a "
+            "place has a column so", fields=[_METRES],
+        )  # fmt: skip
     return Settings(
         span, slide, key, types, ranges, values, keep, time, durable is not False,
-        max_ahead(_AHEAD_S if ahead is None else ahead),
+        max_ahead(_AHEAD_S if ahead is None else ahead), indexes,
     )  # fmt: skip
 
 
@@ -152,6 +170,7 @@ def same(name: str, stored: Settings, options: Mapping[str, Any]) -> None:
     found = {
         "span_s": stored.span_us / SECOND, "slide_s": stored.slide_us / SECOND, "keep": stored.keep,
         "time": stored.time, "durable": stored.durable, "values": stored.values,
+        "indexes": stored.indexes,
     }  # fmt: skip
     for option, value in options.items():
         if value is None or option == "max_ahead_s":
@@ -170,7 +189,10 @@ def same(name: str, stored: Settings, options: Mapping[str, Any]) -> None:
             wanted = value
             if option in ("span_s", "slide_s"):
                 wanted = span_us(value, option) / SECOND
-            wanted = _values(value) if option == "values" else wanted
+            if option == "values":
+                wanted = _values(value)
+            elif option == "indexes":
+                wanted = _indexes(value, dict(stored.values))
             has = found[option]
             if wanted == has:
                 continue
@@ -244,11 +266,29 @@ def _values(values: Any) -> tuple[tuple[str, str], ...]:
         )
     for name, kind in values.items():
         _check_field(name)
-        if kind not in DTYPES:
+        if not isinstance(kind, str) or kind not in (*DTYPES, *OTHERS):
             raise InvalidRequest(
-                f"the type of a value is one of {', '.join(DTYPES)}", field=name, given=kind
-            )
+                f"the type of a value is one of {', '.join((*DTYPES, *OTHERS))}",
+                field=name, given=kind,
+            )  # fmt: skip
     return tuple(values.items())
+
+
+def _indexes(indexes: Any, types: Mapping[str, str]) -> dict[str, Any]:
+    if not indexes:
+        return {}
+    from tideline.index.kind import spec_of
+    from tideline.index.rowindex import kind_of
+
+    if not isinstance(indexes, Mapping):
+        raise InvalidRequest(
+            'indexes name values with the kind of index on each: {"at": "spatial"}', indexes=indexes
+        )
+    found = {}
+    for name, spec in indexes.items():
+        made = kind_of(name, spec, types)
+        found[name] = spec_of(made.name, made.settings)
+    return found
 
 
 def _check_field(name: Any) -> None:

@@ -3,6 +3,7 @@
     append    rows -> rows.py -> engine.append: one frame of the log, then memory
     get       the newest row of a key, or all of them
     range     rows whose keys begin alike, or lie in [low, high); or what a mapper makes of them
+    find      rows that meet a condition, by indexes of places and words: finding.py
     watch     the same, told at each slide: watching.py
     stats, seal, maintain
 
@@ -23,9 +24,11 @@ from tideline.clock import FOREVER, SECOND, Seconds, from_us
 from tideline.errors import InvalidRequest
 from tideline.index.keyruns import Run, as_codec, ascending
 from tideline.index.packed import Spelled
+from tideline.index.values import TEXT, TextColumn, as_arrow, joined, plain_values
 from tideline.lsm.writers import check_once
 from tideline.model import Appended, WindowStats
 from tideline.stream.engine import Engine
+from tideline.stream.finding import Finder
 from tideline.stream.mappers import mapper_of
 from tideline.stream.memory import NOTHING, Sub
 from tideline.stream.reading import Where, check_prefix, key_columns, newest, rows_in, where_of
@@ -62,6 +65,7 @@ class StreamWindow:
             "span_s": own.span_us / SECOND, "slide_s": own.slide_us / SECOND, "key": key,
             "values": dict(own.values), "keep": own.keep, "time": own.time,
             "durable": own.durable, "max_ahead_s": None if ahead >= FOREVER else ahead / SECOND,
+            "indexes": dict(own.indexes),
         }  # fmt: skip
 
     @property
@@ -160,9 +164,10 @@ class StreamWindow:
                 codec = Spelled(types)
             found = newest(subs, Run(codec, codec.pack(columns), ()))
         there = found[0]
-        values = found[1:] or [np.zeros(count, dtype) for dtype in settings.dtypes]
+        values = found[1:] or [np.full(count, "", d) if d == TEXT else np.zeros(count, d)
+                               for d in settings.dtypes]  # fmt: skip
         made = {
-            name: pa.array(value, mask=~there)
+            name: as_arrow(value, ~there)
             for name, value in zip(settings.names, values, strict=True)
         }
         return pa.table({**names, **made, "found": pa.array(there)})
@@ -173,10 +178,7 @@ class StreamWindow:
             keys = {name: keys.column(name) for name in keys.schema.names}
         if isinstance(keys, dict):
             given = {name: keys[name] for name in settings.key if name in keys}
-            zeros = {name: np.zeros(len(next(iter(given.values()), ())), np.dtype(kind))
-                     for name, kind in settings.values}  # fmt: skip
-            whole = _without_ranges(settings)
-            found = read({**given, **zeros}, whole)
+            found = read(given, _keys_alone(settings))
             if found.rejected:
                 raise InvalidRequest("keys are not all whole numbers, or text", rows=found.rejected)
             return list(found.keys)
@@ -224,25 +226,91 @@ class StreamWindow:
         subs = self._subs(last_s, closed=closed)
         return mapper.result(folded(mapper, subs, where, last=settings.last))
 
+    def find(
+        self, where: Any = None, *, keys: Any = None, newest: bool = False,
+        limit: int | None = None, map: Any = None, initial: Any = None, combine: Any = None,
+        last_s: Seconds | None = None, closed: bool = False,
+    ) -> Any:  # fmt: skip
+        """The rows that meet a condition, as `range` gives them: a table, or what `map` makes.
+
+        The condition is about the fields of the key and the values, as documents have them:
+        {"at": {"$geoWithin": ...}}, {"text": {"$words": "jam"}}, {"vel": {"$lt": 20}}. Places and
+        words are found by `indexes` of the window; without, rows are looked at one by one.
+        `keys`, `last_s` and `closed` are those of `range`, and so is the order of rows. With a
+        `$near` the nearest come first, with how far they are in the column `metres`; `limit` is
+        how many come.
+
+        With keep="last" each sub-window has one row of a key. `newest=True` counts only the
+        newest row of each key of all that is asked: who *is* here, and not who was.
+
+        >>> import tideline
+        >>> db = tideline.open(":memory:")
+        >>> cars = db.window("cars", span_s=300, slide_s=60, key="vid", values={"at": "point"},
+        ...                  indexes={"at": "spatial"})
+        >>> done = cars.append([{"vid": 7, "at": [2.0, 48.5]}, {"vid": 9, "at": [2.1, 48.5]}])
+        >>> cars.find({"at": {"$near": [2.0, 48.501]}}, limit=1)["vid"].to_pylist()
+        [7]
+        >>> db.close()
+        """
+        settings = self._engine.settings
+        if not isinstance(newest, bool):
+            raise InvalidRequest("newest must be True or False", newest=newest)
+        if limit is not None and (type(limit) is not int or limit < 1):
+            raise InvalidRequest("limit must be a whole number from 1 on", limit=limit)
+        if map is None and (initial is not None or combine is not None):
+            raise InvalidRequest("initial and combine go with a map", initial=initial)
+        if map is not None and limit is not None:
+            raise InvalidRequest(
+                "a map is of all rows that are found: it has no limit", limit=limit
+            )
+        finder = Finder(where, settings, self._engine.indexes)
+        within = where_of(finder.beginning if keys is None else keys, settings)
+        mapper = None if map is None else mapper_of(map, settings, initial, combine)
+        subs = self._subs(last_s, closed=closed)
+        state = None if mapper is None else mapper.empty()
+        first = limit if finder.near is not None else None
+        parts = []
+        for place, sub in enumerate(subs):
+            later = subs[place + 1 :] if newest else ()
+            found = finder.found(
+                sub, within, last=settings.last or newest, later=later, first=first
+            )
+            if found is not None and mapper is not None:
+                state = mapper.of(found, state)
+            elif found is not None and found.rows:
+                parts.append((found, sub.pane * settings.slide_us))
+        if mapper is not None:
+            return mapper.result(state)
+        table = self._ordered(parts)
+        if finder.near is not None:
+            metres = finder.metres(table)
+            table = table.append_column("metres", pa.array(metres))
+            table = table.take(np.argsort(metres, kind="stable"))
+        return table if limit is None else table.slice(0, limit)
+
     def _table(self, where: Where, subs: list[Sub]) -> pa.Table:
-        settings, state = self._engine.settings, self._engine.state
+        settings = self._engine.settings
         parts = []
         for sub in subs:
             for run in rows_in(sub, where, last=settings.last, ordered=True):
                 parts.append((run, sub.pane * settings.slide_us))  # noqa: PERF401
-        codec = state.codec
+        return self._ordered(parts)
+
+    def _ordered(self, parts: list[tuple[Run, int]]) -> pa.Table:
+        """Rows with the beginnings of their sub-windows, in the order of keys."""
+        settings, codec = self._engine.settings, self._engine.state.codec
         if codec is None or not parts:
             return self._empty_table()
         runs = [as_codec(run, codec) for run, _ in parts]
         keys = np.concatenate([run.keys for run in runs])
-        values = [np.concatenate(each) for each in zip(*(run.values for run in runs), strict=True)]
+        values = [joined(each) for each in zip(*(run.values for run in runs), strict=True)]
         since = np.concatenate([np.full(run.rows, at, np.int64) for run, at in parts])
         if len(parts) > 1:
             keys, (*values, since) = ascending(
                 keys, [*values, since], last=False, packed=codec.is_packed
             )
         columns = key_columns(Run(codec, keys, ()), settings)
-        columns |= dict(zip(settings.names, values, strict=True))
+        columns |= dict(zip(settings.names, map(as_arrow, values), strict=True))
         columns["since"] = pa.array(since, pa.int64()).cast(_SINCE)
         return pa.table(columns)
 
@@ -253,7 +321,7 @@ class StreamWindow:
             for name, kind in zip(settings.key, settings.types, strict=True)
         }
         for name, dtype in zip(settings.names, settings.dtypes, strict=True):
-            columns[name] = np.zeros(0, dtype)
+            columns[name] = as_arrow(TextColumn.of([]) if dtype == TEXT else np.zeros(0, dtype))
         return pa.table({**columns, "since": pa.array([], _SINCE)})
 
     def watch(
@@ -331,14 +399,14 @@ class StreamWindow:
 
 
 def _dicts(run: Run, settings: Settings) -> list[dict[str, Any]]:
-    columns = [value.tolist() for value in run.values]
+    columns = [plain_values(value) for value in run.values]
     if not columns:
         return [{} for _ in range(run.rows)]
     return [dict(zip(settings.names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-def _without_ranges(settings: Settings) -> Settings:
-    return replace(settings, ranges=(None,) * len(settings.key), time="clock")
+def _keys_alone(settings: Settings) -> Settings:
+    return replace(settings, ranges=(None,) * len(settings.key), time="clock", values=())
 
 
 def _within(column: Any, codec: Any, place: int) -> bool:
