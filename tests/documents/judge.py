@@ -129,6 +129,7 @@ class ModelEngine:
         self.next_seq = 1
         self.closed = False
         self.writes: list[Rows] = []
+        self.store = SimpleNamespace(log=SimpleNamespace(leads=True))  # no cluster
         self.expiry = SimpleNamespace(ttl_us=0, clock=SystemClock())  # nothing expires here
 
     def untils(self, keys: Texts) -> Any:
@@ -261,6 +262,9 @@ class ModelEngine:
     def estimate(self, field: str, ask: Any, filter: Any = None) -> Estimate:
         count = len(self.lookup(field, ask.low, ask.high, filter=filter).seqs)
         return Estimate(count, count)
+
+    def decides(self, field: str, ask: Any) -> bool:
+        return bool(ask.exact)
 
     def counters(self) -> dict[str, int]:
         return dict.fromkeys(["primary_blocks", "index_blocks", "bloom_checks", "bloom_false"], 0)

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from engine_model import Model, entries_of, extract, open_engine, records_in, rows_of
 from engine_worker import EXTRA, FACTS, document
+from profiles import many
 
 import tideline
 from tideline.documents.engine import Engine
@@ -181,7 +182,7 @@ def test_a_flipped_byte_is_found_and_its_file_named(pattern: str, copies: Any) -
     missed = []
     for name in names:
         good = (copies() / name).read_bytes()
-        chosen = random.Random(name).sample(range(len(good)), min(len(good), 40))
+        chosen = random.Random(name).sample(range(len(good)), min(len(good), many(60)))
         for position in {0, len(good) - 1, *chosen}:
             folder = copies()
             bad = bytearray(good)

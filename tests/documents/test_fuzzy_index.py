@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import many
 
 import tideline
 from tideline.errors import Corruption, InvalidRequest
@@ -193,7 +194,7 @@ WORD = st.one_of(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=many(150))
 @given(
     st.lists(WORD, min_size=1, max_size=150), st.lists(WORD, min_size=1, max_size=4),
     st.sampled_from([0, 0.2, 0.5, 0.6, 0.75, 0.8, 0.9, 1, 1e-300]), st.booleans(), st.booleans(),
@@ -260,7 +261,7 @@ WINDOWS = st.one_of(
 )  # fmt: skip
 
 
-@settings(max_examples=60)
+@settings(max_examples=many(60))
 @given(st.lists(PLACES, min_size=1, max_size=200), st.lists(WINDOWS, min_size=1, max_size=5))
 def test_no_place_in_a_window_is_missed(places: list[Any], windows: list[dict[str, Any]]) -> None:
     import tempfile

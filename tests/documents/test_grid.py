@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import many
 
 import tideline
 from tideline.documents.grid import count_on
@@ -73,7 +74,7 @@ def cells(table: Any) -> dict[tuple[int, int], int]:
     return {(each["row"], each["col"]): each["count"] for each in table.to_pylist()}
 
 
-@settings(max_examples=150)
+@settings(max_examples=many(150))
 @given(
     st.lists(PLACES, max_size=8), st.sampled_from(["at", "a.at"]), BOXES,
     st.integers(1, 5), st.integers(1, 7), st.booleans(),

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import many
 
 import tideline
 from tideline.errors import Corruption, InvalidRequest
@@ -86,7 +87,7 @@ def filled(kind: InvertedKind, batches: list[list[bytes]], first: int = 1) -> An
     return memory
 
 
-@settings(max_examples=60)
+@settings(max_examples=many(60))
 @given(st.data(), st.sampled_from([0, 2, 3]))
 def test_a_component_has_the_lists_of_its_texts(data: st.DataObject, grams: int) -> None:
     kind: InvertedKind = NgramsKind(seed=3, n=grams) if grams else WordsKind(seed=3)
@@ -268,7 +269,7 @@ STORED = st.lists(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=many(300))
 @given(STORED, st.lists(OPERATORS, min_size=1, max_size=4), st.sampled_from(["words", 2, 3]))
 def test_nothing_that_meets_a_condition_is_missed(
     texts: list[str], asked: list[dict[str, Any]], which: Any

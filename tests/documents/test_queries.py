@@ -17,6 +17,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import many
 
 import tideline
 from tests.where.peers import Mingo
@@ -28,7 +29,7 @@ from tideline.documents.projection import parse_fields
 from tideline.where.order import sort_key
 
 Document = dict[str, Any]
-EXAMPLES = settings(max_examples=max(200, settings.default.max_examples if settings.default else 0))
+EXAMPLES = settings(max_examples=many(200))
 
 
 @pytest.fixture(scope="module")

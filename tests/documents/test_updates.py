@@ -18,6 +18,7 @@ import mongomock
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import many
 
 from tests.where.peers import Mingo
 from tideline import InvalidRequest
@@ -234,7 +235,7 @@ def excused(change: Document) -> bool:
     )
 
 
-@settings(max_examples=max(300, settings.default.max_examples if settings.default else 0))
+@settings(max_examples=many(300))
 @given(body=BODIES, change=changes())
 def test_another_implementation_says_the_same(
     mingo: Mingo, body: Document, change: Document

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import many
 from strategies import TEXTS, documents, scalars
 from texts import body_texts, raw_numbers, says
 
@@ -23,7 +24,7 @@ from tideline.where.operators import OPERATORS
 # --- the same answer ---
 
 
-@settings(max_examples=300)
+@settings(max_examples=many(300))
 @given(documents(), body_texts())
 def test_a_batch_gets_the_answers_of_the_predicate(document, texts):
     condition = parse(document)
@@ -33,7 +34,7 @@ def test_a_batch_gets_the_answers_of_the_predicate(document, texts):
 COMPARED = st.sampled_from([*TEXTS, "abcdefgh", "abcdefghi", "abcdefgh\0", "a\0", "é" * 9])
 
 
-@settings(max_examples=200)
+@settings(max_examples=many(200))
 @given(
     st.sampled_from(["$eq", "$ne", "$gt", "$gte", "$lt", "$lte"]),
     COMPARED | st.text(max_size=12),
@@ -45,7 +46,7 @@ def test_texts_compare_by_code_point(operator, wanted, texts):
     assert matching(condition, pa.array(rows, pa.binary())).tolist() == says(condition, rows)
 
 
-@settings(max_examples=300)
+@settings(max_examples=many(300))
 @given(
     st.sampled_from(["$eq", "$ne", "$gt", "$gte", "$lt", "$lte"]),
     raw_numbers,
@@ -60,7 +61,7 @@ def test_numbers_compare_exactly(operator, wanted, numbers):
     assert matching(condition, pa.array(rows, pa.binary())).tolist() == says(condition, rows)
 
 
-@settings(max_examples=100)
+@settings(max_examples=many(100))
 @given(st.sampled_from(["$in", "$nin"]), st.lists(scalars() | raw_numbers.map(float)), body_texts())
 def test_long_lists_of_values(operator, listed, texts):
     condition = parse({"a": {operator: [*listed, *range(9)]}})
@@ -234,7 +235,7 @@ def test_every_type_of_text(kind):
     assert matching(condition, pa.array([], kind)).tolist() == []
 
 
-@settings(max_examples=60)
+@settings(max_examples=many(60))
 @given(st.lists(st.none() | st.sampled_from([b'{"a":1}', b'{"a":[1]}', b'{"b":1}']), max_size=9),
        st.integers(0, 9), st.integers(0, 9))  # fmt: skip
 def test_slices_and_chunks_and_nulls(texts, first, size):

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import many
 from texts import body_texts, says
 
 from tideline.errors import InvalidRequest
@@ -71,7 +72,7 @@ def damaged(draw: st.DrawFn) -> list[bytes]:
     return [bytes(text) for text in texts]
 
 
-@settings(max_examples=300)
+@settings(max_examples=many(300))
 @given(st.sampled_from(CONDITIONS), damaged())
 def test_damaged_texts_are_judged_like_the_decoder_does(condition, texts):
     judged_like_the_decoder(condition, texts)

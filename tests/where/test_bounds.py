@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import many
 from strategies import documents, values
 
 from tideline.where import ALWAYS, parse
@@ -13,7 +14,7 @@ from tideline.where.order import entries
 from tideline.where.predicate import predicate
 from tideline.where.tree import At
 
-MANY = max(300, settings.default.max_examples if settings.default else 0)
+MANY = many(300)
 
 
 def meets(found: Bounds, body: object) -> bool:

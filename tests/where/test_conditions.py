@@ -10,13 +10,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from plain import holds, same
+from profiles import many
 from strategies import bodies, comparisons, documents, values
 
 from tideline.errors import InvalidRequest
 from tideline.where import ALWAYS, parse, parse_text
 from tideline.where.tree import DELTA
 
-MANY = max(200, settings.default.max_examples if settings.default else 0)
+MANY = many(200)
 
 
 @settings(max_examples=MANY)

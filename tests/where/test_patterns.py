@@ -9,6 +9,7 @@ import pytest
 import re2
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import many
 
 from tideline.channel.checks import BODY_LIMIT_BYTES
 from tideline.errors import InvalidRequest
@@ -17,7 +18,7 @@ from tideline.where.build import PROGRAM_LIMIT
 from tideline.where.patterns import finds, plain, prefix, program_size, simple
 from tideline.where.tree import Regex
 
-MANY = max(300, settings.default.max_examples if settings.default else 0)
+MANY = many(300)
 texts = st.text("aAbB1. \n#^é", max_size=8)
 
 

@@ -19,6 +19,7 @@ from peers import Mingo, mgqpy, mongomock
 from peers.generator import Generator
 from peers.kinds import KINDS, leaf_of
 from peers.reduce import Peer, smallest
+from profiles import many
 
 from tideline.where import parse
 from tideline.where.differences import CASES
@@ -73,7 +74,7 @@ def test_thousands_of_questions_get_the_same_answers(name, peers):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=max(100, settings.default.max_examples if settings.default else 0))
+@settings(max_examples=many(100))
 @given(draw=st.randoms(use_true_random=False))
 def test_any_question_gets_the_same_answer(peers, name, draw):
     generator = Generator(draw)

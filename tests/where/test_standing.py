@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import many
 from strategies import PATHS, TEXTS, documents
 from texts import body_texts
 
@@ -96,7 +97,7 @@ def images(draw: st.DrawFn) -> list[bytes]:
     return texts
 
 
-@settings(max_examples=max(150, settings.default.max_examples if settings.default else 0))
+@settings(max_examples=many(150))
 @given(st.lists(wheres, max_size=12), st.data())
 def test_it_says_what_the_predicates_say(given_: list[Condition], data: st.DataObject) -> None:
     standing, conditions = Standing(), {}

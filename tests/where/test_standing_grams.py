@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import many
 from test_standing import check
 
 from tideline.index.texts import Texts
@@ -87,7 +88,7 @@ documents = st.fixed_dictionaries(
 ).map(msgspec.json.encode) | st.just(b"")
 
 
-@settings(max_examples=250)
+@settings(max_examples=many(250))
 @given(st.lists(wheres, max_size=10), st.lists(st.tuples(documents, documents), max_size=6))
 def test_it_says_what_the_predicates_say(
     given_: list[Any], rows: list[tuple[bytes, bytes]]

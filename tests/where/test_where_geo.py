@@ -8,6 +8,7 @@ import pytest
 import shapely
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import many
 
 from tideline.errors import InvalidRequest
 from tideline.kernels.geo import haversine_m
@@ -15,7 +16,7 @@ from tideline.space.shapes import EARTH_RADIUS_M
 from tideline.where import parse
 from tideline.where.geo import covers, distance_m, point_of
 
-MANY = max(300, settings.default.max_examples if settings.default else 0)
+MANY = many(300)
 # Small whole numbers: every product is exact, so a point on an edge is exactly on it.
 grid = st.tuples(st.integers(-4, 4), st.integers(-4, 4))
 lons = st.floats(-180, 180)

@@ -15,6 +15,7 @@ import pytest
 import shapely
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import many
 
 from tideline.index.texts import Texts
 from tideline.kernels.geo import haversine_m
@@ -36,7 +37,7 @@ from tideline.where import parse
 from tideline.where.batch import matching
 from tideline.where.nearest import lying_at
 
-MANY = max(300, settings.default.max_examples if settings.default else 0)
+MANY = many(300)
 grid = st.tuples(st.integers(-4, 4), st.integers(-4, 4)).map(list)
 close = st.sampled_from([0.1, 0.2, 0.3, 0.5, 0.6, 0.7, 1.1, 1.3, 179.9, 1e-17, 0.1 + 1e-16])
 # Exact down to 1e-130: nearer to 0 is 0 in a geometry.
@@ -168,7 +169,7 @@ def test_a_hole_is_outside_however_large_the_geometry_around_it():
 lon, lat = st.floats(-180, 180), st.floats(-90, 90)
 
 
-@settings(max_examples=60)
+@settings(max_examples=many(60))
 @given(st.lists(st.tuples(lon, lat), min_size=2, max_size=3), lon, lat)
 def test_no_point_of_a_line_is_nearer_than_the_nearest(points, x, y):
     line = outline_of({"type": "LineString", "coordinates": [list(p) for p in points]})
@@ -185,7 +186,7 @@ def test_no_point_of_a_line_is_nearer_than_the_nearest(points, x, y):
     assert max(sampled) * (1 - 1e-8) - 1e-3 <= far <= max(sampled) + slack
 
 
-@settings(max_examples=60)
+@settings(max_examples=many(60))
 @given(grid, grid, st.sampled_from([3, 7, 10]), st.integers(0, 3), st.integers(-140, 140))
 def test_a_point_on_an_edge_is_at_no_distance_from_it(begin, step, steps, at, east):
     """Also at a third of it, which halving never comes to."""

@@ -52,14 +52,14 @@ from tideline.documents.feed import Feed
 from tideline.documents.generation import Generation
 from tideline.documents.index import Index
 from tideline.documents.parts import Extract
-from tideline.documents.payload import read_once, read_payload
+from tideline.documents.payload import read_old, read_once, read_payload
 from tideline.documents.policies import POLICIES, policy_of
 from tideline.documents.reader import Readers
 from tideline.documents.recent import Recent
 from tideline.documents.unique import require_distinct
 from tideline.documents.view import Now, Sources
 from tideline.documents.writing import Writing
-from tideline.errors import InvalidRequest
+from tideline.errors import Conflict, InvalidRequest, NotFound
 from tideline.index import kinds as kinds  # registers them
 from tideline.index.extract import extract as extract_values
 from tideline.index.kind import IndexKind, Spec, make_kind
@@ -71,6 +71,8 @@ from tideline.kernels.layout import SEGMENT
 from tideline.lsm.component import Product
 from tideline.lsm.dataset import Dataset, Seal, Snapshot
 from tideline.lsm.inventory import Listed
+from tideline.lsm.position import Position
+from tideline.lsm.sharedlog import Share, SharedLog
 from tideline.lsm.tree import MergeContext, Tree, Work
 from tideline.lsm.writers import Writers
 from tideline.shelter import run_apart
@@ -90,11 +92,13 @@ class Engine(Writing):
     def __init__(
         self, path: Path, facts: dict[str, Any], *, budget: Any, durability: str, logged: bool,
         segment_bytes: int = 64 << 20, generation_bytes: int | None = None,
-        extract: Extract = extract_values, clock: Clock | None = None,
+        extract: Extract = extract_values, clock: Clock | None = None, share: Share | None = None,
     ) -> None:  # fmt: skip
+        """With a `share`, its log is one that a cluster agrees on (lsm/sharedlog.py)."""
         self.dataset = Dataset(
-            path, facts, durability=durability, logged=logged, segment_bytes=segment_bytes
-        )
+            path, facts, durability=durability, logged=logged, segment_bytes=segment_bytes,
+            share=share,
+        )  # fmt: skip
         self.dataset.own(self)
         self.dataset.after_seal = self._after_seal
         self.lock = self.dataset.lock
@@ -136,6 +140,8 @@ class Engine(Writing):
         self.alone: dict[str, Index] = {}
         self.building_jobs = Building(self)
         self.feed = Feed(self, clock or SystemClock())
+        if isinstance(self.store.log, SharedLog):
+            self.store.log.on_commit = self.feed.ring
         self.expiry = Expiry(self, clock or SystemClock())
         try:
             self.store.attach(self.primary, 0)
@@ -406,7 +412,12 @@ class Engine(Writing):
         `progress(done, total)` is called with rows as it goes on. Until it is done, a lookup
         is `Unavailable`. It goes on after a restart.
         """
-        self.building_jobs.add(field, kind, progress)
+        self.make_kind(kind)  # or say that there is none
+        if field in self.indexes:
+            raise Conflict("there is an index on this field", field=field)
+        self.store.decide(
+            {"index": field, "kind": kind}, lambda: self.building_jobs.add(field, kind, progress)
+        )
 
     def make_unique(self, field: str) -> None:
         """Let an index that is complete be unique from now on; `Conflict` when it is not."""
@@ -414,7 +425,9 @@ class Engine(Writing):
             self.settle()
             self.require_open()
             require_distinct(self.view(), field)
-            self.sheltered(lambda: self._make_unique(field))
+            self.store.decide(
+                {"unique": field}, lambda: self.sheltered(lambda: self._make_unique(field))
+            )
 
     def _make_unique(self, field: str) -> None:
         before = self.unique
@@ -427,7 +440,55 @@ class Engine(Writing):
 
     def drop_index(self, field: str) -> None:
         """Forget an index and delete its files."""
-        self.building_jobs.drop(field)
+        if field not in self.indexes:
+            raise NotFound("no index on this field", field=field)
+        self.store.decide({"drop_index": field}, lambda: self.building_jobs.drop(field))
+
+    # ---- following another machine ---------------------------------------------------------------
+
+    def follow(self, position: Position, payload: bytes) -> None:
+        """Store what another machine wrote, which a cluster agreed on."""
+        log = self.store.log
+        assert isinstance(log, SharedLog)
+        view = memoryview(payload)
+        with self.writing:
+            self.settle()
+            self.require_open()
+            rows, seq = read_payload(view)
+            once = read_once(view)
+            if self.active.is_full:
+                self.sheltered(self.freeze)
+            rows = self._completed(rows)
+            if seq < self.next_seq:  # a component has it already
+                log.take(position, payload)
+                if once is not None:
+                    self.writers.note(*once)
+                return
+            self.feed.follows(seq, has_old=read_old(view) is not None)
+            self.unfinished = rows, seq, log.frames, once
+            log.take(position, payload)
+            with self.lock:
+                self.finish_write()
+
+    def apply_change(self, change: dict[str, Any]) -> None:
+        """Do what a cluster has agreed on; doing it again does no harm."""
+        if "index" in change:
+            if change["index"] not in self.indexes:
+                self.building_jobs.add(change["index"], change["kind"], None)
+        elif "drop_index" in change:
+            if change["drop_index"] in self.indexes:
+                self.building_jobs.drop(change["drop_index"])
+        elif "unique" in change:
+            with self.writing:
+                self.settle()
+                if change["unique"] not in self.unique:
+                    self.sheltered(lambda: self._make_unique(change["unique"]))
+        elif "journal" in change:
+            self.feed.keep_agreed(*change["journal"])
+        elif "ttl_us" in change:
+            self.expiry.keep_agreed(change["ttl_us"])
+        else:
+            self.note_landed_agreed(*change["landed"])
 
     def leave_to_parent(self, why: str) -> None:
         """In a forked child: everything here belongs to the parent, locks and threads too."""

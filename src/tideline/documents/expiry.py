@@ -99,9 +99,9 @@ class Expiry:
     def sweep_now(self, *, wait: bool = True) -> None:
         """Delete all that has expired; nothing if others write and `wait` is False.
 
-        Where the disk is full, it is left for later.
+        Where the disk is full, it is left for later; where another machine writes, to that one.
         """
-        if self.due <= self.clock.now():
+        if self.due <= self.clock.now() and self._engine.store.log.leads:
             with contextlib.suppress(Unavailable):
                 run_apart(lambda: self._sweep_now(wait))
 
@@ -145,6 +145,11 @@ class Expiry:
 
     def keep(self, ttl_us: int) -> None:
         """Change how long documents last of which nobody says so, and save it."""
+        if ttl_us != self.ttl_us:
+            self._engine.store.decide({"ttl_us": ttl_us}, lambda: self.keep_agreed(ttl_us))
+
+    def keep_agreed(self, ttl_us: int) -> None:
+        """The same, without asking anybody."""
         if ttl_us != self.ttl_us:
             run_apart(lambda: self._keep(ttl_us))
 

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 import weakref
 from bisect import bisect_right, insort
 from collections.abc import Iterator
@@ -55,6 +56,7 @@ DROPPED = "the collection was dropped"
 
 FOLLOWED_BYTES = 256 << 20
 """How much log is kept for followers, beyond what recovery needs."""
+_REACH_S = 5.0
 _NOTE_EVERY = 512  # frames between two notes of a search
 _LEAST_KEYS, _MOST_KEYS, _LOOKED_UP_BYTES = 16, 4096, 1 << 20
 
@@ -86,6 +88,7 @@ class Feed:
 
     def attach(self, follower: Follower, after: int | None, before: bool) -> None:
         """Let somebody follow from the change after `after` on; None: from now on."""
+        self.reach(after)
         engine = self._engine
         log = self.log
         with engine.writing:
@@ -102,9 +105,20 @@ class Feed:
                 self.join(follower)
                 if before and not self.wants_old:
                     self.old_from, self.wants_old = engine.next_seq, True
+        self.log.sync_all()  # what is said to be the newest stays
         if after is not None and after != newest:
             # From here on nothing that it needs goes: it stands at the begin of what there is.
             follower.begin(self._find(after), after)
+
+    def reach(self, after: int | None) -> None:
+        """Where another machine writes: wait a while for a change that was told there already."""
+        limit = time.monotonic() + _REACH_S
+        while after is not None and not self.log.leads and self.newest() < after:
+            if time.monotonic() >= limit:
+                raise Unavailable(
+                    "this node of the cluster has not come so far yet: try again", after=after
+                )
+            time.sleep(0.01)
 
     def detach(self, follower: Follower) -> None:
         """Let it go."""
@@ -175,6 +189,13 @@ class Feed:
         self.wants_old = self.journal_before or True in [one.before for one in self._attached()]
         return self.wants_old
 
+    def follows(self, seq: int, *, has_old: bool) -> None:
+        """A frame of another machine begins with a seq (`writing` is held)."""
+        if not has_old:
+            self.old_from, self.wants_old = None, self.journal_before
+        elif self.old_from is None or not self.wants_old:
+            self.old_from, self.wants_old = seq, True
+
     def with_old(self, rows: Rows) -> Iterator[tuple[Rows, list[bytes | None]]]:
         """Rows with the documents that they replace (`writing` is held).
 
@@ -211,6 +232,12 @@ class Feed:
         """Change `journal_us` and `journal_before`, where given, and save them."""
         span = self.journal_us if span_us is None else span_us
         always = self.journal_before if before is None else before
+        if (span, always) != (self.journal_us, self.journal_before):
+            change = {"journal": [span, always]}
+            self._engine.store.decide(change, partial(self.keep_agreed, span, always))
+
+    def keep_agreed(self, span: int, always: bool) -> None:
+        """The same, without asking anybody."""
         if (span, always) != (self.journal_us, self.journal_before):
             run_apart(partial(self._keep, span, always))
 

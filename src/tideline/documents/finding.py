@@ -14,7 +14,7 @@ Safe from any thread.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -25,7 +25,7 @@ from tideline.documents.search import Hit, Order, Search
 from tideline.documents.ways import Span, considered
 from tideline.errors import InvalidRequest, NotFound, Unavailable
 from tideline.index.extract import ARRAYS
-from tideline.index.kind import Estimate, Spec
+from tideline.index.kind import Chunk, Estimate, Spec
 from tideline.model import Explanation
 from tideline.where import Condition
 
@@ -39,6 +39,9 @@ class Hits(NamedTuple):
     parts: Iterator[list[Hit]]
     in_key_order: bool
     """Otherwise they are in no order."""
+    whole: Callable[[], Chunk] | None = None
+    """Of one index that decides: its candidates, newest first. Those that count are all there are,
+    so nobody needs the parts."""
 
 
 class Finder:
@@ -88,7 +91,11 @@ class Finder:
         chosen = self._plan(view, condition, None)
         self.note(self._workload, chosen, None)
         search = Search(view, self._key, condition, None, None)
-        return Hits(view, search.batches(chosen), search.in_key_order(chosen))
+        whole = None
+        if chosen.ways and search.is_whole(chosen):
+            way = chosen.ways[0]
+            whole = partial(view.candidates, way.field, way.asks, way.filter)
+        return Hits(view, search.batches(chosen), search.in_key_order(chosen), whole)
 
     def count(self, condition: Condition) -> int:
         """How many there are."""
@@ -182,6 +189,8 @@ class Finder:
         Asked after the view was taken: what is known then holds for the view, too. What is not
         known is asked of the newest state, because it is remembered for later views.
         """
+        if not self._engine.store.log.leads:
+            return True  # of what another machine writes nobody here looks at the arrays
         known = self._arrays.get(field)
         if known is None:
             try:
@@ -202,7 +211,7 @@ class Finder:
         return plan(
             condition, key=self._key, indexes=view.kinds, filter=self._filter,
             everything=partial(self._size, view), estimate=view.estimate, arrays=self._has_arrays,
-            limit=limit, weigh=weigh, **ordered,
+            decides=view.decides, limit=limit, weigh=weigh, **ordered,
         )  # fmt: skip
 
     def _size(self, view: Any, span: Span) -> Estimate:

@@ -152,6 +152,8 @@ def adopt(collection: Collection, recipe: Recipe, pieces: Sequence[Piece]) -> tu
     No two may have the same key. Writers wait meanwhile, readers do not.
     """
     engine: Engine = collection._engine
+    if engine.store.share is not None:
+        raise InvalidRequest("a cluster takes no bulk loads: write batches")
     pieces = [piece for piece in pieces if piece.rows]
     _require(collection, recipe)
     files = [_Files(engine, piece) for piece in pieces]

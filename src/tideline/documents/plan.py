@@ -19,10 +19,11 @@ Pure functions of what they are given.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from tideline.documents.intersection import gather_cost, intersection
-from tideline.documents.ways import FOLLOWED, LOOKED, Span, Way
+from tideline.documents.ways import FOLLOWED, LOOKED, TAKEN, Span, Way
 from tideline.index.compound import SEPARATOR, parts_of
 from tideline.index.kind import Ask, Asked, Estimate, IndexKind
 from tideline.index.ranges import encoded
@@ -62,7 +63,8 @@ SCAN = Plan((Way("scan"),), False, {})
 def plan(
     condition: Condition, *, key: str, indexes: Mapping[str, IndexKind], filter: str | None,
     everything: Callable[[Span], Estimate], estimate: Callable[[str, Ask, Span], Estimate],
-    arrays: Callable[[str], bool], limit: int | None = None, weigh: bool = False,
+    arrays: Callable[[str], bool], decides: Callable[[str, Ask], bool],
+    limit: int | None = None, weigh: bool = False,
     order: Sequence[tuple[str, int]] | None = None, first: int | None = None,
 ) -> Plan:  # fmt: skip
     """The plan of a condition. `limit` is how many are wanted when the newest come first.
@@ -70,8 +72,9 @@ def plan(
     `first` is how many are wanted in an `order`.
 
     `everything` is what a scan would take, `estimate` what an ask of an index would, both given
-    the range of the filter, and `arrays` says whether a document may have an array at a field. What
-    is clear is not weighed, unless `weigh` says so.
+    the range of the filter, `arrays` says whether a document may have an array at a field, and
+    `decides` whether what an index has for an ask needs no second look. What is clear is not
+    weighed, unless `weigh` says so.
     """
     found = bounds(condition)
     sure = found.exact or (found.whole and _may_decide(found, indexes))
@@ -79,12 +82,14 @@ def plan(
         limit = None if limit is None else limit * _TRIED
         first = None if first is None else first * _TRIED
     planner = _Planner(key, indexes, filter, everything, estimate, arrays, limit, weigh)
+    if len(found.boxes) == 1 and found.whole:
+        planner.decides = partial(_decides, box=found.boxes[0], indexes=indexes, decides=decides)
     if order is not None and first is not None and len(found.boxes) == 1:
         planner.order, planner.first = order, first
     ways = [way for box in found.boxes if (way := planner.best(box)) is not None]
     exact = False
     if len(found.boxes) == 1:
-        exact = found.whole and bool(ways) and _decides(found.boxes[0], ways[0], indexes)
+        exact = bool(ways) and ways[0].exact
     elif ways:
         ways = planner.together(found, ways)
     asked = {
@@ -112,14 +117,17 @@ def _may_decide(found: Bounds, indexes: Mapping[str, IndexKind]) -> bool:
     return all(name in indexes and indexes[name].decides_tests for name in fields)
 
 
-def _decides(box: Box, way: Way, indexes: Mapping[str, IndexKind]) -> bool:
+def _decides(
+    field: str, asks: tuple[Any, ...], box: Box, indexes: Mapping[str, IndexKind],
+    decides: Callable[[str, Ask], bool],
+) -> bool:  # fmt: skip
     """Whether what an index finds is all that its box asks."""
-    return (
-        way.kind == "index"
-        and box.needs.keys() | box.tests.keys() <= set(parts_of(way.field or ""))
-        and (not box.tests or indexes[way.field or ""].decides_tests)
-        and all(ask.exact for ask in way.asks)
-    )
+    if field not in indexes or (box.tests and not indexes[field].decides_tests):
+        return False
+    parts = parts_of(field)
+    if any(name not in parts for part in (box.needs, box.tests) for name in part):
+        return False
+    return all(decides(field, ask) for ask in asks)
 
 
 class _Planner:
@@ -137,6 +145,7 @@ class _Planner:
         self.others: list[tuple[Way, str]] = []
         self.joined: list[str] = []
         self.served: set[str] = set()  # fields whose tests an index serves
+        self.decides: Callable[[str, tuple[Any, ...]], bool] = lambda field, asks: False
 
     def whole(self, found: Bounds) -> Way:
         """The scan, with what the filter leaves out of it for all boxes together."""
@@ -180,13 +189,17 @@ class _Planner:
         for name in self.compound:
             asked += [(name, asks) for asks in self._compound_choices(name, box)]
         if len(asked) == 1 and not self.weigh and self._is_clear(*asked[0]):
-            return Way(self._kind(*asked[0]), *asked[0], span)
+            [(name, asks)] = asked
+            exact = name != self.key and self.decides(name, asks)
+            return Way(self._kind(name, asks), name, asks, span, exact=exact)
         ways = [self._scan(span)]
         ways += [
             self._keys(asks, span) if name == self.key else self._index(name, asks, span)
             for name, asks in asked
         ]
-        together = intersection(ways, self.indexes, ways[0].estimate.entries, self.limit)
+        together = None
+        if len(asked) > 1:
+            together = intersection(ways, self.indexes, ways[0].estimate.entries, self.limit)
         if self.order:
             better = {way.field: way for way in self._in_order(asked, span)}
             ways = [better.get(way.field, way) for way in ways]
@@ -270,19 +283,23 @@ class _Planner:
 
     def _index(self, name: str, asks: tuple[Any, ...], span: Span) -> Way:
         parts = [self.estimate(name, ask, span) for ask in asks]
-        estimate = Estimate(*map(sum, zip(*parts, strict=True)))
+        estimate = parts[0] if len(parts) == 1 else Estimate(*map(sum, zip(*parts, strict=True)))
         followed = estimate.entries
+        exact = self.decides(name, asks)
+        each = TAKEN if exact else FOLLOWED
         if self.limit is not None and not self.indexes[name].newest_first:
-            way = Way("index", name, asks, span, estimate)  # all are gathered, a few followed
-            return way._replace(cost=gather_cost(way) + FOLLOWED * min(followed, float(self.limit)))
+            way = Way(
+                "index", name, asks, span, estimate, exact=exact
+            )  # all are gathered, a few followed
+            return way._replace(cost=gather_cost(way) + each * min(followed, float(self.limit)))
         if self.limit is not None:  # it stops as soon as it has enough
             followed = min(followed, float(self.limit * len(asks)))
         if estimate.looked:
             looked = max(estimate.looked, estimate.entries)
-            cost = LOOKED * looked + FOLLOWED * min(followed, estimate.looked)
+            cost = LOOKED * looked + each * min(followed, estimate.looked)
         else:
-            cost = FOLLOWED * followed + estimate.blocks * followed / max(estimate.entries, 1.0)
-        return Way("index", name, asks, span, estimate, cost + len(asks))
+            cost = each * followed + estimate.blocks * followed / max(estimate.entries, 1.0)
+        return Way("index", name, asks, span, estimate, cost + len(asks), exact=exact)
 
     def _in_order(self, asked: list[tuple[str, tuple[Any, ...]]], span: Span) -> list[Way]:
         """The indexes that have the order that is wanted, and so need not be read whole."""

@@ -24,8 +24,8 @@ from tideline.documents.aggregation import parse_pipeline
 from tideline.documents.distinct import distinct_values
 from tideline.documents.export import scanned_batch
 from tideline.documents.projection import Projection, parse_fields
-from tideline.documents.types import Found
 from tideline.errors import InvalidRequest
+from tideline.index.sorted import Gathered
 from tideline.index.texts import Texts
 from tideline.model import Nearest
 from tideline.where import parse
@@ -156,7 +156,7 @@ class Queries:
         found = self._read(where, sort, limit, skip, cursor.BATCH)
         return (
             project(_decode(text)) if project else _decode(text)
-            for part in found for text in part.docs
+            for part in found for text in part.docs.to_list()
         )  # fmt: skip
 
     def find_batches(
@@ -177,7 +177,7 @@ class Queries:
         """
         project = parse_fields(fields, self.key, parse(where).near)
         found = self._read(where, sort, limit, skip, _BATCH_ROWS)
-        return (_batch(part, project) for part in found if part.docs)
+        return (_batch(part, project) for part in found if len(part.seqs))
 
     def distinct(self, field: str, where: Document | None = None) -> list[Any]:
         """The different values of a field in the documents that meet a condition, in order.
@@ -252,7 +252,7 @@ class Queries:
         parts = self._finder.hits(condition).parts
         return grid.count_on(([text for _, text in part] for part in parts), name, cells)
 
-    def _read(self, where: Any, sort: Any, limit: Any, skip: Any, batch: int) -> Iterator[Found]:
+    def _read(self, where: Any, sort: Any, limit: Any, skip: Any, batch: int) -> Iterator[Gathered]:
         """What a condition finds, in order and some at a time; checked at once."""
         condition = parse(where)
         order = checks.sort(sort, self.key, condition)
@@ -267,8 +267,8 @@ def _decoder_of(fields: set[str]) -> Callable[[bytes], Document]:
     return msgspec.json.Decoder(TypedDict("Some", dict.fromkeys(fields, Any), total=False)).decode  # type: ignore[operator]
 
 
-def _batch(part: Found, project: Projection | None) -> pa.RecordBatch:
+def _batch(part: Gathered, project: Projection | None) -> pa.RecordBatch:
     docs = part.docs
     if project is not None:
-        docs = [_encode(project(_decode(text))) for text in docs]
-    return scanned_batch(Texts.of(list(part.keys)), part.seqs, Texts.of(docs))
+        docs = Texts.of([_encode(project(_decode(text))) for text in docs.to_list()])
+    return scanned_batch(part.keys, part.seqs, docs)

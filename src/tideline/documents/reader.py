@@ -271,8 +271,14 @@ class Reader:
         del held  # what was ordered is read until here
         return count
 
-    def follow(self, now: Now, asked: Iterable[Chunk], k: int | None, newest_first: bool) -> int:
-        """Find the `k` newest records that candidates lead to and that count: how many."""
+    def follow(
+        self, now: Now, asked: Iterable[Chunk], k: int | None, newest_first: bool,
+        texts: bool = True,
+    ) -> int:  # fmt: skip
+        """Find the `k` newest records that candidates lead to and that count: how many.
+
+        Without `texts`, nothing of them is read that `text` or `found` could give.
+        """
         if self._limit != now[2] or self._sources() is not now[0]:
             self._set_up(now)
         state = self._words
@@ -286,12 +292,16 @@ class Reader:
             if count == k and newest_first:
                 break
         state[at.S_INDEX_BLOCKS] += getattr(asked, "blocks", 0)
-        if not newest_first:
+        if not newest_first and count > 1:
             found = self._out[:3, :count]
-            order = np.unique(found[2], return_index=True)[1][::-1]  # each once
+            order = found[2].argsort(kind="stable")[::-1]  # nearly always in order already
+            seqs = found[2, order]
+            again = seqs[1:] == seqs[:-1]
+            if again.any():  # each once
+                order = order[np.concatenate([[True], ~again])]
             count = len(order) if k is None else min(len(order), k)
             found[:, :count] = found[:, order[:count]]
-        return self._deliver(count)
+        return self._deliver(count) if texts else count
 
     def _ask(self, field: int, low: bytes, high: bytes, opened: int) -> None:
         state = self._words
@@ -330,6 +340,10 @@ class Reader:
             self._out = self._out[:, :0]
             self._out_room(_FEW)
         return found
+
+    def columns(self, count: int) -> Gathered:
+        """What was found, as columns: copies."""
+        return gather(self._table, self._out[0, :count], self._out[1, :count])
 
     def estimate(self, now: Now, field: str, low: bytes, high: bytes) -> Estimate:
         """What a search of an embedded field without k would look at."""

@@ -90,7 +90,7 @@ class Search:
             return []
         if self._sort is not None:
             found = [document for _, _, document in self._sorted(plan)]
-        elif self._is_whole(plan):
+        elif self.is_whole(plan):
             way = plan.ways[0]
             _, text = self.view.all_text(way.field, way.asks, self._limit, way.filter)
             found = _decode(text)  # all at once takes a third of one by one
@@ -100,7 +100,7 @@ class Search:
         self.done.found = len(found)
         return found
 
-    def _is_whole(self, plan: Plan) -> bool:
+    def is_whole(self, plan: Plan) -> bool:
         """Whether all that one index leads to is an answer, and it gives all or nothing."""
         [way, *more] = plan.ways
         if more or not plan.exact or way.kind != "index":
@@ -118,9 +118,9 @@ class Search:
 
     def count(self, plan: Plan) -> int:
         """How many there are."""
-        if plan.ways and self._is_whole(plan):
+        if plan.ways and self.is_whole(plan):
             way = plan.ways[0]
-            self.done.found, _ = self.view.all_text(way.field, way.asks, None, way.filter)
+            self.done.found = self.view.count_all(way.field, way.asks, way.filter)
         else:
             self.done.found = sum(len(hits) for hits in self.batches(plan))
         return self.done.found

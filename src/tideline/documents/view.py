@@ -330,6 +330,13 @@ class View:
         self._readers.give(reader)
         return records
 
+    def follow_columns(self, found: Chunk) -> Gathered:
+        """The records of the candidates that count, in their order, with their keys."""
+        reader = self._take()
+        made = reader.columns(reader.follow(self.now, [found], None, True, texts=False))
+        self._readers.give(reader)
+        return made
+
     def share(self, filter: tuple[bytes, bytes]) -> float:
         """The part of all rows that a scan reads when it leaves out what the filter does.
 
@@ -345,6 +352,21 @@ class View:
         last = int(wanted[-1]) + 1 if len(wanted) else 0
         read = rows[wanted].sum() + _KEYS_ONLY * rows[:last][skipped[:last] > 0].sum()
         return float(read) / max(int(rows.sum()), 1)
+
+    def count_all(self, field: str, asks: Sequence[Any], filter: Span = None) -> int:
+        """How many records asks of an index that stands alone lead to; none of them is read."""
+        sources = self.now[0]
+        kind, view = sources.kind_of(field), sources.passing(field, filter)
+        found = (chunk for ask in asks for chunk in kind.search(view, ask, None, self.now[2]))
+        reader = self._take()
+        count = reader.follow(self.now, found, None, False, texts=False)
+        self._readers.give(reader)
+        return count
+
+    def decides(self, field: str, ask: Any) -> bool:
+        """Whether what an index leads to meets all that an ask was made of."""
+        sources = self.now[0]
+        return sources.kind_of(field).decides(sources.alone.get(field), ask)
 
     def estimate(self, field: str, ask: Any, filter: Span = None) -> Estimate:
         """What a search without k would take."""

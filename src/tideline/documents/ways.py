@@ -19,10 +19,13 @@ from typing import Any, NamedTuple
 from tideline.index.kind import Estimate, IndexKind
 from tideline.model import Considered
 
-__all__ = ["FOLLOWED", "GATHERED", "LOOKED", "UNKNOWN", "Span", "Way", "considered"]
+__all__ = ["FOLLOWED", "GATHERED", "LOOKED", "TAKEN", "UNKNOWN", "Span", "Way", "considered"]
 
 FOLLOWED = 4.0
 """What it costs to follow an entry to its document, beside looking at a document in a scan."""
+
+TAKEN = 1.0
+"""The same when the index decides: what it leads to is not held against the condition."""
 
 LOOKED = 0.5
 """What it costs an embedded index to look at the value of a document: no JSON is read."""
@@ -51,6 +54,8 @@ class Way(NamedTuple):
     """Whether the index has the order that is wanted: its first few are all that is read."""
     parts: tuple[Any, ...] = ()
     """Of an intersection: the ways through its indexes, the one with the fewest entries first."""
+    exact: bool = False
+    """Whether what it leads to meets all that its box asks, and needs no second look."""
 
     @property
     def name(self) -> str:

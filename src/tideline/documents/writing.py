@@ -114,11 +114,15 @@ class Writing(Reading):
 
     def note_landed(self, once: tuple[str, int]) -> None:
         """A writer's batch has landed, of which nothing had to be written: the manifest says so."""
+        self.store.decide({"landed": once}, lambda: self.note_landed_agreed(*once))
+
+    def note_landed_agreed(self, writer: str, number: int) -> None:
+        """The same, without asking anybody."""
         with self.writing:
             self.settle()
             self.require_open()
             with self.lock:
-                self.writers.note(*once)
+                self.writers.note(writer, number)
             self.sheltered(self.dataset.commit)
 
     def write_rows(self, rows: Rows) -> None:

@@ -13,12 +13,18 @@ An *entry* is one text of one document. Entries of a component are numbered in t
 seqs. What a token is, the kind says: a word, or a gram of so many characters.
 
 Invariants (`check` verifies them):
-1. Rows are in rising order of hashes, which are those of their tokens.
+1. Rows are in rising order of hashes, which are those of their tokens; different tokens of one
+   hash are in the order of their sizes and bytes.
 2. A list is not empty and rises by entry, then position; entries are numbers of entries there are.
 3. Seqs of entries do not fall, and lie in the component's filter.
 
+Tokens are compared by their bytes where they have one hash (`extra["apart"]`). A component that
+does not say so is of a version that took them for one: there, an entry that is found may have
+another token. What is merged with such a component is one, too. An index that is made anew is not.
+
 Searching, sealing a frozen memory and merging need no lock (index/invertedmemory.py). Which
-entries are found is decided by tokens alone: every document is held against the condition again.
+entries are found is decided by tokens alone. Whether that is all that was asked, the kind says: an
+ask of `words` may be `exact`; else every document is held against the condition again.
 """
 
 from __future__ import annotations
@@ -38,7 +44,7 @@ from tideline.index.kind import Chunk, Estimate, IndexKind
 from tideline.index.runs import Run
 from tideline.index.texts import Texts
 from tideline.kernels import warm
-from tideline.kernels.inverted import lists, tokens
+from tideline.kernels.inverted import lists
 from tideline.kernels.inverted import runs as kernel
 from tideline.lsm.component import Component, Product
 from tideline.lsm.filter import MinMax
@@ -70,26 +76,33 @@ class Requirement(NamedTuple):
 class TextAsk:
     """What an index of tokens is asked: requirements, all of which an entry must meet."""
 
-    exact = False
     point = True
-    __slots__ = ("_text", "items", "query")
+    __slots__ = ("_held", "_text", "exact", "found", "items", "query", "several")
 
-    def __init__(self, requirements: Sequence[Requirement], seed: int, text: str) -> None:
+    def __init__(
+        self, requirements: Sequence[Requirement], seed: int, text: str, exact: bool = False
+    ) -> None:
         self._text = text
+        self.exact = exact
+        """Whether an entry with these tokens meets what was asked (`InvertedKind.decides`)."""
+        self.found: Any = None
+        """What `InvertedView.lists` found last: the view, and what that was."""
         every = [token.encode() for one in requirements for token in one.tokens]
-        texts, hashes = Texts.of(every), np.empty(len(every), np.int64)
-        tokens.hash_tokens(*texts.addresses, seed, address_of(hashes))
+        self._held = np.frombuffer(b"".join(every), np.uint8)
         self.items = len(every)
-        head = np.zeros((len(requirements), lists.Q_WORDS), np.int64)
-        start = 0
-        for row, one in zip(head, requirements, strict=True):
-            limit = start + len(one.tokens)
-            row[:7] = (start, limit, one.least, one.kind, one.span, one.share, len(one.tokens))
-            start = limit
-        offsets = [offset for one in requirements for offset in one.offsets]
-        items = np.stack([hashes, np.array(offsets, np.int64)], axis=1)
-        counts = np.array([len(requirements), len(every)], np.int64)
-        self.query: Words = np.concatenate([counts, head.ravel(), items.ravel()])
+        head: list[int] = [len(requirements), len(every)]
+        items: list[int] = []
+        start, at = 0, address_of(self._held)
+        for one in requirements:
+            count = len(one.tokens)
+            head += (start, start + count, one.least, one.kind, one.span, one.share, count, 0)
+            for offset, token in zip(one.offsets, every[start : start + count], strict=True):
+                items += (0, offset, at, len(token))
+                at += len(token)
+            start += count
+        self.several = any(len(one.tokens) > one.least for one in requirements)
+        self.query: Words = np.array(head + items, np.int64)
+        lists.hash_items(address_of(self.query) + 8 * len(head), len(every), seed)
 
     def __str__(self) -> str:
         return self._text
@@ -114,8 +127,9 @@ class InvertedReader:
         self.counts = entries.field("tokens").to_numpy()
         self.keys = Texts.from_arrow(key)
         self.count = len(self.seqs)
+        self.apart = component.info.extra.get("apart") is True
         row = self.row = np.zeros(lists.P_WORDS, np.int64)
-        row[kernel.R_TOKENS] = len(token)
+        row[kernel.R_TOKENS], row[kernel.R_TEXTS] = len(token), 0 if self.apart else kernel.BY_HASH
         for place, array, number in (
             (kernel.R_HASHES, hashes, 1), (kernel.R_FIRST, postings, 1),
             (kernel.R_ENTRIES, postings.values.field("entry"), 1),
@@ -128,7 +142,7 @@ class InvertedReader:
                 raise TypeError("a column begins inside its buffer")
             row[place] = 0 if buffer is None else address_of(buffer, self)
         offsets = self.tokens.offsets
-        # For merges: where the bytes of each token are.
+        # Where the bytes of each token are.
         self.ats = address_of(self.tokens.data) + offsets[:-1]
         self.sizes = np.diff(offsets).astype(np.int32)
         row[kernel.R_ATS], row[kernel.R_SIZES] = address_of(self.ats), address_of(self.sizes)
@@ -170,7 +184,14 @@ class InvertedView:
         return words, len(words) // lists.P_WORDS, parts
 
     def lists(self, ask: TextAsk) -> tuple[int, Words, int, Words, Words, Any]:
-        """The lists of the tokens that are asked for: how many postings, places, lists, drivers."""
+        """The lists of the tokens that are asked for: how many postings, places, lists, drivers.
+
+        Whoever plans a search asks first: what was found then is good for the search, because what
+        is written meanwhile is too new for it.
+        """
+        known, ask.found = ask.found, None
+        if known is not None and known[0] is self:
+            return known[1]  # type: ignore[no-any-return]
         words, count, held = self.places()
         found = np.empty(max(count * ask.items * lists.L_WORDS, 1), np.int64)
         drivers = np.empty(max(2 * count, 1), np.int64)
@@ -179,35 +200,41 @@ class InvertedView:
         )
         return int(total), words, count, found, drivers, held
 
+    def expected(self, ask: TextAsk) -> Estimate:
+        """By the lengths of the shortest lists."""
+        found = self.lists(ask)
+        ask.found = self, found
+        total = float(found[0])
+        return Estimate(total, total / 512 + found[2])
+
     def search(self, ask: TextAsk, below: int) -> Chunk | None:
         """The candidates with a seq below `below`; None when there are none."""
         total, words, count, found, drivers, _held = self.lists(ask)
         if not total:
             return None
-        out = np.empty((3, total), np.int64)
+        out = np.empty((4, total), np.int64)
         at = address_of(out)
         place_at, query_at, lists_at = map(address_of, (words, ask.query, found))
         stride = 8 * ask.items * lists.L_WORDS
-        used = 0
-        for number in range(count):
+        used = lists.search_places(
+            place_at, count, query_at, lists_at, address_of(drivers), below,
+            at + 24 * total, total, at,
+        )  # fmt: skip
+        for number in range(count) if ask.several else ():
             driver, cost = drivers[2 * number : 2 * number + 2].tolist()
             if driver < 0 or not cost:
                 continue
             place, its = place_at + 8 * lists.P_WORDS * number, lists_at + stride * number
             candidates = np.empty(cost, np.int64)
             some = lists.collect(place, query_at, its, driver, address_of(candidates))
-            q = lists.Q_HEAD + lists.Q_WORDS * driver
-            wanted = ask.query[q + lists.Q_LIMIT] - ask.query[q + lists.Q_FIRST]
-            if wanted > ask.query[q + lists.Q_LEAST]:
-                candidates = np.unique(candidates[:some])
-                some = len(candidates)
+            candidates = np.unique(candidates[:some])
             used += lists.hold(
-                place, query_at, its, address_of(candidates), some, below,
+                place, query_at, its, address_of(candidates), len(candidates), below,
                 at + 8 * used, at + 8 * (total + used), at + 8 * (2 * total + used),
             )  # fmt: skip
         if not used:
             return None
-        seqs, ats, sizes = out[:, :used]
+        seqs, ats, sizes = out[:3, :used]
         offsets = np.empty(used + 1, np.int64)
         data = np.empty(int(sizes.sum()), np.uint8)
         lists.gather(*map(address_of, (ats, sizes)), used, *map(address_of, (offsets, data)))
@@ -254,7 +281,7 @@ class InvertedKind(IndexKind):
         ats = run.ats + address_of(columns.texts)
         keys = Texts(columns.key_offsets[: count + 1], columns.keys)
         seqs, counts = columns.seqs[:count], columns.counts[:count]
-        return [_product(run, ats, seqs, counts, keys, context or {})]
+        return [_product(run, ats, seqs, counts, keys, context or {}, True)]
 
     def merge(
         self, readers: Sequence[InvertedReader], context: MergeContext = _ALL_STAY
@@ -279,8 +306,9 @@ class InvertedKind(IndexKind):
                 bounds[name] = bounds.get(name, MinMax.empty()).merge(given)
         keys = Texts.join([reader.keys for reader in readers]).take(order)
         counts = np.concatenate([reader.counts for reader in readers])[order]
-        run = runs.merged(made)
-        return [_product(run, run.ats, seqs[order], counts, keys, bounds)]
+        apart = all(reader.apart for reader in readers)
+        run = runs.merged(made, 0 if apart else kernel.BY_HASH)
+        return [_product(run, run.ats, seqs[order], counts, keys, bounds, apart)]
 
     def build(
         self, values: Texts, keys: Texts, seqs: Words, older: Sequence[Any] = (),
@@ -298,14 +326,17 @@ class InvertedKind(IndexKind):
         """A view without components whose filters miss one of the closed ranges."""
         return view.passing(filters)
 
-    def ask(self, requirements: Sequence[Requirement], text: str) -> TextAsk:
+    def ask(self, requirements: Sequence[Requirement], text: str, exact: bool = False) -> TextAsk:
         """An ask of this index."""
-        return TextAsk(requirements, self._seed, text)
+        return TextAsk(requirements, self._seed, text, exact)
+
+    def decides(self, view: InvertedView, ask: TextAsk) -> bool:
+        """Whether tokens decide, and all components know them from others of the same hash."""
+        return ask.exact and all(reader.apart for reader in view.readers)
 
     def estimate(self, view: InvertedView, ask: TextAsk) -> Estimate:
         """By the lengths of the shortest lists."""
-        total, _, count, *_ = view.lists(ask)
-        return Estimate(float(total), float(total) / 512 + count)
+        return view.expected(ask)
 
     def search(
         self, view: InvertedView, ask: TextAsk, k: int | None, below: int
@@ -332,8 +363,9 @@ def _kept(reader: InvertedReader, owner: Any) -> NDArray[np.bool_]:
 
 
 def _product(
-    run: Run, ats: Words, seqs: Words, counts: Any, keys: Texts, filters: Mapping[str, MinMax]
-) -> Product:
+    run: Run, ats: Words, seqs: Words, counts: Any, keys: Texts, filters: Mapping[str, MinMax],
+    apart: bool,
+) -> Product:  # fmt: skip
     sizes = run.sizes.astype(np.int64)
     offsets = np.empty(len(sizes) + 1, np.int64)
     data = np.empty(int(sizes.sum()), np.uint8)
@@ -353,7 +385,8 @@ def _product(
         "entries": pa.LargeListArray.from_arrays(pa.array(first), entries),
     })  # fmt: skip
     bounds = {**filters, "seq": MinMax(int(seqs[0]), int(seqs[-1]))}
-    return Product(table, len(seqs), bounds, {"tokens": len(sizes)})
+    extra = {"tokens": len(sizes)} | ({"apart": True} if apart else {})
+    return Product(table, len(seqs), bounds, extra)
 
 
 def _column(table: pa.Table, name: str, kind: pa.DataType) -> Any:

@@ -98,7 +98,8 @@ class Shown:
     def every(self) -> tuple[Run, ...]:
         """All of it as runs."""
         if self._every is None:
-            tail = (runs.make(self.tail, self.tail_count),) if self.tail_count else ()
+            texts = address_of(self.columns.texts)
+            tail = (runs.make(self.tail, self.tail_count, texts),) if self.tail_count else ()
             self._every = (*self.runs, *tail)
         return self._every
 
@@ -110,6 +111,7 @@ class Shown:
             columns = self.columns
             for row, run in zip(words, every, strict=True):
                 row[: kernel.R_WORDS] = run.row
+            words[:, kernel.R_TEXTS] = address_of(columns.texts)
             words[:, lists.P_SEQS] = address_of(columns.seqs)
             words[:, lists.P_KEY_OFFSETS] = address_of(columns.key_offsets)
             words[:, lists.P_KEYS] = address_of(columns.keys)
@@ -167,13 +169,14 @@ class InvertedMemory:
         columns.keys[keys_used : keys_used + key_size] = _bytes(keys)
         columns.texts[used : used + size] = _bytes(values)
         columns.counts[count : count + added] = 0
+        texts = address_of(columns.texts)
         if self.head:
             starts = (values.offsets[:-1])[:, None] + np.arange(self.head)
             columns.heads[count : count + added] = values.data[starts]
         every = shown.runs
         most = (size if self.grams else (size - self.head * added) // 2) + added
         if tail_count + most > _TAIL and tail_count:
-            every = self._with(every, runs.make(tail, tail_count), columns)
+            every = self._with(every, runs.make(tail, tail_count, texts), columns)
             tail, tail_count = Tokens(_TAIL), 0
         fits = most <= _TAIL
         into = tail if fits else Tokens(most)
@@ -184,7 +187,7 @@ class InvertedMemory:
         if fits:
             tail_count += found
         elif found:
-            every = self._with(every, runs.make(into, found), columns)
+            every = self._with(every, runs.make(into, found, texts), columns)
         self.shown = Shown(every, tail, tail_count, columns, count + added, used + size, batch)
 
     def _with(self, every: tuple[Run, ...], run: Run, columns: Columns) -> tuple[Run, ...]:
@@ -192,7 +195,7 @@ class InvertedMemory:
         kernel.count_tokens(address_of(run.row), 0, address_of(columns.counts))
         kept = [*every, run]
         while len(kept) > 1 and kept[-2].postings < 2 * kept[-1].postings:
-            kept[-2:] = [runs.merged(kept[-2:])]
+            kept[-2:] = [runs.merged(kept[-2:], address_of(columns.texts))]
         return tuple(kept)
 
     def whole(self) -> tuple[Run, Columns, int] | None:
@@ -203,7 +206,8 @@ class InvertedMemory:
             return None
         if shown.tail_count:
             kernel.count_tokens(address_of(every[-1].row), 0, address_of(shown.columns.counts))
-        return runs.merged(every), shown.columns, shown.count
+        whole = runs.merged(every, address_of(shown.columns.texts))
+        return whole, shown.columns, shown.count
 
 
 def _bytes(texts: Texts) -> Any:

@@ -1,10 +1,12 @@
 """Sorted runs: keys with values in ascending order, in memory or as a component of a window.
 
     key: uint32 | int64 | fixed_size_binary     as its codec packs them (index/packed.py)
-    value.NAME: int32, float64, ...             a column for each value
+    value.NAME: int32, float64, ...             a column for each value; a point is a list of two
+                                                doubles, a text a large string (values.py)
+    index.FIELD                                 an index of its rows, if it has any (rowindex.py)
 
     filters   until: when the sub-window goes; seq: the rows it has, at least
-    extra     bucket: number of the sub-window; codec
+    extra     bucket: number of the sub-window; codec; indexes
 
 `Run` searches: a directory of the top bits of its keys, made when it is first needed, leads to a
 few keys; numpy's halving does where keys are bytes. `sorted_run` makes a run of rows in any order.
@@ -27,6 +29,8 @@ from numpy.typing import NDArray
 from tideline.addresses import address_of
 from tideline.errors import Corruption
 from tideline.index.packed import Codec, codec_from_json
+from tideline.index.rowindex import RowIndexes
+from tideline.index.values import as_arrow, from_arrow, joined
 from tideline.kernels.stream import layout as at
 from tideline.kernels.stream import runs as kernels
 from tideline.kernels.stream import sort as sorting
@@ -52,7 +56,7 @@ class Run:
     ((0, 2), (1, 3))
     """
 
-    __slots__ = ("_made", "codec", "keys", "owner", "rows", "values")
+    __slots__ = ("_made", "codec", "indexes", "keys", "owner", "rows", "values")
 
     def __init__(
         self, codec: Codec, keys: Array, values: Sequence[Array], owner: Any = None
@@ -64,11 +68,14 @@ class Run:
         self.owner = owner
         self.rows = len(keys)
         self._made: tuple[Words, Array] | None = None
+        self.indexes: dict[str, Any] = {}
+        """Indexes of its rows by field, of those that were made."""
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of keys, values and directory."""
+        """Bytes of keys, values, directory and indexes."""
         own: int = self.keys.nbytes + sum(value.nbytes for value in self.values)
+        own += sum(each.size_bytes for each in list(self.indexes.values()))
         made = self._made
         return own if made is None else own + int(made[1].nbytes)
 
@@ -211,20 +218,24 @@ def join_runs(runs: Sequence[Run], codec: Codec, *, last: bool) -> Run:
     if len(parts) == 1:
         return parts[0]
     keys = np.concatenate([part.keys for part in parts])
-    values = [np.concatenate(each) for each in zip(*(part.values for part in parts), strict=True)]
+    values = [joined(each) for each in zip(*(part.values for part in parts), strict=True)]
     return sorted_run(codec, keys, values, last=last)
 
 
 class RunReader:
     """An open component of a window."""
 
-    def __init__(self, component: Component) -> None:
+    def __init__(self, component: Component, indexes: RowIndexes | None = None) -> None:
         self.component = component
         table, extra = component.table, component.info.extra
         codec = codec_from_json(extra["codec"])
         self.pane = int(extra["bucket"])
-        columns = [_array(column.chunk(0)) for column in table.columns]
-        self.run = Run(codec, columns[0], columns[1:], component)
+        names = [name for name in table.column_names if name.startswith("value.")]
+        values = [from_arrow(table[name].chunk(0)) for name in names]
+        self.run = Run(codec, _keys(table["key"].chunk(0)), values, component)
+        if indexes is not None:
+            file = component.info.name
+            self.run.indexes |= indexes.read(table, extra.get("indexes", {}), file)
         self.seqs: MinMax = component.info.filters["seq"]
         self.filters = dict(component.info.filters)
 
@@ -234,20 +245,25 @@ class RunReader:
         keys = self.run.keys
         if (keys[1:] < keys[:-1]).any():
             raise Corruption("keys are out of order", file=self.component.info.name)
+        for index in list(self.run.indexes.values()):
+            index.check()
 
 
 class RunsKind:
-    """Sub-windows as sorted runs; `names` are those of the values."""
+    """Sub-windows as sorted runs; `names` are those of the values, `indexes` those of rows."""
 
     name = "runs"
 
-    def __init__(self, names: Sequence[str], *, last: bool) -> None:
+    def __init__(
+        self, names: Sequence[str], *, last: bool, indexes: RowIndexes | None = None
+    ) -> None:
         self.names = list(names)
         self.last = last
+        self.indexes = indexes
 
     def open(self, component: Component) -> RunReader:
         """A reader over a component's mapped columns."""
-        return RunReader(component)
+        return RunReader(component, self.indexes)
 
     def seal(self, memory: Run, context: Any) -> list[Product]:
         """A run as a component; `context` has its sub-window and its filters."""
@@ -270,12 +286,16 @@ class RunsKind:
             buffers = [None, pa.py_buffer(np.ascontiguousarray(keys))]
             keys = pa.Array.from_buffers(pa.binary(width), len(keys), buffers)
         names = [f"value.{name}" for name in self.names]
-        columns = {"key": keys, **dict(zip(names, run.values, strict=True))}
-        extra = {"bucket": pane, "codec": run.codec.to_json()}
+        values = [as_arrow(value) for value in run.values]
+        columns = {"key": keys, **dict(zip(names, values, strict=True))}
+        extra: dict[str, Any] = {"bucket": pane, "codec": run.codec.to_json()}
+        if self.indexes is not None:
+            more, extra["indexes"] = self.indexes.columns(run)
+            columns |= more
         return Product(pa.table(columns), run.rows, filters, extra)
 
 
-def _array(column: pa.Array) -> Array:
+def _keys(column: pa.Array) -> Array:
     if pa.types.is_fixed_size_binary(column.type):
         dtype = f"S{column.type.byte_width}"
         return np.frombuffer(column.buffers()[1], dtype=dtype)[: len(column)]

@@ -23,6 +23,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
@@ -259,6 +260,10 @@ class IndexKind:
         """
         return {}
 
+    def decides(self, view: Any, ask: Any) -> bool:
+        """Whether what a view has for an ask meets all that was asked of the field."""
+        return bool(ask.exact)
+
     def estimate(self, view: Any, ask: Any) -> Estimate:
         """What a search for an ask without k would take."""
         raise NotImplementedError
@@ -313,14 +318,21 @@ def kinds_made_for(test: str, other: str | None = None) -> list[str]:
     >>> kinds_made_for("Words") == [name for name in kind_names() if name == "words"]
     True
     """
+    return list(_made_for(test, other, tuple(_KINDS.items())))
+
+
+@lru_cache(256)
+def _made_for(
+    test: str, other: str | None, kinds: tuple[tuple[str, Factory], ...]
+) -> tuple[str, ...]:
     found = []
-    for name, factory in _KINDS.items():
+    for name, factory in kinds:
         first = _names(getattr(factory, "made_with", ()))
         if test in _names(getattr(factory, "made_for", ())) and (
             other in first if other is not None else not first
         ):
             found.append(name)
-    return found
+    return tuple(found)
 
 
 def _names(tests: Iterable[type]) -> set[str]:

@@ -90,25 +90,29 @@ class Tokens:
         )  # fmt: skip
 
 
-def make(tokens: Tokens, count: int) -> Run:
-    """A run of the first `count` tokens."""
+def make(tokens: Tokens, count: int, texts: int) -> Run:
+    """A run of the first `count` tokens; `texts` is the address that their `ats` count from."""
     run = Run.room(count, count)
     order, other = np.empty(count, np.int64), np.empty(count, np.int64)
     counts = np.empty(kernel.RADIX_WORDS, np.int64)
     kernel.make_run(
         count, *tokens.addresses(0), address_of(order), address_of(other), address_of(counts),
-        address_of(run.row),
+        texts, address_of(run.row),
     )  # fmt: skip
     return run.cut()
 
 
-def merged(runs: Sequence[Run]) -> Run:
-    """One run of several; no entry is in two of them."""
+def merged(runs: Sequence[Run], texts: int) -> Run:
+    """One run of several; no entry is in two of them.
+
+    `texts` is the address that the `ats` of all count from; BY_HASH when hashes are to decide
+    which tokens are one.
+    """
     queue = sorted(runs, key=lambda run: run.postings)
     while len(queue) > 1:
         a, b = queue[:2]
         run = Run.room(len(a.hashes) + len(b.hashes), a.postings + b.postings)
-        kernel.merge_runs(*map(address_of, (a.row, b.row, run.row)))
+        kernel.merge_runs(address_of(a.row), address_of(b.row), texts, address_of(run.row))
         queue = sorted([*queue[2:], run.cut()], key=lambda run: run.postings)
     return queue[0]
 

@@ -31,6 +31,7 @@ from tideline.addresses import address_of
 from tideline.clock import FOREVER
 from tideline.errors import Corruption
 from tideline.index.memory import Memory, WindowFacts
+from tideline.index.oldhashes import rehashed
 from tideline.kernels import export
 from tideline.kernels import layout as at
 from tideline.lsm.component import Component, Product
@@ -60,7 +61,7 @@ class _Side:
 class SealedReader:
     """An open component: where its columns are, for kernels."""
 
-    def __init__(self, component: Component, *, shaped: bool) -> None:
+    def __init__(self, component: Component, *, shaped: bool, seed: int) -> None:
         self.component = component
         batch = component.table
         self.places = batch["place"].chunk(0)
@@ -70,6 +71,10 @@ class SealedReader:
         row, subs, events = self.row, self.subs.values, self.events.values
         # Before format 5 there were no roots, but ghosts, which are no subscriptions.
         has_roots = subs.type.get_field_index("root") >= 0
+        if not has_roots:
+            self.subs = rehashed(self.subs, at.SUBS, seed)
+            self.events = rehashed(self.events, at.EVENTS, seed)
+            subs, events = self.subs.values, self.events.values
         filters = component.info.filters
         row[at.D_PLACES] = len(self.places)
         row[at.D_KEY_OFFSETS] = _address(self, self.places, 1)
@@ -164,13 +169,14 @@ class PostingsKind:
 
     name = "postings"
 
-    def __init__(self, *, shaped: bool) -> None:
+    def __init__(self, *, shaped: bool, seed: int) -> None:
         self.shaped = shaped
+        self.seed = seed
 
     def open(self, component: Component) -> SealedReader:
         """A reader over an open component."""
         try:
-            return SealedReader(component, shaped=self.shaped)
+            return SealedReader(component, shaped=self.shaped, seed=self.seed)
         except (KeyError, IndexError, pa.ArrowException) as error:
             raise Corruption(
                 "component has other columns than it should", file=component.info.name

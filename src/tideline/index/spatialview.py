@@ -15,6 +15,8 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from operator import is_
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -140,7 +142,7 @@ class SpatialView:
         nows = [memory.now for memory in self.memories]
         known = self._known
         before = known[0]
-        if before is not None and all(a is b for a, b in zip(before[0], nows, strict=True)):
+        if before is not None and all(map(is_, before[0], nows)):
             return known
         found = [memory.table() for memory in self.memories]
         held = [now for now, _ in found]
@@ -212,25 +214,28 @@ class SpatialView:
         """Candidates of writes with a seq below, nearest first, about `count` at a time."""
         held, table, places, _ = self.table()
         number = len(table) // at.P_WORDS
-        state = np.zeros(at.N_WORDS, np.int64)
-        heap = np.empty(2 * max(_HEAP, number + 64), np.float64)
-        state[at.N_HEAP], state[at.N_CAP] = address_of(heap), len(heap) // 2
+        cap = max(_HEAP, number + 64)
+        state = np.empty(at.N_WORDS + 2 * cap, np.int64)  # and the heap behind it
         state_at = address_of(state)
+        state[at.N_HEAP], state[at.N_CAP] = state_at + 8 * at.N_WORDS, cap
+        heap = state[at.N_WORDS :]
         near.begin_nearest(places, number, state_at, lon, lat)
         least, most = _haversine(least_m, -1), _haversine(greatest_m, 1)
         room = max(count, 1)
         while True:
-            hits, haversines = np.empty(room, np.int64), np.empty(room, np.float64)
+            both = np.empty((2, room), np.int64)
+            hits, haversines = both[0], both[1].view(np.float64)
+            hits_at = address_of(both)
             filled = 0
             while True:
                 got = near.next_nearest(
-                    places, state_at, lon, lat, least, most, address_of(hits) + 8 * filled,
-                    address_of(haversines) + 8 * filled, room - filled,
+                    places, state_at, lon, lat, least, most, hits_at + 8 * filled,
+                    hits_at + 8 * (room + filled), room - filled,
                 )  # fmt: skip
                 filled += got if got >= 0 else -1 - got
                 if got >= 0:
                     break
-                larger = np.empty(2 * (len(heap) + TAIL), np.float64)
+                larger = np.empty(2 * (len(heap) + TAIL), np.int64)
                 larger[: len(heap)] = heap
                 heap = larger
                 state[at.N_HEAP], state[at.N_CAP] = address_of(heap), len(heap) // 2
@@ -255,12 +260,12 @@ def _boxed(places: int, number: int, box: Bounds, whole: bool) -> tuple[Words, i
 
 def _entries(places: int, hits: Words, count: int, below: int) -> tuple[Words, Texts]:
     """Seqs and keys of hits of writes with a seq below."""
-    seqs = np.empty(count, np.int64)
-    hits_at = address_of(hits)
-    kept, size = search.keep_below(places, hits_at, count, below, address_of(seqs))
-    offsets, data = np.empty(kept + 1, np.int64), np.empty(size, np.uint8)
-    search.gather(places, hits_at, kept, address_of(offsets), address_of(data), size)
-    return seqs[:kept], Texts(offsets, data)
+    words = np.empty(2 * count + 1, np.int64)  # seqs, and offsets of keys behind them
+    seqs_at, hits_at = address_of(words), address_of(hits)
+    kept, size = search.keep_below(places, hits_at, count, below, seqs_at)
+    data = np.empty(size, np.uint8)
+    search.gather(places, hits_at, kept, seqs_at + 8 * count, address_of(data), size)
+    return words[:kept], Texts(words[count : count + kept + 1], data)
 
 
 def _settled(table: Words, hits: Words, question: _Question) -> tuple[Words, int]:
@@ -290,6 +295,7 @@ def _word(address: int) -> int:
     return ctypes.c_int64.from_address(address).value
 
 
+@lru_cache(256)
 def _haversine(metres: float, towards: int) -> float:
     """The haversine of a distance, and a trifle more or less than that."""
     if metres >= math.pi * EARTH_RADIUS_M:

@@ -2,7 +2,8 @@
 
 It serves `$words`, phrases among them, and the words of `$fuzzy` that allow no edit. The lists of
 all words are intersected: the shortest is walked, the others are looked up along it; a phrase is
-found by positions. Components, memory and searching: index/inverted.py.
+found by positions. An entry is one text, so what is found meets the test: the ask of a test that
+stands alone is `exact`. Components, memory and searching: index/inverted.py.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ class WordsKind(InvertedKind):
 
     name = "words"
     made_for = (Words,)
+    decides_tests = True
 
     def extract(self, docs: Texts, fields: Sequence[str]) -> list[Entries]:
         """The words of each text."""
@@ -39,16 +41,18 @@ class WordsKind(InvertedKind):
     def serves(self, asked: Asked) -> list[tuple[Any, ...]]:
         """Words and phrases."""
         found: list[tuple[Any, ...]] = []
+        alone = len(asked.tests) == 1 and not asked.needs
         for test in asked.tests:
             if isinstance(test, Words):
-                found.append((self._of_words(test),))
+                found.append((self._of_words(test, alone),))
             elif isinstance(test, Fuzzy):
-                exact = [one.word for one in test.words if one.distance == 0 or one.similarity == 1]
-                if exact:
-                    found.append((self._of_words(Words(tuple(sorted(set(exact))))),))
+                same = [one.word for one in test.words if one.distance == 0 or one.similarity == 1]
+                if same:
+                    whole = alone and len(same) == len(test.words)
+                    found.append((self._of_words(Words(tuple(sorted(set(same)))), whole),))
         return found
 
-    def _of_words(self, test: Words) -> TextAsk:
+    def _of_words(self, test: Words, exact: bool) -> TextAsk:
         requirements = [
             Requirement(phrase, range(len(phrase)), len(phrase), PHRASE) for phrase in test.phrases
         ]
@@ -56,7 +60,7 @@ class WordsKind(InvertedKind):
         requirements += [Requirement((w,), (0,), 1) for w in test.words if w not in inside]
         shown = [repr(" ".join(phrase)) for phrase in test.phrases]
         shown += [word for word in test.words if word not in inside]
-        return self.ask(requirements, f"words {', '.join(shown)}")
+        return self.ask(requirements, f"words {', '.join(shown)}", exact)
 
 
 register("words", WordsKind)

@@ -55,10 +55,12 @@ from tideline.kernels import (
 from tideline.kernels.compiler import run_with
 from tideline.shelter import run_apart
 
-__all__ = ["GROUPS", "begin", "compile_groups", "ensure", "kernels", "ready"]
+__all__ = ["FOLDERS", "GROUPS", "begin", "compile_groups", "ensure", "kernels", "ready"]
 
 OWN = ("standing", "stream", "inverted", "spatial")
 """The groups that are a folder each, with a list of their kernels in its `warm.py`."""
+FOLDERS = ("", "documents", *OWN)
+"""Where kernels are, below this folder: what is kept and shipped is by these."""
 GROUPS = ("publish", "channels", "put", "documents", *OWN, "matching")
 _FIRST = {"channels": "publish", "documents": "put"}
 _POLL_S = 0.005

@@ -305,6 +305,28 @@ def is_home(source, seq, prefix):
 
 
 @jit
+def _row_in_memory(source, key, size, h, seq):
+    """As `find_row`, of a memory: a row that has the seq has the key, which is not read then."""
+    cap = get64(source + 8 * X_TABLE_CAP)
+    table = get64(source + 8 * X_TABLE)
+    tag = (h >> 32) & _LOW32
+    i = h & (cap - 1)
+    while True:
+        entry = get64(table + 8 * i)
+        if entry == 0:
+            return -1
+        if (entry >> 32) & _LOW32 == tag:
+            row = _in_view(source, (entry & _LOW32) - 1)
+            if row >= 0:
+                if get64(get64(source + 8 * X_SEQS) + 8 * row) == seq:
+                    return row
+                there, there_size = row_key(source, row)
+                if there_size == size and same_bytes(there, key, size):
+                    return row
+        i = (i + 1) & (cap - 1)
+
+
+@jit
 def take(state, key, size, seq):
     """Put a candidate among what was found, if it counts; there is room. Returns how many then."""
     facts = words(state, S_WORDS)
@@ -315,7 +337,9 @@ def take(state, key, size, seq):
         source = get64(facts[S_SOURCES] + 8 * number)
         if get64(source + 8 * X_SEQ_HIGH) < seq:
             continue  # only older ones
-        if is_home(source, seq, prefix):
+        if get64(source + 8 * X_TABLE_CAP):
+            row = _row_in_memory(source, key, size, h, seq)
+        elif is_home(source, seq, prefix):
             facts[S_PRIMARY_BLOCKS] += 1
             row = row_of(source, key, size)
         else:
@@ -332,6 +356,24 @@ def take(state, key, size, seq):
     return found
 
 
+@hot
+def _load_in_memory(source, h, step):
+    """A step of `load_ahead` for the row that a hash leads to in the table of a memory."""
+    slot = get64(source + 8 * X_TABLE) + 8 * (h & (get64(source + 8 * X_TABLE_CAP) - 1))
+    if step == 0:
+        prefetch(slot)
+        return
+    row = (get64(slot) & _LOW32) - 1
+    if row < 0 or row >= get64(source + 8 * X_ROWS):  # of what is newer nothing is read
+        return
+    if step == 1:
+        prefetch(get64(source + 8 * X_SEQS) + 8 * row)
+        prefetch(get64(source + 8 * X_FLAGS) + row)
+        prefetch(get64(source + 8 * X_DOC_OFFSETS) + 8 * row)
+    else:
+        prefetch(get64(source + 8 * X_DOCS) + get64(get64(source + 8 * X_DOC_OFFSETS) + 8 * row))
+
+
 @jit
 def load_ahead(state, keys, sizes, seqs, first, limit):
     """Begin to load what `take` will read of some candidates.
@@ -345,6 +387,11 @@ def load_ahead(state, keys, sizes, seqs, first, limit):
             prefix = prefix_of(key, size)
             for number in range(facts[S_SOURCE_COUNT]):
                 source = get64(facts[S_SOURCES] + 8 * number)
+                if get64(source + 8 * X_TABLE_CAP):
+                    if get64(source + 8 * X_SEQ_HIGH) >= seqs[i]:
+                        h = hash_bytes(key, size, facts[S_SEED])
+                        _load_in_memory(source, h, step)
+                    continue
                 if is_home(source, seqs[i], prefix):
                     if step == 0:
                         load_fence(source, key, size)
@@ -357,7 +404,7 @@ def load_ahead(state, keys, sizes, seqs, first, limit):
                         there, _ = row_key(source, row)
                         prefetch(there)
                     break
-                if step == 0 and get64(source + 8 * X_TABLE_CAP) == 0:
+                if step == 0:
                     h = hash_bytes(key, size, facts[S_SEED])
                     lines = get64(source + 8 * X_BLOOM_LINES)
                     prefetch(get64(source + 8 * X_BLOOM) + 64 * bloom_line(h, lines))

@@ -10,6 +10,8 @@ A requirement is met by an entry that has enough of its tokens:
     phrase   all of them, each as far behind the first as its offset says
     near     enough of them, whose positions less their offsets lie within `Q_SPAN` of each other
 
+A token of a query has its hash and its bytes: what has the hash alone is another token.
+
 One kernel call finds the lists (`find_lists`), and which requirement has the shortest ones in each
 place: an entry that has `least` of n tokens has one of the n - least + 1 rarest. Those lists are
 collected, and each candidate is held against all requirements (`hold`), along every list once.
@@ -18,22 +20,36 @@ collected, and each candidate is held against all requirements (`hold`), along e
 from __future__ import annotations
 
 from tideline.kernels import jit
-from tideline.kernels.inverted.runs import R_ENTRIES, R_FIRST, R_HASHES, R_POSITIONS, R_TOKENS
+from tideline.kernels.inverted.runs import (
+    BY_HASH,
+    R_ATS,
+    R_ENTRIES,
+    R_FIRST,
+    R_HASHES,
+    R_POSITIONS,
+    R_SIZES,
+    R_TEXTS,
+    R_TOKENS,
+    compare,
+)
+from tideline.kernels.inverted.tokens import hash_token
 from tideline.kernels.lanes import hot
 from tideline.kernels.views import halves, octets, words
 
 __all__ = [
     "I_WORDS", "L_WORDS", "NEAR", "PHRASE", "P_COUNTS", "P_KEYS", "P_KEY_OFFSETS",
     "P_SEQS", "P_WORDS", "Q_FIRST", "Q_HEAD", "Q_KIND", "Q_LEAST", "Q_LIMIT", "Q_OWN", "Q_SHARE",
-    "Q_SPAN", "Q_WORDS", "SHARES", "collect", "find_lists", "gather", "hold",
+    "Q_SPAN", "Q_WORDS", "SHARES", "collect", "find_lists", "gather", "hash_items", "hold",
+    "search_places",
 ]  # fmt: skip
 
 # A place: the words of a run (runs.py), and these.
 P_SEQS, P_KEY_OFFSETS, P_KEYS, P_COUNTS, P_WORDS = 8, 9, 10, 11, 12
-# A query: how many requirements and tokens; the requirements; hash and offset of each token.
+# A query: how many requirements and tokens; the requirements; of each token its hash, its offset,
+# where its bytes are and how many.
 Q_HEAD = 2
 Q_FIRST, Q_LIMIT, Q_LEAST, Q_KIND, Q_SPAN, Q_SHARE, Q_OWN, Q_WORDS = 0, 1, 2, 3, 4, 5, 6, 8
-I_WORDS = 2
+I_WORDS = 4
 PHRASE, NEAR = 1, 2
 SHARES = 1 << 20
 # What is found of a token in a place: its list, and whether it is one of those to collect.
@@ -42,8 +58,16 @@ _MANY = 1 << 60
 _OFTEN = 8  # postings of a token in an entry, from where on positions are not looked at
 
 
+@jit
+def hash_items(items_at, count, seed):
+    """Write down the hashes of the tokens of a query."""
+    items = words(items_at, I_WORDS * count)
+    for i in range(0, I_WORDS * count, I_WORDS):
+        items[i] = hash_token(items[i + 2], items[i + 3], seed)
+
+
 @hot
-def _list_of(place, hash_):
+def _list_of(place, hash_, at, size):
     """The list of a token: by halves, from where it is expected among hashes spread evenly."""
     count = place[R_TOKENS]
     hashes = words(place[R_HASHES], count)
@@ -54,6 +78,15 @@ def _list_of(place, hash_):
             low = middle + 1
         else:
             high = middle
+    texts = place[R_TEXTS]
+    if texts != BY_HASH:
+        ats, sizes = words(place[R_ATS], count), halves(place[R_SIZES], count)
+        while (
+            low < count
+            and hashes[low] == hash_
+            and compare(texts + ats[low], sizes[low], at, size) != 0
+        ):
+            low += 1
     if low == count or hashes[low] != hash_:
         return 0, 0
     first = words(place[R_FIRST], count + 1)
@@ -76,7 +109,8 @@ def find_lists(places_at, place_count, query_at, lists_at, drivers_at):
         place = words(places_at + 8 * P_WORDS * number, P_WORDS)
         base = L_WORDS * items * number
         for item in range(items):
-            start, limit = _list_of(place, query[item_at + I_WORDS * item])
+            i = item_at + I_WORDS * item
+            start, limit = _list_of(place, query[i], query[i + 2], query[i + 3])
             lists[base + L_WORDS * item + L_FIRST] = start
             lists[base + L_WORDS * item + L_LIMIT] = limit
             lists[base + L_WORDS * item + L_TAKEN] = 0
@@ -259,6 +293,36 @@ def hold(place_at, query_at, lists_at, candidates_at, count, below, seqs_at, ats
             to_sizes[found] = key_offsets[entry + 1] - key_offsets[entry]
             found += 1
     return found
+
+
+@jit
+def search_places(
+    places_at, place_count, query_at, lists_at, drivers_at, below, scratch_at, room, out_at
+):  # fmt: skip
+    """`collect` and `hold` in each place whose driver has one list to collect; how many are left.
+
+    `scratch` and each of the three columns of `out` have `room` for the postings of all drivers.
+    Lists of several tokens have to be brought in order: for the driver of such a place is asked
+    one by one, and its cost is left as it is; that of the others becomes 0.
+    """
+    query, drivers = words(query_at, _MANY), words(drivers_at, 2 * place_count)
+    stride = 8 * L_WORDS * query[1]
+    used = 0
+    for number in range(place_count):
+        driver = drivers[2 * number]
+        if driver < 0 or drivers[2 * number + 1] == 0:
+            continue
+        q = Q_HEAD + Q_WORDS * driver
+        if query[q + Q_LIMIT] - query[q + Q_FIRST] > query[q + Q_LEAST]:
+            continue
+        place, lists = places_at + 8 * P_WORDS * number, lists_at + stride * number
+        some = collect(place, query_at, lists, driver, scratch_at)
+        at = out_at + 8 * used
+        used += hold(
+            place, query_at, lists, scratch_at, some, below, at, at + 8 * room, at + 16 * room
+        )
+        drivers[2 * number + 1] = 0
+    return used
 
 
 @jit

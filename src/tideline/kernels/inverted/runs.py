@@ -4,30 +4,55 @@
 
 The postings of token t are those from first[t] to first[t + 1], by entry and then position. A run
 is seen through a row of words that has the addresses of its columns (`R_WORDS`). `ats` are where
-the bytes of a token are, as whoever made the run counts them.
+the bytes of a token are, counted from `R_TEXTS`.
+
+Different tokens may have one hash. They stand beside each other, by their bytes, so a token has
+exactly the postings that are its own. Where `R_TEXTS` is BY_HASH they are one token: so it was in
+components before, which have the bytes of the first of them alone.
 """
 
 from __future__ import annotations
 
 from tideline.kernels import jit
-from tideline.kernels.lanes import hot
+from tideline.kernels.lanes import get8, get64, hot
 from tideline.kernels.views import halves, words
 
 __all__ = [
-    "RADIX_WORDS", "R_ATS", "R_ENTRIES", "R_FIRST", "R_HASHES", "R_POSITIONS", "R_SIZES",
-    "R_TOKENS", "R_WORDS", "check_run", "count_tokens", "make_run", "merge_runs", "remap_run",
+    "BY_HASH", "RADIX_WORDS", "R_ATS", "R_ENTRIES", "R_FIRST", "R_HASHES", "R_POSITIONS",
+    "R_SIZES", "R_TEXTS", "R_TOKENS", "R_WORDS", "check_run", "compare", "count_tokens",
+    "make_run", "merge_runs", "remap_run",
 ]  # fmt: skip
 
-R_TOKENS, R_HASHES, R_FIRST, R_ENTRIES, R_POSITIONS, R_ATS, R_SIZES = range(7)
+R_TOKENS, R_HASHES, R_FIRST, R_ENTRIES, R_POSITIONS, R_ATS, R_SIZES, R_TEXTS = range(8)
 R_WORDS = 8
+BY_HASH = -1
 _BITS, _PASSES, _LOW = 11, 3, 30
 RADIX_WORDS = 1 << _BITS
 _MANY = 1 << 60
 
 
 @jit
-def _sort(hashes, count, order, other, counts):
-    """The numbers of tokens by hash, those with the same one in their order; in `order`."""
+def compare(a, a_size, b, b_size):
+    """The order of two tokens of one hash: 0 when they are the same bytes."""
+    if a_size != b_size:
+        return a_size - b_size
+    i = 0
+    while i + 8 <= a_size and get64(a + i) == get64(b + i):
+        i += 8
+    while i < a_size:
+        difference = get8(a + i) - get8(b + i)
+        if difference != 0:
+            return difference
+        i += 1
+    return 0
+
+
+@jit
+def _sort(hashes, count, order, other, counts, texts, ats, sizes):
+    """The numbers of tokens by hash, the same ones in their order, in `order`.
+
+    Whether different tokens have one hash: those are in order by their bytes, too.
+    """
     for i in range(count):
         other[i] = i
     source, target = other, order
@@ -54,18 +79,45 @@ def _sort(hashes, count, order, other, counts):
             order[at] = order[at - 1]
             at -= 1
         order[at] = number
+    mixed = False
+    for i in range(1, count):
+        a, b = order[i - 1], order[i]
+        if hashes[a] == hashes[b] and (
+            compare(texts + ats[a], sizes[a], texts + ats[b], sizes[b]) != 0
+        ):
+            mixed = True
+            break
+    if not mixed:
+        return False
+    for i in range(1, count):
+        number = order[i]
+        text, size = texts + ats[number], sizes[number]
+        at = i
+        while (
+            at > 0
+            and hashes[order[at - 1]] == hashes[number]
+            and compare(texts + ats[order[at - 1]], sizes[order[at - 1]], text, size) > 0
+        ):
+            order[at] = order[at - 1]
+            at -= 1
+        order[at] = number
+    return True
 
 
 @jit
 def make_run(
     count, hashes_at, entries_at, positions_at, ats_at, sizes_at, order_at, other_at, counts_at,
-    run_at,
+    texts, run_at,
 ):  # fmt: skip
-    """A run of `count` tokens that come by entry and position; how many different ones."""
+    """A run of `count` tokens that come by entry and position; how many different ones.
+
+    `ats` count from `texts`.
+    """
     hashes, ats, sizes = words(hashes_at, count), words(ats_at, count), halves(sizes_at, count)
     entries, positions = halves(entries_at, count), halves(positions_at, count)
     order = words(order_at, count)
-    _sort(hashes, count, order, words(other_at, count), words(counts_at, RADIX_WORDS))
+    other, counts = words(other_at, count), words(counts_at, RADIX_WORDS)
+    mixed = _sort(hashes, count, order, other, counts, texts, ats, sizes)
     run = words(run_at, R_WORDS)
     made, first = words(run[R_HASHES], count), words(run[R_FIRST], count + 1)
     to_entries, to_positions = halves(run[R_ENTRIES], count), halves(run[R_POSITIONS], count)
@@ -73,7 +125,11 @@ def make_run(
     tokens = 0
     for i in range(count):
         number = order[i]
-        if tokens == 0 or made[tokens - 1] != hashes[number]:
+        fresh = tokens == 0 or made[tokens - 1] != hashes[number]
+        if mixed and not fresh:
+            last = texts + to_ats[tokens - 1]
+            fresh = compare(last, to_sizes[tokens - 1], texts + ats[number], sizes[number]) != 0
+        if fresh:
             made[tokens], first[tokens] = hashes[number], i
             to_ats[tokens], to_sizes[tokens] = ats[number], sizes[number]
             tokens += 1
@@ -106,9 +162,26 @@ def _copy(target, at, source, start, limit):
         target[at + i - start] = source[i]
 
 
+@hot
+def _joined(entries, positions, start, limit):
+    """Bring the postings of two lists that stand one behind the other in order."""
+    for i in range(start, limit):
+        entry, position = entries[i], positions[i]
+        at = i
+        while at > start and (
+            entries[at - 1] > entry or (entries[at - 1] == entry and positions[at - 1] > position)
+        ):
+            entries[at], positions[at] = entries[at - 1], positions[at - 1]
+            at -= 1
+        entries[at], positions[at] = entry, position
+
+
 @jit
-def merge_runs(a_at, b_at, run_at):
-    """A run of two; how many different tokens. Room is for the tokens and postings of both."""
+def merge_runs(a_at, b_at, texts, run_at):
+    """A run of two; how many different tokens. Room is for the tokens and postings of both.
+
+    `ats` of both count from `texts`. With BY_HASH, tokens of one hash become one.
+    """
     a, b, run = words(a_at, R_WORDS), words(b_at, R_WORDS), words(run_at, R_WORDS)
     m, n = a[R_TOKENS], b[R_TOKENS]
     a_hashes, b_hashes = words(a[R_HASHES], m), words(b[R_HASHES], n)
@@ -122,8 +195,15 @@ def merge_runs(a_at, b_at, run_at):
     ats, sizes = words(run[R_ATS], m + n), halves(run[R_SIZES], m + n)
     i = j = tokens = used = 0
     while i < m or j < n:
-        from_a = j >= n or (i < m and a_hashes[i] <= b_hashes[j])
-        from_b = i >= m or (j < n and b_hashes[j] <= a_hashes[i])
+        if i >= m or j >= n:
+            side = -1 if i < m else 1
+        elif a_hashes[i] != b_hashes[j]:
+            side = -1 if a_hashes[i] < b_hashes[j] else 1
+        elif texts == BY_HASH:
+            side = 0
+        else:
+            side = compare(texts + a_ats[i], a_sizes[i], texts + b_ats[j], b_sizes[j])
+        from_a, from_b = side <= 0, side >= 0
         first[tokens] = used
         x, x_limit = (a_first[i], a_first[i + 1]) if from_a else (0, 0)
         y, y_limit = (b_first[j], b_first[j + 1]) if from_b else (0, 0)
@@ -151,6 +231,9 @@ def merge_runs(a_at, b_at, run_at):
         _copy(entries, used, b_entries, y, y_limit)
         _copy(positions, used, b_positions, y, y_limit)
         used += y_limit - y
+        if texts == BY_HASH and tokens > 1 and hashes[tokens - 2] == hashes[tokens - 1]:
+            tokens -= 1
+            _joined(entries, positions, first[tokens - 1], used)
     first[tokens] = used
     run[R_TOKENS] = tokens
     return tokens
@@ -196,11 +279,18 @@ def check_run(run_at, entry_count, posting_count):
     hashes, first = words(run[R_HASHES], tokens), words(run[R_FIRST], tokens + 1)
     entries = halves(run[R_ENTRIES], posting_count)
     positions = halves(run[R_POSITIONS], posting_count)
+    texts, ats, sizes = run[R_TEXTS], words(run[R_ATS], tokens), halves(run[R_SIZES], tokens)
     if tokens > 0 and (first[0] != 0 or first[tokens] != posting_count):
         return 2
     for token in range(tokens):
-        if hashes[token] < 0 or (token > 0 and hashes[token] <= hashes[token - 1]):
+        if hashes[token] < 0 or (token > 0 and hashes[token] < hashes[token - 1]):
             return 1
+        if token > 0 and hashes[token] == hashes[token - 1]:
+            if texts == BY_HASH:
+                return 1
+            at, before = texts + ats[token], texts + ats[token - 1]
+            if compare(before, sizes[token - 1], at, sizes[token]) >= 0:
+                return 1
         start, limit = first[token], first[token + 1]
         if start >= limit or start < 0 or limit > posting_count:
             return 2

@@ -90,6 +90,15 @@ def _bound(lon, lat, cosine, w, s, e, n):
 
 
 @jit
+def _bound_of_point(lon, lat, cosine, x, y):
+    """The same of a point."""
+    wide = abs(lon - x)
+    wide = min(wide, 360.0 - wide)
+    found = _least_square(abs(lat - y)) + cosine * _least_cosine(y) * _least_square(wide)
+    return found * _MARGIN
+
+
+@jit
 def _push(near, h, item):
     """Put something on the heap; there is room."""
     size = near[N_SIZE]
@@ -111,11 +120,19 @@ def _push(near, h, item):
 @jit
 def _pop(near):
     """Take the first off the heap."""
-    keys = doubles(near[N_HEAP], 2 * near[N_CAP])
-    items = words(near[N_HEAP], 2 * near[N_CAP])
     size = near[N_SIZE] - 1
     near[N_SIZE] = size
-    h, item = keys[2 * size], items[2 * size + 1]
+    last = 2 * size
+    h = doubles(near[N_HEAP], 2 * near[N_CAP])[last]
+    _replace(near, h, words(near[N_HEAP], 2 * near[N_CAP])[last + 1])
+
+
+@jit
+def _replace(near, h, item):
+    """Put something in the place of the first on the heap."""
+    keys = doubles(near[N_HEAP], 2 * near[N_CAP])
+    items = words(near[N_HEAP], 2 * near[N_CAP])
+    size = near[N_SIZE]
     at = 0
     while True:
         child = 2 * at + 1
@@ -160,9 +177,13 @@ def _exact_h(p, at, lon, lat):
 def _push_entries(near, p, mark, first, limit, lon, lat, cosine, most):
     entries = p[P_COUNT]
     west, south = doubles(p[P_WEST], entries), doubles(p[P_SOUTH], entries)
-    east, north = west, south
-    if p[P_EAST]:
-        east, north = doubles(p[P_EAST], entries), doubles(p[P_NORTH], entries)
+    if p[P_EAST] == 0:
+        for i in range(first, limit):
+            h = _bound_of_point(lon, lat, cosine, west[i], south[i])
+            if h <= most:
+                _push(near, h, (_ENTRY << KIND_SHIFT) | mark | i)
+        return
+    east, north = doubles(p[P_EAST], entries), doubles(p[P_NORTH], entries)
     for i in range(first, limit):
         h = _bound(lon, lat, cosine, west[i], south[i], east[i], north[i])
         if h <= most:
@@ -197,10 +218,11 @@ def next_nearest(places, near_at, lon, lat, least, most, hits_at, found_at, room
                 count += 1
             continue
         if kind == _ENTRY:
-            _pop(near)
             h = _exact_h(p, item & POSITION, lon, lat)
             if h <= most:
-                _push(near, h, (_EXACT << KIND_SHIFT) | (item & ((1 << KIND_SHIFT) - 1)))
+                _replace(near, h, (_EXACT << KIND_SHIFT) | (item & ((1 << KIND_SHIFT) - 1)))
+            else:
+                _pop(near)
             continue
         level = (item >> _LEVEL_SHIFT) & 15
         node = item & ((1 << _LEVEL_SHIFT) - 1)
