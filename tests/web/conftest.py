@@ -88,9 +88,9 @@ class Served:
     def stop(self) -> None:
         self._stack.close()
 
-    def start(self) -> None:
+    def start(self, **settings: Any) -> None:
         port = int(self.url.rpartition(":")[2])
-        self._stack.enter_context(running(self.db, port=port))
+        self._stack.enter_context(running(self.db, port=port, **settings))
 
     def close(self) -> None:
         self.stop()

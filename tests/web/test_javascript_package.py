@@ -142,6 +142,14 @@ def pages(tmp_path: Path) -> Iterator[tuple[Path, str]]:
     server.server_close()
 
 
+def errors_of(page: Any) -> list[str]:
+    """What goes wrong on a page from now on, as it comes."""
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("console", lambda message: errors.append(message.text))
+    return errors
+
+
 def test_the_example_page_shows_what_happened_and_what_happens(
     browser: Any, pages: tuple[Path, str], tmp_path: Path
 ) -> None:
@@ -157,9 +165,7 @@ def test_the_example_page_shows_what_happened_and_what_happens(
         (folder / "live.html").write_text(source.replace(ADDRESS, url), encoding="utf-8")
         with browser.new_context(viewport={"width": 720, "height": 480}) as context:
             page = context.new_page()
-            errors: list[str] = []
-            page.on("pageerror", lambda error: errors.append(str(error)))
-            page.on("console", lambda message: errors.append(message.text))
+            errors = errors_of(page)
             page.goto(f"{origin}/live.html")
             page.wait_for_selector("li")
             assert page.inner_text("li").endswith("jam (past)")
@@ -172,4 +178,42 @@ def test_the_example_page_shows_what_happened_and_what_happens(
             assert page.locator("li").count() == 3
             assert page.input_value("input") == ""
             page.screenshot(path=tmp_path / "example.png")
+        assert errors == []
+
+
+# ---- the pages in the documentation ---------------------------------------------------------
+
+
+def html_of(page: str) -> str:
+    found = re.search(
+        r"^```html\n(.*?)^```", (ROOT / "docs" / page).read_text("utf-8"), re.M | re.S
+    )
+    assert found is not None
+    return found[1]
+
+
+def test_the_pages_of_the_documentation_show_what_they_should(
+    browser: Any, pages: tuple[Path, str]
+) -> None:
+    folder, origin = pages
+    (folder / "favicon.ico").touch()
+    with tideline.open(":memory:") as db, running(db, origins=(origin,)) as url:
+        for name in ("start/javascript.md", "guide/dashboard.md"):
+            file = folder / Path(name).with_suffix(".html").name
+            file.write_text(html_of(name).replace(ADDRESS, url), encoding="utf-8")
+        db.channel("roads").publish("I-87", {"kind": "jam"}, ttl_s=600)
+        orders = db.collection("orders", key="id")
+        orders.put_many([{"id": n, "shop": "a", "state": "open", "total": n} for n in (1, 2)])
+        with browser.new_context() as context:
+            page = context.new_page()
+            errors = errors_of(page)
+            page.goto(f"{origin}/javascript.html")
+            page.wait_for_function("document.querySelector('ul').innerText.includes('jam')")
+            db.channel("roads").publish("I-87", {"kind": "fire"}, ttl_s=600)
+            page.wait_for_function("document.querySelector('ul').innerText.includes('fire')")
+            page.goto(f"{origin}/dashboard.html")
+            page.wait_for_function("document.querySelectorAll('tr').length === 2")
+            orders.put({"id": 3, "shop": "b", "state": "open", "total": 9})
+            page.wait_for_function("document.querySelectorAll('tr').length === 3")
+            assert page.inner_text("tr >> nth=0").split() == ["3", "b", "9"]
         assert errors == []

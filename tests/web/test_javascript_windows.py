@@ -66,6 +66,30 @@ def test_rows_are_appended_found_and_mapped(db: Any, url: str, js: JavaScript) -
     assert (names, rows, left, db.windows()) == (["cars"], 4, [], [])
 
 
+def test_rows_are_found_by_places_and_words(db: Any, url: str, js: JavaScript) -> None:
+    found = js(
+        """async () => {
+          const reports = db.window("reports", { span_s: 30, key: "vid", time: "t",
+            values: { at: "point", text: "text", vel: "int8" }, max_ahead_s: "never",
+            indexes: { at: "spatial", text: "words" } });
+          await reports.append([
+            { vid: 1, at: [2, 48], text: "flat tire", vel: 5, t: 1 },
+            { vid: 2, at: { type: "Point", coordinates: [2.1, 48] }, text: "jam", vel: 6, t: 1 },
+            { vid: 1, at: [3, 48], text: "jam", vel: 7, t: 31 },
+          ]);
+          const near = { at: { $near: [2.1, 48.01] } };
+          return [await reports.find(near, { limit: 1 }),
+            await reports.find({ text: { $words: "jam" } }, { map: "sum(vel)" }),
+            (await reports.find(null, { newest: true })).map(({ vid }) => vid),
+            await reports.find({ speed: 1 }).catch(({ message }) => message)];
+        }"""
+    )
+    window = db.window("reports")
+    assert found[0][0]["vid"] == 1
+    assert found[1:3] == [window.find({"text": {"$words": "jam"}}, map="sum(vel)"), [1]]
+    assert "no such field" in found[3]
+
+
 def test_panes_are_told_at_each_slide_and_those_of_a_break_are_counted(
     db: Any, url: str, js: JavaScript
 ) -> None:

@@ -27,7 +27,7 @@ def segment(d: int, s: int, **facts: Any) -> dict[str, Any]:
     return {**made, **facts}
 
 
-NOW = {"id": "now", "minute": 17, "second": 4, "cars": 8123, "reports": 1_034_321, "tolls": 12,
+NOW = {"id": "now", "minute": 18, "second": 1024, "cars": 8123, "reports": 1_034_321, "tolls": 12,
        "accidents": 1, "worst_ms": 81.6, "L": 1}  # fmt: skip
 
 
@@ -63,14 +63,17 @@ def test_an_expressway_is_shown_and_stays_up_to_date(
     assert page.inner_text("#road-worst") == "82"
     assert "Westbound 41" in page.inner_text("#road-accident-list")
     assert page.locator("#road-toll-list li").all_inner_texts()[0].split("\n")[-1] == "4232"
-    slow, fast = (
-        page.evaluate(f"getComputedStyle(document.querySelector('#segment-{at} i')).height")
-        for at in ("1-41", "1-40")
+    page.wait_for_function(  # bars grow to their height
+        """() => { const [slow, fast] = ["1-41", "1-40"].map((at) =>
+             document.querySelector(`#segment-${at} i`).getBoundingClientRect().height);
+           return slow > 4 * fast; }"""
     )
-    assert float(slow[:-2]) > 4 * float(fast[:-2])
+    assert page.inner_text("#road-full") == "100"
+    segments.put(segment(1, 3, cars=640))  # more than fill a bar: all are drawn anew
+    screen.wait_for_text("#road-full", "1000")
     segments.put(segment(1, 41, cars=1))
     segments.put(segment(0, 99, accident=True))
-    now.put({**NOW, "minute": 18, "second": 0})
+    now.put({**NOW, "minute": 19, "second": 1080})
     wait_for_label(page, "1-41", "Segment 41 westbound: 1 car at 55 mph, no toll, no accident")
     page.wait_for_selector("#segment-0-99[data-accident]")
     screen.wait_for_text("#road-time", "18:00")

@@ -18,6 +18,13 @@ export async function token(refused) {
   return given;
 }
 
+/** Ask for another token than the one in use; whether there is one now. */
+export async function askAnother() {
+  const given = await ask("");
+  if (given) sessionStorage.setItem(KEPT, given);
+  return Boolean(given);
+}
+
 /** Whoever declined wants to be asked again. */
 export function askAgain() { declined = false; }
 

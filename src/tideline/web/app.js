@@ -1,11 +1,14 @@
-// Puts the page together: three views, each made when it is first shown.
+// Puts the page together: five views, each made when it is first shown.
 //
 //   map     feed (/v1/watch)  -->  stage (map), figures          what the whole channel does
 //           live (/v1/live)   -->  mine (cards, answers)         what the reader asked for
 //           inspector         -->  REST and live                 what the reader does
 //           search.js         -->  watch                         where the reader looks
+//           tour.js                                              where to begin, of a server that has something to show
 //   tables  tables.js                                            what the reader watches
 //   windows windows.js, road.js                                  stream windows, an expressway
+//   store   store.js, picture.js                                 what the database does and is made of
+//   access  grants.js                                            who may use it
 //
 // Nothing on the page is made up: a place, a count or a time is the server's, or the reader's own.
 
@@ -21,7 +24,10 @@ import { Mine } from "./mine.js";
 import { coordinates, middle, nearestTown } from "./places.js";
 import { Search } from "./search.js";
 import { Stage } from "./stage.js";
+import { Store } from "./store.js";
 import { Tables } from "./tables.js";
+import { Tokens } from "./grants.js";
+import { Tour } from "./tour.js";
 import { Views } from "./views.js";
 import { Windows } from "./windows.js";
 
@@ -48,15 +54,17 @@ function start() {
   });
   views.add("tables", () => new Tables((state) => views.connection("tables", state)));
   views.add("windows", () => new Windows((state) => views.connection("windows", state)));
+  views.add("store", () => new Store((state) => views.connection("store", state)));
+  views.add("access", () => new Tokens((state) => views.connection("access", state)));
   views.start();
 }
 
 async function startMap(view) {
   const db = connect(undefined, { token, timeout_s: PATIENCE_S });
-  const [land, roads] = await Promise.all([load("land.json"), load("roads.json")]);
+  const [land, roads, city] = await Promise.all([load("land.json"), load("roads.json"), load("city.json")]);
   const { name, space } = await chooseChannel(db);
   const channel = db.channel(name);
-  const stage = new Stage(byId("map"), space, land, roads);
+  const stage = new Stage(byId("map"), space, land, roads, city);
   stage.show(views.isShown("map"));
   document.addEventListener("tideline:theme", () => stage.recolour());
   stage.onFrames = (perSecond, longestMs) => {
@@ -91,7 +99,10 @@ async function startMap(view) {
     if (tool) inspector.use(tool);
   });
 
+  const tour = new Tour(stage, live, user());
   const feed = new Feed(db, name, stage, {
+    start: (where) => tour.begin(where),
+    happened: (event, place) => tour.happened(event, place),
     state: connection,
     second: figures(),
     sampled: (is) => { byId("sampled").dataset.on = String(is); },
@@ -105,7 +116,7 @@ async function startMap(view) {
   });
   Object.assign(view, { feed, stage });
   new Search(db, stage).begin();
-  if (!views.isShown("map")) feed.socket.shut();
+  if (views.isShown("map")) feed.socket.open(); // else when it is shown
   byId("banner-retry").addEventListener("click", () => {
     byId("banner").hidden = true;
     feed.socket.retry();

@@ -3,8 +3,11 @@
 
 const KM = 1000;
 
-/** What lies below. `land` and `roads` are the files of those names; colours come from the theme. */
-export function drawBasemap(context, view, land, roads, colours) {
+const CITY_FROM = 8; // times closer than the whole: the shore of the city, and its avenues
+const STREETS_FROM = 24;
+
+/** What lies below. `land`, `roads` and `city` are the files of those names; colours come from the theme. */
+export function drawBasemap(context, view, land, roads, city, colours) {
   context.fillStyle = colours.abroad;
   context.fillRect(0, 0, view.width, view.height);
   context.lineJoin = context.lineCap = "round";
@@ -23,6 +26,7 @@ export function drawBasemap(context, view, land, roads, colours) {
   context.lineWidth = 1;
   context.stroke();
   for (const line of land.lines) if (!line.under) river(context, view, line, colours.water);
+  if (view.closeness() > CITY_FROM) drawCity(context, view, city, colours);
 
   context.strokeStyle = colours.road;
   context.lineWidth = Math.min(1 + view.pixels(500), 3);
@@ -31,6 +35,33 @@ export function drawBasemap(context, view, land, roads, colours) {
   context.stroke();
 
   drawBounds(context, view, colours);
+}
+
+/** A city close by: its own shore over the coarse one, a park, avenues, and closer still the streets. */
+function drawCity(context, view, city, colours) {
+  const fill = (rings, colour) => {
+    context.fillStyle = colour;
+    context.beginPath();
+    for (const ring of rings) trace(context, view, ring, true);
+    context.fill();
+  };
+  fill([city.water], colours.water);
+  fill(city.shore, colours.land);
+  fill(city.park, colours.park);
+  context.strokeStyle = colours.outline;
+  context.lineWidth = 1;
+  context.beginPath();
+  for (const ring of city.shore) trace(context, view, ring, true);
+  context.stroke();
+  context.strokeStyle = colours.road;
+  const lines = (streets, metres, least) => {
+    context.lineWidth = Math.min(Math.max(view.pixels(metres), least), 12);
+    context.beginPath();
+    for (const street of streets) trace(context, view, street, false);
+    context.stroke();
+  };
+  if (view.closeness() > STREETS_FROM) lines(city.minor, 10, 0.6);
+  lines(city.major, 24, 0.8);
 }
 
 function trace(context, view, points, closed) {

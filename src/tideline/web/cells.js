@@ -116,12 +116,15 @@ export class Cells {
         const [west, south, east, north] = this.extent(key.slice(0, level).join("."));
         const w = (east - west) * view.kx;
         if (w < 3) break;
+        const [x, y] = [Math.round(view.x(west)), Math.round(view.y(north))];
+        const [wide, high] = [Math.round(w), Math.round((north - south) * view.ky)];
+        // Around the whole picture, or out of it: nothing is to be seen but a tint.
+        if (x < 0 && y < 0 && x + wide > view.width && y + high > view.height) continue;
+        if (x > view.width || y > view.height || x + wide < 0 || y + high < 0) continue;
         // The deeper, the later it shows.
         const since = done * 1.5 - (level / this.depth) * 0.5;
         if (since <= 0 || since >= 1) continue;
-        const alpha = (1 - since) * Math.min(level / 4, 1);
-        const [x, y] = [Math.round(view.x(west)), Math.round(view.y(north))];
-        const [wide, high] = [Math.round(w), Math.round((north - south) * view.ky)];
+        const alpha = (1 - since) * Math.min(level / 4, 1) * (wide > view.width || high > view.height ? 0.2 : 1);
         context.globalAlpha = 0.06 * alpha;
         context.fillRect(x, y, wide, high);
         context.globalAlpha = 0.65 * alpha;

@@ -4,9 +4,9 @@
 const SECONDS = 60;
 
 export class Chart {
-  /** lines: [{colour: name of a CSS property, dashed}] */
-  constructor(canvas, top, lines) {
-    Object.assign(this, { canvas, top, lines });
+  /** lines: [{colour: name of a CSS property, dashed}]; `text` writes the top of the scale. */
+  constructor(canvas, top, lines, text = short) {
+    Object.assign(this, { canvas, top, lines, text });
     this.values = lines.map(() => []);
     new ResizeObserver(() => this.draw()).observe(canvas);
   }
@@ -31,7 +31,7 @@ export class Chart {
     context.setTransform(scale, 0, 0, scale, 0, 0);
     context.clearRect(0, 0, width, height);
     const most = nice(Math.max(...this.values.flat().filter((value) => value !== null), 0));
-    this.top.textContent = most ? short(most) : "";
+    this.top.textContent = most ? this.text(most) : "";
     const style = getComputedStyle(canvas);
     context.strokeStyle = style.getPropertyValue("--line").trim();
     context.lineWidth = 1;
@@ -96,4 +96,22 @@ export function short(value) {
   if (value >= 9_995) return `${(value / 1e3).toFixed(1)} k`;
   if (value >= 100 || Number.isInteger(value)) return Math.round(value).toLocaleString("en-US");
   return value >= 10 ? value.toFixed(0) : value >= 1 ? value.toFixed(1) : value.toPrecision(1);
+}
+
+/** 12345 as "12.3 kB": never longer than seven characters. */
+export function bytes(count) {
+  if (count === null || count === undefined || Number.isNaN(count)) return "–";
+  for (const [unit, size] of [["B", 1], ["kB", 1e3], ["MB", 1e6], ["GB", 1e9]]) {
+    if (count < size * 999.5) return `${size === 1 ? Math.round(count) : (count / size).toPrecision(3)} ${unit}`;
+  }
+  return `${(count / 1e12).toPrecision(3)} TB`;
+}
+
+/** 0.0042 as "4.2 ms", 75 as "75 s", 7200 as "2 h". */
+export function duration(seconds) {
+  if (seconds < 0.001) return "under 1 ms";
+  if (seconds < 1) return `${(seconds * 1000).toPrecision(2) * 1} ms`;
+  if (seconds < 120) return `${seconds < 10 ? Math.round(seconds * 10) / 10 : Math.round(seconds)} s`;
+  if (seconds < 7200) return `${Math.round(seconds / 60)} min`;
+  return seconds < 172_800 ? `${Math.round(seconds / 3600)} h` : `${Math.round(seconds / 86_400)} days`;
 }

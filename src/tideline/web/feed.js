@@ -11,10 +11,11 @@ const GONE_MS = 2000;
 const SAMPLED_S = 3; // how long the page says so after a message with a sample
 
 export class Feed {
-  /** on: {state(name, pause), second(figures), sampled(yes), status(text), restarted(), refused(reason)} */
+  /** Its socket is opened by whoever shows the map. on: {state(name, pause), second(figures), sampled(yes), status(text), start(where), happened(event, place), restarted(), refused(reason)} */
   constructor(db, channel, stage, on) {
     Object.assign(this, { stage, on });
     this.sampledAt = -Infinity;
+    this.start = null; // where the server says to begin
     this.last = null; // {at, counts} of the last whole second
     this.socket = db.socket(`/v1/watch?channel=${encodeURIComponent(channel)}`, {
       opened: () => this.on.restarted(),
@@ -25,21 +26,25 @@ export class Feed {
         if (status === GONE) setTimeout(() => this.socket.open(), GONE_MS);
       },
     });
-    this.socket.open();
   }
 
   #message(message) {
+    if (message.start) this.start = message.start;
     if (message.at === undefined) return; // a beat
     const { stage } = this;
     const at = seconds(message.at);
     stage.setTime(at);
+    if (this.start) this.on.start(this.start); // now that the time is known
+    this.start = null;
     for (const subscription of message.subscriptions ?? []) {
       const place = middle(subscription.place, stage.cells);
       if (place) stage.tellSubscription(subscription, place, seconds(subscription.until));
     }
     for (const event of message.events ?? []) {
       const place = middle(event.place, stage.cells);
-      if (place) stage.tellEvent(event.id, place, seconds(event.until), true);
+      if (!place) continue;
+      stage.tellEvent(event.id, place, seconds(event.until), true);
+      this.on.happened(event, place);
     }
     for (const { subscription, event, kind } of message.answers ?? []) {
       stage.tellAnswer(subscription, event, kind === "past");

@@ -4,9 +4,10 @@
 
 import { InvalidRequest, TidelineError } from "../tideline.js";
 import { byId, clockTime, element, seconds, setError, setText } from "./dom.js";
-import { summary } from "./places.js";
+import { coordinates, middle, summary } from "./places.js";
 
 const LOOK_PIXELS = 24;
+const FLY_METRES = 6000;
 
 export class Inspector {
   constructor(channel, stage, live, user, note) {
@@ -45,15 +46,28 @@ export class Inspector {
     const metres = Math.max(this.stage.view.metres(LOOK_PIXELS), 500);
     try {
       const events = await this.channel.find({ circle: [lon, lat, metres] }, { limit: 50 });
-      byId("found").replaceChildren(...events.map((event) => element("li", { "data-event": event.id },
-        element("span", { class: "text", title: JSON.stringify(event.body) }, summary(event.body)),
-        element("time", { class: "when", datetime: event.at }, clockTime(event.at)))));
+      byId("found").replaceChildren(...events.map((event) => this.#found(event)));
       if (events.length === 0) {
         byId("found").replaceChildren(element("li", { class: "hint" }, `Nothing is valid within ${(metres / 1000).toFixed(1)} km.`));
       }
     } catch (error) {
       this.#failed(error);
     }
+  }
+
+  /** An event that was found: opened, all there is to say of it, who was told, and a way there. */
+  #found(event) {
+    const place = middle(event.place, this.stage.cells);
+    const told = element("p", { class: "fine" });
+    return element("li", { "data-event": event.id }, element("details", {
+      toggle: () => setText(told, `${this.stage.told.text(event.id)} · valid until ${event.until ? clockTime(event.until) : "for ever"}${place ? ` · ${coordinates(place.lon, place.lat)}` : ""}`),
+    },
+    element("summary", {},
+      element("span", { class: "text" }, summary(event.body)),
+      element("time", { class: "when", datetime: event.at }, clockTime(event.at))),
+    element("pre", {}, JSON.stringify(event.body, null, 1)),
+    told,
+    element("button", { type: "button", click: () => place && this.stage.flyTo(place.lon, place.lat, FLY_METRES) }, "Fly there")));
   }
 
   async publish(lon, lat) {

@@ -20,10 +20,20 @@ export class Live {
   async subscribe(place, options, label) {
     if (!this.plugged) throw new Unavailable("The plug is pulled: plug in again first.");
     const sub = await this.channel.subscribe(place, options);
+    this.#follow(sub, label);
+    return sub.id;
+  }
+
+  /** Take up a stored subscription again, with all that it was answered. */
+  async resume(id, label) {
+    this.#follow(await this.channel.resume(id), label);
+  }
+
+  #follow(sub, label) {
     const asked = { label, sub, last: "", past: 0, live: 0, missed: 0, twice: 0 };
     this.asked.add(asked);
     this.on.changed();
-    for (const event of sub.past) this.#answer(asked, event, "past");
+    for (const event of sub.past ?? []) this.#answer(asked, event, "past");
     sub.onevent = (event, how) => this.#answer(asked, event, how);
     sub.onended = (reason, error) => {
       if (error) this.on.note(error.message);

@@ -82,7 +82,7 @@ export class Mine {
     asked.at = this.stage.now;
     const { where } = sub;
     const [, , metres] = sub.place.circle;
-    const text = `${(metres / 1000).toFixed(metres < 10_000 ? 1 : 0)} km${where ? `, ${JSON.stringify(where)}` : ", everything"}`;
+    const text = `${(metres / 1000).toFixed(metres < 10_000 ? 1 : 0)} km${where ? `, ${JSON.stringify(where)}` : ", all"}`;
     const fail = (error) => live.on.note(error.message);
     const made = {
       what: element("span", { class: "what", title: text }, text),

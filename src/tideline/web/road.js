@@ -12,7 +12,7 @@ import { byId, element, setText } from "./dom.js";
 const SEGMENTS = 100;
 const WAYS = ["Eastbound", "Westbound"];
 const [SLOW, FAST] = [10, 45]; // miles an hour, as Linear Road has them: below 40 there is a toll
-const FULL = 100; // cars of a cell that is filled
+const FULL = [100, 200, 500, 1000, 2000, 5000, 10_000]; // cars of a cell that is filled: what all cells fit in
 const LISTED = 8;
 
 const number = (value) => (typeof value === "number" && Number.isFinite(value) ? value : 0);
@@ -34,6 +34,7 @@ export class Road {
   #known = [[], []]; // documents by direction and segment
   #chosen = [0, 0]; // direction and segment
   #dirty = new Set();
+  #full = 0; // cars of a cell that is filled; it grows only, so that bars can be compared
   #frame = 0;
 
   constructor(db) {
@@ -51,7 +52,8 @@ export class Road {
     const facts = this.#now.result.find(({ id }) => id === "now");
     if (!facts) return;
     const two = (value) => String(number(value)).padStart(2, "0");
-    setText(byId("road-time"), `${number(facts.minute)}:${two(facts.second)}`);
+    const seconds = number(facts.second); // since the road was opened
+    setText(byId("road-time"), `${Math.floor(seconds / 60)}:${two(seconds % 60)}`);
     for (const name of ["cars", "reports", "tolls", "accidents"]) setText(byId(`road-${name}`), short(number(facts[name])));
     setText(byId("road-worst"), short(Math.round(number(facts.worst_ms))));
     this.#expressways(Math.max(Math.ceil(number(facts.L)), 1));
@@ -71,6 +73,7 @@ export class Road {
     this.#x = x;
     this.#live?.cancel();
     this.#known = [[], []];
+    this.#full = 0;
     this.#touchAll();
     const live = this.#db.collection("segments").watch({ x });
     this.#live = live;
@@ -144,13 +147,23 @@ export class Road {
     setText(byId("segment-said"), `${told(d, s, this.#known[d][s])}.`);
   }
 
+  /** Make room for the most cars of a segment: all bars are drawn again when that takes a larger scale. */
+  #fit() {
+    const most = Math.max(...this.#known.flat().map((row) => number(row?.cars)), 0);
+    if (most <= this.#full && this.#full > 0) return;
+    this.#full = FULL.find((full) => full >= most) ?? most;
+    setText(byId("road-full"), String(this.#full));
+    for (let place = 0; place < WAYS.length * SEGMENTS; place++) this.#dirty.add(place);
+  }
+
   #draw() {
     this.#frame = 0;
+    this.#fit();
     for (const place of this.#dirty) {
       const [d, s] = [Math.floor(place / SEGMENTS), place % SEGMENTS];
       const row = this.#known[d][s];
       const cell = this.#cells[d][s];
-      const share = Math.min(number(row?.cars) / FULL, 1);
+      const share = Math.min(number(row?.cars) / this.#full, 1);
       cell.style.setProperty("--cars", String(Math.round(share * 100) / 100));
       cell.style.setProperty("--fast", `${Math.round(Math.min(Math.max((number(row?.speed) - SLOW) / (FAST - SLOW), 0), 1) * 100)}%`);
       cell.toggleAttribute("data-toll", number(row?.toll) > 0);

@@ -17,6 +17,7 @@ import { Drivers } from "./drivers.js";
 import { Events } from "./events.js";
 import { drawFinds } from "./finds.js";
 import { Links } from "./links.js";
+import { Told } from "./told.js";
 import { View } from "./view.js";
 
 const MARKS_EVERY_S = 1 / 15;
@@ -24,18 +25,23 @@ const TOP_EVERY_S = 1 / 5; // the ring of a new event is there at once, its mark
 const SWEEP_EVERY_S = 0.5;
 const FEW_FRAMES = 50; // a second
 const SLOW_SECONDS = 3;
+const FLIGHT_MS = 1100;
+const CLOSE = 8; // times closer than the whole
 
 export class Stage {
-  /** element: the box with four canvases. space: of the channel. land, roads: the files. */
-  constructor(element, space, land, roads) {
+  /** element: the box with four canvases. space: of the channel. land, roads, city: the files. */
+  constructor(element, space, land, roads, city) {
     this.element = element;
     this.land = land;
     this.roads = roads;
+    this.city = city;
     this.view = new View(space.bounds);
     this.cells = new Cells(space);
     this.drivers = new Drivers();
     this.events = new Events();
     this.links = new Links();
+    this.told = new Told();
+    this.flight = null; // {from, to, start}: on the way to a place
     this.mine = new Map(); // id -> {lon, lat, metres, label, faint}
     this.cursor = null; // {lon, lat}
     this.places = []; // {lon, lat, name, active}: what was searched for
@@ -113,8 +119,39 @@ export class Stage {
     const from = this.events.get(event);
     const mine = this.mine.get(subscription);
     const slot = mine ? -1 : this.drivers.answer(subscription, now, past);
+    this.told.add(event, mine ? "you" : this.drivers.users[slot]);
     if (!from || (!mine && slot < 0)) return;
+    if (!mine && this.view.closeness() > CLOSE) { // who is told far away would only cross the picture
+      this.drivers.place(slot, now);
+      if (!this.view.sees(from.lon, from.lat) || !this.view.sees(this.drivers.lonNow, this.drivers.latNow)) return;
+    }
     this.links.add(from, slot, mine, now, past, mine || !this.drivers.moves[slot]);
+  }
+
+  /** Go to a place, so many metres across the smaller side; at once for whoever wants less motion. */
+  flyTo(lon, lat, metres) {
+    if (this.calm.matches || document.hidden) {
+      this.flight = null;
+      this.view.goTo(this.view.at(lon, lat, metres));
+    } else {
+      this.flight = { from: this.view.here(), to: this.view.at(lon, lat, metres), start: performance.now() };
+    }
+  }
+
+  /** Stay here: somebody has taken the map into their own hands. */
+  stay() { this.flight = null; }
+
+  #fly() {
+    const { from, to, start } = this.flight;
+    const share = Math.min((performance.now() - start) / FLIGHT_MS, 1);
+    const eased = share < 0.5 ? 4 * share ** 3 : 1 - (-2 * share + 2) ** 3 / 2;
+    const closer = Math.log(to.ky / from.ky);
+    // Towards the place as fast as the picture grows, so that it stays in sight.
+    const moved = Math.abs(closer) < 0.01 ? eased : (1 - Math.exp(-closer * eased)) / (1 - Math.exp(-closer));
+    this.view.goTo({
+      ky: from.ky * Math.exp(closer * eased), lon: from.lon + (to.lon - from.lon) * moved, lat: from.lat + (to.lat - from.lat) * moved,
+    });
+    if (share === 1) this.flight = null;
   }
 
   /** Start again with nothing on the map. */
@@ -130,7 +167,7 @@ export class Stage {
     const style = getComputedStyle(this.element);
     const colour = (name) => style.getPropertyValue(`--map-${name}`).trim();
     this.colours = { font: style.fontFamily };
-    for (const name of ["abroad", "land", "water", "outline", "road", "driver", "event", "answer", "mine", "town", "find"]) {
+    for (const name of ["abroad", "land", "park", "water", "outline", "road", "driver", "event", "answer", "mine", "town", "find"]) {
       this.colours[name] = colour(name);
     }
     this.colours.waterLabel = colour("water-label");
@@ -160,6 +197,7 @@ export class Stage {
     requestAnimationFrame(() => this.#frame());
     if (!this.shown || !this.scales) return; // hidden, or never seen
     this.#count();
+    if (this.flight) this.#fly();
     const now = this.now;
     const { drawn, view } = this;
     if (now - drawn.sweep > SWEEP_EVERY_S || now < drawn.sweep) {
@@ -170,7 +208,7 @@ export class Stage {
     const moved = drawn.base !== view.version;
     if (moved) {
       drawn.base = view.version;
-      this.#draw("base", (context) => drawBasemap(context, view, this.land, this.roads, this.colours));
+      this.#draw("base", (context) => drawBasemap(context, view, this.land, this.roads, this.city, this.colours));
       this.touched = true;
     }
     if (moved || (this.events.changed && isDue(drawn.top, now, TOP_EVERY_S))) {

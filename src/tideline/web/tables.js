@@ -11,7 +11,7 @@
 
 import { connect } from "../tideline.js";
 import { askAgain, token } from "./access.js";
-import { Chart, short } from "./charts.js";
+import { Chart, bytes, short } from "./charts.js";
 import { byId, element, setText } from "./dom.js";
 import { Query } from "./query.js";
 
@@ -250,9 +250,4 @@ export class Tables {
     const trip = performance.now() - asked;
     if (trip < this.#clock.trip * 1.05) this.#clock = { offset: told - (performance.timeOrigin + asked + trip / 2), trip };
   }
-}
-
-/** 12345 as "12.3 kB". */
-function bytes(count) {
-  return count < 1000 ? `${count} B` : count < 1e6 ? `${(count / 1e3).toPrecision(3)} kB` : `${(count / 1e6).toPrecision(3)} MB`;
 }

@@ -44,6 +44,16 @@ export class View {
     this.#settle(Math.max(ky, this.ky), lon, lat);
   }
 
+  /** What is seen now, and what would be seen with a place in the middle: {ky, lon, lat}. */
+  here() { return { ky: this.ky, lon: this.lon(this.width / 2), lat: this.lat(this.height / 2) }; }
+  at(lon, lat, metres) {
+    const ky = (Math.min(this.width, this.height) / metres) * METRES_PER_DEGREE;
+    return { ky: Math.min(Math.max(ky, this.#least()), this.#least() * 80), lon, lat };
+  }
+
+  /** See that. */
+  goTo({ ky, lon, lat }) { this.#settle(ky, lon, lat); }
+
   isWhole() {
     return this.version === 0 || this.ky <= this.#least() * 1.001;
   }
@@ -77,6 +87,12 @@ export class View {
   holds(lon, lat) {
     const [west, south, east, north] = this.bounds;
     return lon >= west && lon <= east && lat >= south && lat <= north;
+  }
+
+  /** Whether a place is in the picture. */
+  sees(lon, lat) {
+    const [x, y] = [this.x(lon), this.y(lat)];
+    return x >= 0 && y >= 0 && x <= this.width && y <= this.height;
   }
 
   #least() {

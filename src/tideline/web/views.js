@@ -1,6 +1,6 @@
 // The views of the page, one at a time: tabs as the keyboard and screen readers know them.
 //
-// The address says which one (#tables, #windows; nothing is the map), so a view can be linked to and gone back from.
+// The address says which one (#tables, #windows, #store, #access; nothing is the map), so a view can be linked to and gone back from.
 // A view is made when it is first shown, and told when it is shown and hidden: what is hidden costs nothing.
 
 import { byId, setText } from "./dom.js";

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from tideline.errors import InvalidRequest
 from tideline.workload.newyork import BOUNDS, NewYork
 
-__all__ = ["Fleet"]
+__all__ = ["OPERATIONS", "Fleet", "rows_between"]
 
 Floats = NDArray[np.float64]
 Numbers = NDArray[np.int64]
@@ -31,7 +31,7 @@ _ROUTES = 512  # distinct routes that the drivers share
 _ROADS = 6  # roads of a route
 _BACK_US = 600_000_000
 _TIME = pa.timestamp("us", "UTC")
-_SCHEMA = pa.schema(
+OPERATIONS = pa.schema(
     [("op", pa.string()), ("id", pa.string()), ("lon", pa.float64()), ("lat", pa.float64()),
      ("radius_m", pa.float64()), ("user", pa.string()), ("at", _TIME), ("since", _TIME),
      ("until", _TIME), ("body", pa.string()), ("unseen", pa.bool_())]
@@ -104,12 +104,12 @@ class Fleet:
 
     def operations(self, first_us: int, limit_us: int, start_us: int = 0) -> pa.RecordBatch:
         """What happens in [first, limit), counted from row 0, which is at `start_us`."""
-        asked = self._asked(*_between(self.drivers_s, first_us, limit_us), start_us)
-        happened = self._happened(*_between(self.incidents_s, first_us, limit_us), start_us)
+        asked = self._asked(*rows_between(self.drivers_s, first_us, limit_us), start_us)
+        happened = self._happened(*rows_between(self.incidents_s, first_us, limit_us), start_us)
         both = pa.Table.from_batches([asked, happened]).combine_chunks()
         return both.sort_by([("at", "ascending"), ("id", "ascending")]).to_batches()[0] if len(
             both
-        ) else pa.RecordBatch.from_pylist([], schema=_SCHEMA)  # fmt: skip
+        ) else pa.RecordBatch.from_pylist([], schema=OPERATIONS)  # fmt: skip
 
     def _asked(self, first: int, limit: int, start_us: int) -> pa.RecordBatch:
         n = np.arange(first, limit, dtype=np.int64)
@@ -132,7 +132,7 @@ class Fleet:
                 pa.nulls(count, pa.string()),
                 pa.repeat(True, count),
             ],
-            schema=_SCHEMA,
+            schema=OPERATIONS,
         )
 
     def _happened(self, first: int, limit: int, start_us: int) -> pa.RecordBatch:
@@ -149,13 +149,13 @@ class Fleet:
                     at_us + round(incident.ttl_s * 1e6), json.dumps(incident.body), None,
                 )
             )  # fmt: skip
-        columns = list(zip(*rows, strict=True)) or [()] * len(_SCHEMA)
+        columns = list(zip(*rows, strict=True)) or [()] * len(OPERATIONS)
         arrays = [
             pa.array(column, pa.int64()).cast(each.type) if each.type == _TIME
             else pa.array(column, each.type)
-            for column, each in zip(columns, _SCHEMA, strict=True)
+            for column, each in zip(columns, OPERATIONS, strict=True)
         ]  # fmt: skip
-        return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
+        return pa.RecordBatch.from_arrays(arrays, schema=OPERATIONS)
 
 
 _STATES: dict[int, NewYork] = {}
@@ -167,7 +167,7 @@ def _state(seed: int) -> NewYork:
     return _STATES[seed]
 
 
-def _between(rate: float, first_us: int, limit_us: int) -> tuple[int, int]:
+def rows_between(rate: float, first_us: int, limit_us: int) -> tuple[int, int]:
     """The rows whose time lies in [first, limit)."""
 
     def row(us: int) -> int:

@@ -38,6 +38,11 @@ export class StreamWindow extends Named {
   /** The rows whose keys begin with `keys`, or lie in [low, high); or what `map` makes of them. */
   range(keys = null, { map, last_s, closed } = {}) { return this.#ask("range", { keys, map, last_s, closed }); }
 
+  /** The rows that meet a condition, with a $near the nearest first; or what `map` makes of them. */
+  find(where = null, { keys, newest, limit, map, last_s, closed } = {}) {
+    return this.#ask("find", { where, keys, newest, limit, map, last_s, closed });
+  }
+
   /** What `range` gives with this map, told at each slide. */
   watch(keys = null, { map, last_s } = {}) {
     if (map === undefined) throw new InvalidRequest('watch needs a map: watch([42], { map: "mean(vel)" })');
@@ -46,7 +51,7 @@ export class StreamWindow extends Named {
   }
 
   async #ask(verb, body) {
-    for (const name of ["key", "keys", "map"]) allDefined(body[name] ?? null, name);
+    for (const name of ["key", "keys", "map", "where"]) allDefined(body[name] ?? null, name);
     return (await this.call("POST", [verb], { body, again: true })).result;
   }
 }
