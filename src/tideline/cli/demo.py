@@ -5,9 +5,10 @@
 
 Drivers, as they move, ask about the circle around them: what happened there in the last ten
 minutes that they were not told yet, and what happens until they ask again. Incidents appear
-beside the roads. Desks in some towns are clients of the server and hear of all around them over
-its WebSocket. Beside them some hundred orders change all the time (orders.py), for the live tables,
-and places open and close (places.py), for the search box of the map.
+beside the roads. In Midtown Manhattan, where the page begins, 60 couriers ask about the streets
+around them (workload/manhattan.py). Desks in some towns are clients of the server and hear of all
+around them over its WebSocket. Beside them some hundred orders change all the time (orders.py), for
+the live tables, and places open and close (places.py), for the search box of the map.
 Everything is real: the database has its log on, in a temporary folder.
 
 Half of the drivers start at once, in this process (traffic.py). The other half comes through Spark
@@ -47,6 +48,7 @@ from tideline.cli.warm import warm_up
 from tideline.errors import Conflict, InvalidRequest, TidelineError, Unavailable
 from tideline.space import Circle, QuadTree
 from tideline.workload.fleet import Fleet
+from tideline.workload.manhattan import CENTRE, Couriers
 from tideline.workload.newyork import BOUNDS, CITIES
 
 __all__ = ["run_demo"]
@@ -56,6 +58,8 @@ _JOURNAL_S = 60.0
 _SPREAD_M = 3_000.0
 _DESKS = ("New York", "Albany", "Syracuse", "Buffalo", "Binghamton")
 _DESK_M = 110_000.0
+_START = {"channel": "roads", "at": list(CENTRE), "radius_m": 1_000, "across_m": 3_600,
+          "name": "Midtown Manhattan"}  # fmt: skip
 _PORTS = 20  # tried from the first one on
 _STOP_S = 2.0  # for what is still being sent when the server stops
 _AGAIN_S = 1.0  # until a desk that was cancelled asks again
@@ -83,6 +87,7 @@ def run_demo(
         said: list[Callable[[], str]] = [lambda: ""]
         url = _serve(stack, database, port, lambda: said[0]())
         traffic = Traffic(lambda: _roads(database), ours)
+        traffic.add(Couriers(seed=seed))
         stack.callback(traffic.stop)
         traffic.start()
         orders = Orders(database, seed)
@@ -148,7 +153,14 @@ def _serve(
         try:
             url = stack.enter_context(
                 # Spark's rows come from one caller: as many as there may be.
-                running(database, port=number, status=status, stop_s=_STOP_S, rate_per_s=1e9)
+                running(
+                    database,
+                    port=number,
+                    status=status,
+                    start=_START,
+                    stop_s=_STOP_S,
+                    rate_per_s=1e9,
+                )
             )
         except Unavailable:
             if number in (0, port + _PORTS - 1):

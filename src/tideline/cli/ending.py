@@ -25,6 +25,7 @@ from typing import Any
 __all__ = ["Ending"]
 
 _LATEST_S = 10.0
+_TRIES = 100  # to delete the folder
 _SHOW_CURSOR = b"\x1b[?25h"
 
 
@@ -78,7 +79,10 @@ class Ending:
         with contextlib.suppress(Exception):
             self.kill()
         if self.folder is not None:
-            shutil.rmtree(self.folder, ignore_errors=True)
+            for _ in range(_TRIES):  # other threads still write into it
+                shutil.rmtree(self.folder, ignore_errors=True)
+                if not self.folder.exists():
+                    break
         with contextlib.suppress(OSError):
             if sys.stdout.isatty():
                 os.write(1, _SHOW_CURSOR)

@@ -27,7 +27,10 @@ import typer
 import tideline
 from tideline.cli import (
     backup,
+    cluster,
     collections,
+    completion,
+    doctor,
     heatmap,
     manage,
     nearest,
@@ -38,6 +41,7 @@ from tideline.cli import (
     store,
     token,
     verbs,
+    volume,
     watch,
     windows,
     workload,
@@ -93,6 +97,10 @@ heatmap.register(app)
 serve.register(app)
 token.register(app)
 backup.register(app)
+volume.register(app)
+cluster.register(app)
+doctor.register(app)
+completion.register(app)
 
 
 def _version(wanted: bool) -> None:

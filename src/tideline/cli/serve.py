@@ -52,12 +52,46 @@ def serve(
         float, typer.Option(help="Seconds within which a request's headers must arrive.")
     ] = 10,
     log: Annotated[str, typer.Option(help="debug (every request), info, warning.")] = "info",
+    node: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Serve this node of a cluster, such as n1."),
+    ] = None,
+    peers: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME=HOST:PORT,...", help="Where its nodes talk to each other, this one too."
+        ),
+    ] = None,
+    secret_file: Annotated[
+        Path | None, typer.Option(help="File with the secret that all nodes share.")
+    ] = None,
+    cluster: Annotated[str, typer.Option(metavar="NAME", help="The cluster.")] = "tideline",
+    url: Annotated[
+        str | None, typer.Option(help="Where programs reach this node, if not at --host, --port.")
+    ] = None,
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT", help="Where it listens for nodes, if not as --peers says."
+        ),
+    ] = None,
+    node_cert: Annotated[
+        Path | None, typer.Option(help="Certificate file for what nodes say to each other.")
+    ] = None,
+    node_key: Annotated[Path | None, typer.Option(help="Its key file.")] = None,
+    node_ca: Annotated[
+        Path | None, typer.Option(help="The authority that signed those of all nodes.")
+    ] = None,
 ) -> None:
     """Serve a database over HTTP, with a live map.
 
     Twin of tideline.server.serve. Makes the database if there is none. Off this machine it
     needs tokens: see `tideline token create`. The log is JSON lines on stderr.
+
+    With --node it serves one node of a cluster: several servers, one database. `tideline cluster
+    create` makes its folder first.
     """
+    from tideline.cli.cluster import node_settings
     from tideline.cli.store import open_folder
     from tideline.server import Settings
     from tideline.server import serve as run
@@ -89,6 +123,23 @@ def serve(
         batch_bytes=_bytes(batch_mb, "--batch-mb"),
         head_timeout_s=head_timeout,
     )
+    if node is not None:
+        from tideline.cli.store import SETTINGS
+        from tideline.server.nodes import serve_node
+
+        tls = node_cert, node_key, node_ca
+        told = node_settings(node, peers, secret_file, cluster, url, listen, tls)
+        if SETTINGS.get("durability", "disk") != "disk":
+            raise InvalidRequest("a node keeps what it writes on disk", durability="os")
+        with lines_to(sys.stderr, levels[log]):
+            serve_node(
+                folder, told, settings, memory_mb=SETTINGS.get("memory_mb", 1024), started=_say
+            )
+        return
+    if (folder / "cluster" / "log").exists():
+        raise InvalidRequest(
+            "this folder is that of a node of a cluster: serve it with --node", folder=str(folder)
+        )
     with lines_to(sys.stderr, levels[log]), open_folder(folder, create=True) as database:
         run(database, settings, started=_say)
 

@@ -18,14 +18,22 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
 from tideline.errors import TidelineError
-from tideline.workload.fleet import Fleet
 
 __all__ = ["Traffic"]
+
+
+class Moving(Protocol):
+    """What is driven: a function of time (workload/fleet.py, workload/manhattan.py)."""
+
+    def operations(self, first_us: int, limit_us: int, start_us: int) -> pa.RecordBatch:
+        """What happens in [first, limit), counted from a row that is at `start_us`."""
+        ...
+
 
 _EVERY_S = 0.25
 _MOST_S = 0.5
@@ -36,10 +44,12 @@ _PACE_S = 5.0  # the pace is that of the last seconds
 class Traffic:
     """Makes traffic from `start` to `stop`. Any thread may ask for its pace."""
 
-    def __init__(self, channel: Callable[[], Any], fleet: Fleet) -> None:
+    def __init__(self, channel: Callable[[], Any], fleet: Moving) -> None:
         """`channel()` gives the channel to store in; it is asked for again when that one fails."""
         self._channel = channel
-        self._fleets = [(fleet, 0)]  # with the traffic's time at which each began
+        self._fleets: list[tuple[Moving, int]] = [
+            (fleet, 0)
+        ]  # with the traffic's time at which each began
         self._us = 0  # the traffic's time
         self._ticks: deque[tuple[float, float]] = deque([(time.monotonic(), 0.0)])
         self._stop = threading.Event()
@@ -54,7 +64,7 @@ class Traffic:
         self._stop.set()
         self._thread.join()
 
-    def add(self, fleet: Fleet) -> None:
+    def add(self, fleet: Moving) -> None:
         """Drive these as well, from now on."""
         self._fleets = [*self._fleets, (fleet, self._us)]
 

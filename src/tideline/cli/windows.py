@@ -2,8 +2,9 @@
 
     create   Database.window        list     Database.windows
     append   StreamWindow.append    get      StreamWindow.get
-    range    StreamWindow.range     watch    StreamWindow.watch
-    stats    StreamWindow.stats     drop     Database.drop_window
+    range    StreamWindow.range     find     StreamWindow.find
+    watch    StreamWindow.watch     stats    StreamWindow.stats
+    drop     Database.drop_window
 
 Rows go in and come out as JSON lines. A part of a KEY is JSON if it reads as JSON, else text.
 """
@@ -19,7 +20,7 @@ from typing import Annotated, Any
 import typer
 
 from tideline.cli.command import AsJson, Database, add
-from tideline.cli.documents import BATCH, documents_in, value_of
+from tideline.cli.documents import BATCH, Where, condition_of, documents_in, value_of
 from tideline.cli.output import line, plain, print_all, show, warn
 from tideline.cli.parse import parse_json
 from tideline.cli.session import failed
@@ -54,7 +55,7 @@ def register(app: typer.Typer) -> None:
     )  # fmt: skip
     for name, command in (
         ("create", create), ("list", list_), ("append", append), ("get", get), ("range", range_),
-        ("watch", watch), ("stats", stats), ("drop", drop),
+        ("find", find), ("watch", watch), ("stats", stats), ("drop", drop),
     ):  # fmt: skip
         add(group, command, name)
     app.add_typer(group, name="window")
@@ -90,8 +91,13 @@ def create(
     ] = None,
     value: Annotated[
         list[str] | None,
-        typer.Option(metavar="FIELD=TYPE", help="A number of a row: int32, float64 ...; "
-                     "repeatable."),
+        typer.Option(metavar="FIELD=TYPE", help="A value of a row: int32, float64 ..., point or "
+                     "text; repeatable."),
+    ] = None,
+    index: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FIELD=KIND", help="An index on a point (spatial) or a text (words, "
+                     "ngrams, fuzzy), for find; repeatable."),
     ] = None,
     keep: Annotated[
         str | None, typer.Option(help="last (of a key in a sub-window; the default) or all.")
@@ -118,18 +124,24 @@ def create(
         if kind is None:
             raise InvalidRequest("--value must be FIELD=TYPE", value=each)
         values[field] = kind
+    indexes = {}
+    for each in index or []:
+        field, kind = _split(each, "--index", "FIELD=KIND")
+        if kind is None:
+            raise InvalidRequest("--index must be FIELD=KIND", value=each)
+        indexes[field] = parse_json(kind, "index") if kind.startswith("{") else kind
     with open_database(database, create=True) as found:
         made = found.window(
             name, span_s=span_s, slide_s=slide_s, key=fields, values=values or None, keep=keep,
-            time=time, durable=durable, max_ahead_s=max_ahead_s,
+            time=time, durable=durable, max_ahead_s=max_ahead_s, indexes=indexes or None,
         )  # fmt: skip
         line({"name": made.name, **made.settings})
 
 
-def _split(text: str, option: str) -> tuple[str, str | None]:
+def _split(text: str, option: str, what: str = "FIELD=TYPE") -> tuple[str, str | None]:
     field, equals, kind = text.partition("=")
     if not field or (equals and not kind):
-        raise InvalidRequest(f"{option} must be FIELD=TYPE", given=text)
+        raise InvalidRequest(f"{option} must be {what}", given=text)
     return field, kind or None
 
 
@@ -240,6 +252,39 @@ def range_(
         keys = [start or None, limit if isinstance(limit, list) else [limit]]
     with _opened(database, window) as opened:
         found = opened.range(keys, map=_mapper(map), last_s=last_s, closed=closed)
+        if map is None:
+            batches = found.to_batches(BATCH)
+            print_all((row for batch in batches for row in batch.to_pylist()), title=window)
+        else:
+            line(found if isinstance(found, dict) else {map[0]: found})
+
+
+def find(
+    database: Database,
+    window: Name,
+    where: Where = None,
+    map: Map = None,
+    key: Annotated[
+        str | None, typer.Option(metavar="JSON", help="Among keys that begin so: 7 or '[0, 1]'.")
+    ] = None,
+    newest: Annotated[
+        bool, typer.Option("--newest", help="Of each key only its newest row counts.")
+    ] = False,
+    limit: Annotated[int | None, typer.Option(metavar="N", help="At most so many.")] = None,
+    last_s: LastS = None,
+    closed: Annotated[
+        bool, typer.Option("--closed", help="Without the sub-window that is open.")
+    ] = False,
+) -> None:
+    """Print the rows that meet a condition, or what --map makes of them; with $near nearest first.
+
+    Twin of StreamWindow.find.
+    """
+    with _opened(database, window) as opened:
+        found = opened.find(
+            condition_of(where), keys=None if key is None else parse_json(key, "key"),
+            newest=newest, limit=limit, map=_mapper(map), last_s=last_s, closed=closed,
+        )  # fmt: skip
         if map is None:
             batches = found.to_batches(BATCH)
             print_all((row for batch in batches for row in batch.to_pylist()), title=window)
