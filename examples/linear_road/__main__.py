@@ -17,6 +17,7 @@ import tideline
 from examples.linear_road.answers import AnswerFiles, read_answers
 from examples.linear_road.board import Board
 from examples.linear_road.drive import Run, batches_of, drive
+from examples.linear_road.progress import Progress
 from examples.linear_road.tolls import Tolls
 from examples.linear_road.validator import validate
 from tideline.errors import InvalidRequest, TidelineError, Unavailable
@@ -41,7 +42,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--port", type=int, default=8080, help="of the page; or a free one after it")
     made.add_argument("--no-page", action="store_true", help="without a server")
     made.add_argument(
-        "--folder", type=Path, help="keep database and answers there (a new folder); else none is"
+        "--folder",
+        type=Path,
+        help="keep database and answers there; one of a run that was killed: go on with that",
     )
     return made
 
@@ -55,7 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("\nstopped; nothing was validated", file=sys.stderr)
+        again = f"; the same command goes on in {options.folder}" if options.folder else ""
+        print(f"\nstopped; nothing was validated{again}", file=sys.stderr)
         return 130
 
 
@@ -71,7 +75,7 @@ def _run(options: argparse.Namespace) -> int:
         folder = options.folder
         if folder is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tideline-road-")))
-        elif folder.exists() and any(folder.iterdir()):
+        elif folder.exists() and any(folder.iterdir()) and not (folder / "data").exists():
             raise InvalidRequest("the folder is not empty", folder=str(folder))
         run = _live(stack, options, road, folder)
         print(
@@ -95,15 +99,21 @@ def _live(
     db = stack.enter_context(tideline.open(folder / "data"))
     print("compiling, and storing what cars paid in the past...", flush=True)
     Tolls.warm(road.expressways)
-    app = Tolls(db, road.expressways)
-    print(f"{app.load(road):,} cars have a past of 69 days", flush=True)
+    app, progress = Tolls(db, road.expressways), Progress(db, road)
+    run = progress.found()
+    if run is None:
+        print(f"{app.load(road):,} cars have a past of 69 days", flush=True)
+        run = progress.begin()
+    else:
+        print(f"going on behind second {run.second:,}, where the run was left", flush=True)
+    first = run.second + 1
     board = Board(db, app, road.expressways)
     if not options.no_page:
         _serve(stack, db, options.port)
     picture = None
     if console.is_terminal:
         picture = stack.enter_context(Live(console=console, auto_refresh=False))
-    files = AnswerFiles(folder / "answers")
+    files = AnswerFiles(folder / "answers", first)
 
     def shown(run: Run) -> None:
         if board.write(run):
@@ -113,8 +123,12 @@ def _live(
                 print(board.line(run), flush=True)
 
     try:
-        with batches_of(road) as batches:
-            run = drive(app, batches, files, start_s=road.start_s, speed=options.speed, shown=shown)
+        with batches_of(road, progress.known) as batches:
+            progress.resume(app, run, batches)
+            run = drive(
+                app, batches, files, start_s=first, speed=options.speed, shown=shown,
+                done=lambda run: progress.done(app, run, files), run=run,
+            )  # fmt: skip
         board.write(run, last=True)
         if picture is not None:
             picture.update(board.picture(run, console.width), refresh=True)
@@ -140,7 +154,7 @@ def _serve(stack: contextlib.ExitStack, db: Any, port: int) -> str:
             if number in (0, port + _PORTS - 1):
                 raise
             continue
-        print(f"the page is at {url}", flush=True)
+        print(f"the page is at {url}/#windows", flush=True)
         return str(url)
     raise AssertionError("unreachable")
 

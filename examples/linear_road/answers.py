@@ -6,16 +6,23 @@
     expenditures    what a car paid on a day of the past
 
 Times are seconds of the simulation; `emit` is when the answer was given, on the same clock. A file
-is an Arrow stream of one of them, in the order in which they were given.
+is an Arrow stream of one of them, in the order in which they were given:
+
+    KIND-SECOND.arrows      the answers from a second on
+
+A run that went on in another process has files from where it did. What an older file has of those
+seconds, or the half of at its end, was written by a process that was killed, and does not count.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 __all__ = ["SCHEMAS", "AnswerFiles", "read_answers"]
 
@@ -43,12 +50,12 @@ Columns = dict[str, Any]
 
 
 class AnswerFiles:
-    """Writes answers to a folder, a file for each kind. For one thread."""
+    """Writes answers from a second on to a folder, a file for each kind. For one thread."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, first: int = 0) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._sinks = {
-            kind: pa.ipc.new_stream(str(folder / f"{kind}.arrows"), schema)
+            kind: pa.ipc.new_stream(str(folder / f"{kind}-{first:05}.arrows"), schema)
             for kind, schema in SCHEMAS.items()
         }
         self._held: dict[str, list[Columns]] = {kind: [] for kind in SCHEMAS}
@@ -78,17 +85,38 @@ class AnswerFiles:
             ]
             self._sinks[kind].write_batch(pa.record_batch(arrays, schema=schema))
 
+    def write(self) -> None:
+        """Give to the files what is held."""
+        for kind in self._sinks:
+            self._write(kind)
+
     def close(self) -> None:
         """Write what is left."""
-        for kind, sink in self._sinks.items():
-            self._write(kind)
+        self.write()
+        for sink in self._sinks.values():
             sink.close()
 
 
 def read_answers(folder: Path) -> dict[str, pa.Table]:
     """All answers in a folder, by kind."""
     found = {}
-    for kind in SCHEMAS:
-        with pa.memory_map(str(folder / f"{kind}.arrows")) as source:
-            found[kind] = pa.ipc.open_stream(source).read_all()
+    for kind, schema in SCHEMAS.items():
+        paths = sorted(folder.glob(f"{kind}-*.arrows"))
+        firsts = [int(path.stem.rpartition("-")[2]) for path in paths]
+        batches: list[pa.RecordBatch] = []
+        for path, limit in zip(paths, [*firsts[1:], None], strict=True):
+            for batch in _whole_batches(path):
+                if limit is not None and pc.max(batch["time"]).as_py() >= limit:
+                    batch = batch.filter(pc.less(batch["time"], limit))
+                batches.append(batch)
+        found[kind] = pa.Table.from_batches(batches, schema)
     return found
+
+
+def _whole_batches(path: Path) -> Iterator[pa.RecordBatch]:
+    """The batches of a file, of which a process that was killed may have written half of one."""
+    with pa.memory_map(str(path)) as source:
+        try:
+            yield from pa.ipc.open_stream(source)
+        except (pa.ArrowInvalid, OSError):
+            return

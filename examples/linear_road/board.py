@@ -95,6 +95,8 @@ class Board:
         shape = (-1, 2, SEGMENTS)
         speeds, tolls = now.speed.reshape(shape), now.toll.reshape(shape)
         there = self._app.accidents.reshape(shape) > 0
+        axis = "".join(f"{at:<{25 // step}}" for at in range(0, SEGMENTS, 25))
+        text.append(f"\n  segment  {axis}", "dim")
         for x in range(min(self._count, _SHOWN)):
             for d, way in ((0, "→"), (1, "←")):
                 self._strip(text, f"\n{x} {way} speed  ", speeds[x, d], there[x, d], step)

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -58,12 +59,15 @@ class Run:
 def drive(
     app: Tolls, batches: Iterable[pa.RecordBatch], answers: AnswerFiles, *, start_s: int = 0,
     speed: float | None = None, shown: Callable[[Run], object] = lambda run: None,
+    done: Callable[[Run], object] = lambda run: None, run: Run | None = None,
 ) -> Run:  # fmt: skip
-    """Run to the end of the batches; `shown` is called after each second.
+    """Run to the end of the batches, the first of which is second `start_s`.
+
+    After each second `done` is called, and then `shown`. A `run` that is given goes on.
 
     Without `speed` time stands still: nothing waits, and nothing is late. That is for tests.
     """
-    run = Run()
+    run = run or Run()
     begun = 0.0
     for number, batch in enumerate(batches):
         begun = begun or time.perf_counter()  # with the first second: it may take a while to come
@@ -85,17 +89,18 @@ def drive(
         run.requests += batch.num_rows - reports
         run.tolls += len(told["tolls"]["vid"]) if "tolls" in told else 0
         run.warnings += len(told["accidents"]["vid"]) if "accidents" in told else 0
+        done(run)
         shown(run)
     return run
 
 
 @contextmanager
-def batches_of(road: LinearRoad) -> Iterator[Iterator[pa.RecordBatch]]:
-    """The seconds of a run, made ahead by another process."""
+def batches_of(road: LinearRoad, first: int = 0) -> Iterator[Iterator[pa.RecordBatch]]:
+    """The seconds of a run but the first so many, made ahead by another process."""
     context = get_context("spawn")
     there, here = context.Pipe(duplex=False)
     room = context.BoundedSemaphore(_AHEAD)
-    process = context.Process(target=_make, args=(road, here, room), daemon=True)
+    process = context.Process(target=_make, args=(road, first, here, room), daemon=True)
     process.start()
     here.close()
     try:
@@ -118,9 +123,9 @@ def _received(pipe: Any, room: Any) -> Iterator[pa.RecordBatch]:
         yield pa.ipc.read_record_batch(pa.py_buffer(data), SCHEMA)
 
 
-def _make(road: LinearRoad, pipe: Any, room: Any) -> None:
+def _make(road: LinearRoad, first: int, pipe: Any, room: Any) -> None:
     with suppress(KeyboardInterrupt, BrokenPipeError):
-        for batch in road.seconds():
+        for batch in islice(road.seconds(), first, None):
             room.acquire()
             pipe.send_bytes(batch.serialize())
         pipe.send_bytes(b"")

@@ -10,6 +10,12 @@
     requests
       -> window `accounts`, collection `expenditures`
 
+    window `cars`             once a minute: what is known of each car on the road
+    window `minutes`          the sums of five minutes, by segment
+
+What a second appends, it appends once: a process that goes on after another was killed takes the
+seconds since the last minute again (progress.py).
+
 All tables of a minute are made from minutes before it, so within a minute nothing but a look into
 them is needed. A report costs some steps of arrays over all cars of the second.
 
@@ -89,9 +95,20 @@ class Tolls:
             "accounts", span_s=_DAY_S, time="time", max_ahead_s=float("inf"),
             key={"vid": (0, most - 1)}, values={"balance": "int32"}, durable=durable,
         )  # fmt: skip
+        self._cars = db.window(
+            "cars", span_s=120, slide_s=60, time="time", max_ahead_s=float("inf"),
+            key={"vid": (0, most - 1)}, durable=durable,
+            values={"at": "int64", "count": "int8", "place": "int32", "due": "int32"},
+        )  # fmt: skip
+        self._sums = db.window(
+            "minutes", span_s=60 * (_MINUTES + 1), slide_s=60, time="time",
+            max_ahead_s=float("inf"), key={"place": (0, self.places - 1)}, durable=durable,
+            values={"speeds": "int32", "reports": "int32", "cars": "int32", "accident": "int16"},
+        )  # fmt: skip
         self.expenditures = db.collection("expenditures", key="id")
         zeros = np.zeros(3 * self.places + 1, np.int64)
         zeros[-1] = -1
+        self._zeros = zeros
         self._watch = self.reports.watch(map=segments, initial=zeros, last_s=60)
         self._minutes: deque[tuple[int, Any, Any, Any]] = deque(maxlen=_MINUTES)
         self.now = self._minute(-1)
@@ -159,7 +176,7 @@ class Tolls:
         self.reports.append({
             "x": rows["xway"], "d": rows["dir"], "s": rows["seg"], "vid": vid,
             "speed": rows["speed"], "time": np.full(len(vid), time, np.int64),
-        })  # fmt: skip
+        }, once=("reports", time))  # fmt: skip
         if time // 60 + 1 != self.now.minute:
             self.now = self._minute(time // 60 + 1)
         line = rows["xway"].astype(np.int64) * 2 + rows["dir"]
@@ -195,11 +212,12 @@ class Tolls:
         payers = vid[entered[before[entered] > 0]]
         payers = payers[self._due[payers] > 0]
         if len(payers):
-            self._owes[payers] += self._due[payers]
-            self.accounts.append({
-                "vid": payers, "balance": self._owes[payers],
-                "time": np.full(len(payers), time, np.int64),
-            })  # fmt: skip
+            owes = self._owes[payers] + self._due[payers]
+            done = self.accounts.append({
+                "vid": payers, "balance": owes, "time": np.full(len(payers), time, np.int64),
+            }, once=("accounts", time))  # fmt: skip
+            if not done.repeated:  # else `restore` has found it there
+                self._owes[payers] = owes
 
     def _standing(self, vid: Any, rows: Columns, line: Any) -> None:
         """Who reports one position for the fourth time has stopped; two there are an accident."""
@@ -218,13 +236,16 @@ class Tolls:
             self._stopped.setdefault(int(where[row]), set()).add(int(vid[row]))
             changed.add(int(where[row]))
         if changed:
-            self._crashed[:] = 0
-            for spot, cars in list(self._stopped.items()):
-                if not cars:
-                    del self._stopped[spot]
-                elif len(cars) > 1:
-                    at = (spot - 1) & ((1 << 20) - 1)
-                    self._crashed[((spot - 1) >> 23) * SEGMENTS + at // 5_280] += 1
+            self._count_crashes()
+
+    def _count_crashes(self) -> None:
+        self._crashed[:] = 0
+        for spot, cars in list(self._stopped.items()):
+            if not cars:
+                del self._stopped[spot]
+            elif len(cars) > 1:
+                at = (spot - 1) & ((1 << 20) - 1)
+                self._crashed[((spot - 1) >> 23) * SEGMENTS + at // 5_280] += 1
 
     def on_road(self) -> int:
         """Cars that are between their first and their last report."""
@@ -237,15 +258,16 @@ class Tolls:
 
     # ---- a minute ----------------------------------------------------------------------------
 
-    def _minute(self, minute: int) -> Minute:
-        """What holds in a minute that begins, from the minutes before it."""
+    def _minute(self, minute: int, accident: Any = None) -> Minute:
+        """What holds in a minute that begins, from the minutes before it; or began with this."""
         places = self.places
-        for pane in self._watch.take():
-            state = pane.value
-            self._minutes.append((
-                int(pane.until.timestamp()) // 60, state[:places], state[places : 2 * places],
-                state[2 * places : 3 * places],
-            ))  # fmt: skip
+        told = [(int(pane.until.timestamp()) // 60, pane.value) for pane in self._watch.take()]
+        known = {each for each, *_ in self._minutes} | {each for each, _ in told}
+        if minute > 1 and minute - 1 not in known:  # it closed in a process that was killed
+            told.append((minute - 1, self.reports.range(
+                map=segments, initial=self._zeros, last_s=60, closed=True)))  # fmt: skip
+        for each, state in told:
+            self._minutes.append((each, *state[: 3 * places].reshape(3, places)))
         total, count, cars = np.zeros((3, places), np.int64)
         for each, speeds, reports, seen in self._minutes:
             if each >= minute - _MINUTES:
@@ -254,7 +276,8 @@ class Tolls:
             if each == minute - 1:
                 cars = seen
         some = np.maximum(count, 1)
-        accident = self._ahead() if minute >= 0 else np.full(places, -1)
+        if accident is None:
+            accident = self._ahead() if minute >= 0 else np.full(places, -1)
         costs = (count > 0) & (total < 40 * count) & (cars > 50) & (accident < 0)
         return Minute(
             minute, np.where(costs, 2 * (cars - 50) ** 2, 0), (2 * total + some) // (2 * some),
@@ -272,6 +295,60 @@ class Tolls:
             west = np.where(there[:, 1, :end], numbers[:end], found[:, 1, step:])
             found[:, 0, :end], found[:, 1, step:] = east, west
         return found.reshape(-1)
+
+    # ---- for who goes on ---------------------------------------------------------------------
+
+    def keep(self, second: int) -> None:
+        """Store what is known behind a second, the first of a minute."""
+        vids = np.flatnonzero((self._place > 0) | (self._count >= 4))
+        if len(vids):
+            self._cars.append({
+                "vid": vids, "at": self._where[vids], "count": self._count[vids],
+                "place": self._place[vids], "due": self._due[vids],
+                "time": np.full(len(vids), second, np.int64),
+            }, once=("cars", second))  # fmt: skip
+        places = np.arange(self.places)
+        for minute, speeds, reports, cars in self._minutes:
+            self._sums.append({
+                "place": places, "speeds": speeds, "reports": reports, "cars": cars,
+                "accident": self.now.accident,  # of the minute after the newest
+                "time": np.full(self.places, 60 * (minute - 1), np.int64),
+            }, once=("minutes", minute))  # fmt: skip
+
+    def restore(self, second: int) -> None:
+        """Know what was stored behind a second, if any, and what cars owe by now."""
+        owing = self.accounts.range()
+        self._owes[owing["vid"].to_numpy()] = owing["balance"].to_numpy()
+        if second < 0:
+            return
+        columns = self._of(self._cars.range(), second // 60)
+        vids = columns["vid"]
+        for name, column in (("at", self._where), ("count", self._count),
+                             ("place", self._place), ("due", self._due)):  # fmt: skip
+            column[vids] = columns[name]
+        for vid, at, count in zip(*(columns[n].tolist() for n in ("vid", "at", "count")),
+                                  strict=True):  # fmt: skip
+            if count >= 4:
+                self._stopped.setdefault(at, set()).add(vid)
+        self._count_crashes()
+        self._minutes.clear()
+        sums = self._sums.range()
+        minute = second // 60 + 1
+        for each in range(minute - _MINUTES, minute):
+            columns = self._of(sums, each - 1)
+            if len(columns["place"]):
+                self._minutes.append(
+                    (each, *(columns[n].astype(np.int64) for n in ("speeds", "reports", "cars")))
+                )
+        newest = self._of(sums, minute - 2)["accident"].astype(np.int64)
+        self.now = self._minute(minute, newest if len(newest) else None)
+
+    @staticmethod
+    def _of(table: pa.Table, pane: int) -> Columns:
+        """The rows of one sub-window."""
+        since = table["since"].cast(pa.int64()).to_numpy()
+        rows = table.filter(pa.array(since == pane * 60_000_000))
+        return {name: rows[name].to_numpy() for name in rows.column_names if name != "since"}
 
     # ---- requests ----------------------------------------------------------------------------
 

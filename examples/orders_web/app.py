@@ -1,13 +1,13 @@
 """A web application on Tideline: orders in a collection, what happens to them in a channel.
 
-    pip install 'tideline[client]' fastapi uvicorn
-    tideline serve data --port 8080
-    TIDELINE_URL=http://127.0.0.1:8080 uvicorn fastapi_app:app
+    python examples/orders_web
 
+    GET  /                  the page
     PUT  /orders/7          store an order, and tell whoever follows it
     GET  /orders/7          one order
     GET  /orders?state=new  those in a state, newest first
     GET  /orders/7/events   what happens to it from now on, as server-sent events
+    GET  /events            what happens to any of them
 
 One client for all requests, made when the application starts: calls of many requests share its
 connections. Without TIDELINE_URL the orders are in a folder of this process, and the rest of the
@@ -20,10 +20,11 @@ import json
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 from fastapi import Depends, FastAPI, HTTPException, Request
-from fastapi.responses import JSONResponse, StreamingResponse
+from fastapi.responses import FileResponse, JSONResponse, StreamingResponse
 
 import tideline
 from tideline.aprotocols import AsyncChannel, AsyncCollection, AsyncDatabase
@@ -67,6 +68,11 @@ Orders = Depends(orders)
 News = Depends(news)
 
 
+@app.get("/", include_in_schema=False)
+async def page() -> FileResponse:
+    return FileResponse(Path(__file__).with_name("page.html"))
+
+
 @app.put("/orders/{id}")
 async def put_order(
     id: int, order: dict[str, Any], orders: AsyncCollection = Orders, news: AsyncChannel = News
@@ -93,7 +99,16 @@ async def list_orders(
 
 @app.get("/orders/{id}/events")
 async def follow_order(id: int, news: AsyncChannel = News) -> StreamingResponse:
-    sub = await news.subscribe(f"orders/{id}", user="web", until_s=3_600)
+    return await follow(f"orders/{id}", news)
+
+
+@app.get("/events")
+async def follow_all(news: AsyncChannel = News) -> StreamingResponse:
+    return await follow("orders", news)  # a topic has those below it
+
+
+async def follow(topic: str, news: AsyncChannel) -> StreamingResponse:
+    sub = await news.subscribe(topic, user="web", until_s=3_600)
 
     async def stream() -> AsyncIterator[str]:
         try:
