@@ -25,6 +25,7 @@ import zipfile
 from pathlib import Path
 
 from tideline.kernels import cache
+from tideline.kernels.warm import FOLDERS
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -48,7 +49,7 @@ def compiled_kernels() -> dict[str, bytes]:
     environment = {**os.environ, "NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": ""}
     subprocess.run([sys.executable, "-m", "tideline", "warm"], env=environment, check=True)
     found = {}
-    for group in ("", "documents"):
+    for group in FOLDERS:
         fingerprint = cache.fingerprint(group)
         folder = cache.cache_base() / fingerprint / name
         for path in sorted(folder.iterdir()):
