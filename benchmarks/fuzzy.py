@@ -8,6 +8,7 @@
     budget      VL and VLF with less and less space (figure 3.9)
     scale       more and more objects (figures 3.10 and 3.11)
     threshold   how frequent a word of VLF has to be to go up (figure 3.12)
+    mhr         an MHR-tree with longer and longer signatures, at two edits (figures 3.5 and 3.6)
 
 Objects have three keywords; questions are windows of 30 km around an object with two of its
 keywords at a normalised edit distance of 0.8 (fuzzy_data.py). Peers that are not installed are
@@ -35,8 +36,9 @@ from benchmarks.common import say
 from benchmarks.fuzzy_data import Objects, Question, answers, objects, questions
 from benchmarks.pages import by_turns, check_same, percentiles
 from benchmarks.peers.fuzzy import ANSWERING, LOOKING_UP, Fuzzy, values_of
+from benchmarks.peers.mhr_tree import MhrTree
 
-PARTS = ["speed", "lookup", "placements", "budget", "scale", "threshold"]
+PARTS = ["speed", "lookup", "placements", "budget", "scale", "threshold", "mhr"]
 SIZES = {  # objects of `speed`, of the placements, words of `lookup`; questions of each
     "tiny": (2_000, 2_000, 500, 20),
     "small": (1_000_000, 100_000, 50_000, 300),
@@ -45,6 +47,8 @@ SIZES = {  # objects of `speed`, of the placements, words of `lookup`; questions
 FIXED = ("FL-0", "FL-1", "FL-2", "FL-3")
 BUDGETS = (0.25, 0.5, 1.0, 2.0, 4.0)  # of what a dictionary at the root takes
 FREQUENT = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0)
+SIGNATURES = (0, 5, 10, 20, 30, 50, 100, 200)  # least grams of a node
+EDITS = 2  # of `mhr`, as in the study
 _SLOW_US = 20_000  # a peer that takes so long is asked fewer questions
 
 
@@ -174,6 +178,46 @@ def threshold(size: str, rounds: int) -> dict[str, Any]:
     return _compared(of, questions(of, number), settings, rounds)
 
 
+def mhr(size: str, rounds: int) -> dict[str, Any]:
+    """An MHR-tree, which misses answers, beside dictionaries at nodes."""
+    _, count, _, number = SIZES[size]
+    of = objects(count)
+    asked = questions(of, number)
+    entries = values_of(of)
+    MhrTree(of.first(100), 1).answer(asked[0])  # compiles
+    made, rows, build_s = {}, {}, {}
+    for name in ("auto", "VLF"):
+        begun = time.perf_counter()
+        made[name] = Fuzzy(of, entries, placement=name)
+        build_s[name] = time.perf_counter() - begun
+        rows[name] = {"recall": 1.0, "bytes": made[name].placement["bytes"]}
+    wanted = [set(made["auto"].within(question, EDITS).tolist()) for question in asked]
+    for question, its in zip(asked[:20], wanted, strict=False):
+        check_same(str(question), answers(of, question, EDITS), {Fuzzy.name: its})
+        check_same(str(question), its, {"VLF": set(made["VLF"].within(question, EDITS).tolist())})
+    turns = {name: [partial(its.within, q, EDITS) for q in asked] for name, its in made.items()}
+    for signature in SIGNATURES:
+        name = f"MHR-tree, {signature}" if signature else "R-tree alone"
+        begun = time.perf_counter()
+        tree = MhrTree(of, signature, EDITS)
+        build_s[name] = time.perf_counter() - begun
+        found = [tree.answer(question) for question in asked]
+        if any(a - b for a, b in zip(found, wanted, strict=True)):
+            raise SystemExit(f"{name} found what does not meet the question")
+        both = sum(map(len, found)) / max(sum(map(len, wanted)), 1)
+        rows[name] = {"recall": both, "bytes": tree.size_bytes}
+        turns[name] = [partial(tree.found, question) for question in asked]
+        say(f"  {name}: recall {both:.2f}")
+    for name, us in by_turns(turns, rounds).items():
+        rows[name] |= {"us": percentiles(us), "build_s": build_s[name]}
+    for each in made.values():
+        each.close()
+    return {
+        "source": of.source, "objects": count, "distinct": of.distinct, "edits": EDITS,
+        "answers": float(np.mean([len(each) for each in wanted])), "rows": rows,
+    }  # fmt: skip
+
+
 def _compared(
     of: Objects, asked: list[Question], settings: dict[str, dict[str, Any]], rounds: int
 ) -> dict[str, Any]:
@@ -243,7 +287,7 @@ def main(arguments: list[str] | None = None) -> None:
     results = common.Results(options.results, "fuzzy")
     measures = {
         "speed": speed, "lookup": lookup, "placements": placements, "budget": budget,
-        "scale": scale, "threshold": threshold,
+        "scale": scale, "threshold": threshold, "mhr": mhr,
     }  # fmt: skip
     for part in options.only or PARTS:
         say(part)

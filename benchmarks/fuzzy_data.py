@@ -172,8 +172,16 @@ def distance(one: str, other: str) -> int:
     return row[-1]
 
 
-def answers(of: Objects, asked: Question) -> set[int]:
-    """What meets a question, by going through the window: for comparison."""
+def answers(of: Objects, asked: Question, edits: int | None = None) -> set[int]:
+    """What meets a question, by going through the window: for comparison.
+
+    Words are near by `limit`, or within so many `edits`.
+    """
+
+    def is_near(other: str, word: str) -> bool:
+        most = limit(other, word) if edits is None else edits
+        return abs(len(other) - len(word)) <= most and distance(other, word) <= most
+
     west, south, east, north = asked.box
     inside = (of.lon >= west) & (of.lon <= east) & (of.lat >= south) & (of.lat <= north)
     rows = np.flatnonzero(inside)
@@ -181,8 +189,7 @@ def answers(of: Objects, asked: Question) -> set[int]:
         near = {
             number
             for number in np.unique(of.keywords[rows]).tolist()
-            if abs(len(of.vocabulary[number]) - len(word)) <= limit(of.vocabulary[number], word)
-            and distance(of.vocabulary[number], word) <= limit(of.vocabulary[number], word)
+            if is_near(of.vocabulary[number], word)
         }
         kept = np.isin(of.keywords[rows], list(near)).any(axis=1)
         rows = rows[kept]

@@ -25,7 +25,7 @@ def write(results: Results) -> list[Path]:
     """Write fuzzy.md and fuzzy.png."""
     tables = {
         "speed": _speed, "lookup": _lookup, "placements": _placements, "budget": _budget,
-        "scale": _scale, "threshold": _threshold,
+        "scale": _scale, "threshold": _threshold, "mhr": _mhr,
     }  # fmt: skip
     return pages.write(results, "fuzzy", "Where, and roughly what", _ABOUT, tables, _plots)
 
@@ -104,6 +104,25 @@ def _threshold(data: Data) -> str:
     return _title(data, "Threshold (figure 3.12)") + said + _rows(data)
 
 
+def _mhr(data: Data) -> str:
+    base = data["rows"]["auto"]["us"]["median"]
+    rows = [
+        [
+            name, f"{row['recall']:.3f}", f"{row['bytes'] / 1e6:.2f}", f"{row['build_s']:.1f}",
+            *_times(row["us"], base),
+        ]
+        for name, row in data["rows"].items()
+    ]  # fmt: skip
+    said = (
+        f"Words within {data['edits']} edits, {data['answers']:.1f} answers a question. The number "
+        "is how many least grams a node keeps. MB of an MHR-tree are its boxes and signatures, of "
+        "the others their dictionaries.\n\n"
+    )
+    head = ["", "recall", "MB", "build, s", *_US]
+    title = _title(data, "MHR-tree (figures 3.5 and 3.6)")
+    return title + said + markdown_table(head, rows)
+
+
 def _plots(parts: dict[str, Data]) -> list[Plot]:
     plots = []
     if "placements" in parts:
@@ -125,4 +144,15 @@ def _plots(parts: dict[str, Data]) -> list[Plot]:
             for name, row in step["rows"].items():
                 grown.setdefault(name, []).append((step["objects"], row["us"]["median"]))
         plots.append(Plot("scale", "objects", "median us", grown, log_up=False))
+    if "mhr" in parts:
+        signed = [
+            (int(name.split()[-1]), row)
+            for name, row in parts["mhr"]["rows"].items() if name.startswith("MHR")
+        ]  # fmt: skip
+        recall = {"MHR-tree": [(number, row["recall"]) for number, row in signed]}
+        us = {"MHR-tree": [(number, row["us"]["median"]) for number, row in signed]}
+        whole = parts["mhr"]["rows"]["VLF"]["us"]["median"]
+        us["VLF"] = [(signed[0][0], whole), (signed[-1][0], whole)]
+        for what, curves, up in (("recall", recall, "recall"), ("time", us, "median us")):
+            plots.append(Plot(f"MHR-tree: {what}", "signature", up, curves, log_up=False))
     return plots

@@ -16,6 +16,7 @@ validator. Small runs are ten simulated minutes of the busiest time, faster and 
 answer is late; the validator has to pass. What counts there is reports a second. Such a run is
 shortened and is no L-rating. `--full` is the rating: three whole hours of so many expressways, at
 a speed of 1 or more (answers then have five *simulated* seconds, so a higher speed is harder).
+Both store where they stand, each second, so that they could go on after a crash.
 
 Writes linear-road.json, .md and .png to benchmarks/results/.
 """
@@ -41,6 +42,7 @@ from benchmarks import common
 from benchmarks.common import markdown_table, say
 from examples.linear_road.answers import AnswerFiles, read_answers
 from examples.linear_road.drive import drive, prepare, prepared
+from examples.linear_road.progress import Progress
 from examples.linear_road.tolls import Tolls
 from examples.linear_road.validator import LIMIT_S, validate
 from tideline.workload.linear_road import SEGMENTS, WHOLE_S, LinearRoad
@@ -197,7 +199,11 @@ def whole_run(
             cars = app.load(road)
             loaded = time.perf_counter() - begun
             files = AnswerFiles(folder / "answers")
-            run = drive(app, prepared(paths), files, start_s=road.start_s, speed=speed)
+            progress = Progress(db, road)
+            run = drive(
+                app, prepared(paths), files, start_s=road.start_s, speed=speed,
+                done=lambda run, app=app: progress.done(app, run, files), run=progress.begin(),
+            )  # fmt: skip
             files.close()
         del app  # the validator needs memory, too
         verdict = validate(

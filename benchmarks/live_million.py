@@ -6,7 +6,8 @@ Queries are mixed as in live_matching.py, and so spread that a write concerns ab
 100,000 documents are updated at a rate. A server, a writer, and a reader that holds all the
 queries are processes of their own. Then the same with a process beside that registers queries and
 cancels them, and then that one alone. Latency is from when an update was due until the reader has
-it; the memory is the server's, all that a query takes there.
+it; the memory is the server's, all that a query takes there. Where late changes were late is in
+docs/decisions/0088.
 """
 
 from __future__ import annotations

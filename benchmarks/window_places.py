@@ -1,13 +1,14 @@
-"""The last five minutes around here: a window with cells in its key, and a collection with `ttl_s`.
+"""The last five minutes around here: by an index, by cells in a key, and in a collection.
 
     python benchmarks/window_places.py [--rows 100000] [--minutes 8] [--help]
 
 The same reports of cars, spread over New York State, a minute's at a time: into a stream window
-whose key begins with the row and column of a grid cell, and into a collection with `ttl_s` and the
-index `spatial`. Both hold five minutes. Timed are writing a minute's reports, forgetting those of
-the minute that is over (a slide; deleting what has expired, as a reader of changes has it done),
-and finding the reports within 1 km of a point. What they find is compared. Writes
-window_places.json and window_places.md to benchmarks/results/.
+with the index `spatial`, into one whose key begins with the row and column of a grid cell, and into
+a collection with `ttl_s` and the index `spatial`. All hold five minutes. Timed are writing a
+minute's reports, sealing it (in the background, otherwise), forgetting the minute that is over (a
+slide; deleting what has expired, as a reader of changes has it done), and finding the reports
+within 1 km of a point. What they find is compared. Writes window_places.json and window_places.md
+to benchmarks/results/.
 """
 
 from __future__ import annotations
@@ -97,6 +98,10 @@ def measure(count: int, minutes: int) -> dict[str, float]:
             key={"row": (0, 511), "col": (0, 1023), "id": (0, (1 << 32) - 1)},
             values={"lon": "float64", "lat": "float64"},
         )  # fmt: skip
+        indexed = db.window(
+            "indexed", span_s=SPAN_S, slide_s=SLIDE_S, keep="all", key={"id": (0, (1 << 32) - 1)},
+            values={"at": "point"}, indexes={"at": "spatial"},
+        )  # fmt: skip
         places = db.collection("places", key="id", indexes={"at": "spatial"}, ttl_s=SPAN_S)
         for minute in range(minutes):
             given = reports(count, minute, rng)
@@ -106,11 +111,15 @@ def measure(count: int, minutes: int) -> dict[str, float]:
             table = pa.table({"id": given["id"], "at": lists.cast(pa.list_(pa.float64()))})
             timed("window: write", lambda g=given, r=row, c=col: window.append(
                 {**g, "row": r, "col": c}))  # fmt: skip
+            timed("index: write", lambda g=given, p=pairs: indexed.append({"id": g["id"], "at": p}))
             timed("collection: write", lambda t=table: places.put_many(t))
             clock.advance(SLIDE_S)
             if minute >= SPAN_S // SLIDE_S - 1:
                 timed("window: forget a minute", window._engine.advance)
-                window.maintain()  # seals the minute that has closed, as the background does
+                timed("index: forget a minute", indexed._engine.advance)
+                # The minute that has closed, as the background does it.
+                timed("window: seal a minute", window.maintain)
+                timed("index: seal a minute", indexed.maintain)
                 timed("collection: forget a minute", lambda: places.changes().take())
         last = reports(count, minutes - 1, np.random.default_rng(9))
         for n in range(ASKED):
@@ -118,9 +127,10 @@ def measure(count: int, minutes: int) -> dict[str, float]:
             asked = {"at": {"$geoWithin": {"$centerSphere": [list(here), RADIUS_M / 6_371_008.8]}}}
             ours = timed("window: around", lambda h=here: around(window, h))
             theirs = timed("collection: around", lambda a=asked: places.find(a))
+            table = timed("index: around", lambda a=asked: indexed.find(a))
             ids = {one["id"] for one in theirs}
-            if ours != ids:
-                raise SystemExit(f"{len(ids ^ ours)} reports around {here} are not in both")
+            if not ours == ids == set(table["id"].to_pylist()):
+                raise SystemExit(f"the reports around {here} are not the same in all")
     return {name: float(np.median(each)) for name, each in took.items()}
 
 
@@ -129,16 +139,21 @@ def write(results: Any, rows: int) -> Path:
     per, facts = kept["data"], kept["facts"]
 
     def line(what: str, verb: str, told: Any) -> list[str]:
-        return [what, *(told(per[f"{name}: {verb}"]) for name in ("window", "collection"))]
+        names = [f"{name}: {verb}" for name in ("index", "window", "collection")]
+        return [what, *(told(per[name]) if name in per else "" for name in names)]
 
     lines = [
         line("write, reports a second", "write", lambda s: f"{rows / s:,.0f}"),
+        line("seal a minute, ms", "seal a minute", lambda s: f"{s * 1e3:,.1f}"),
         line("forget a minute, ms", "forget a minute", lambda s: f"{s * 1e3:,.1f}"),
         line("within 1 km, ms a question", "around", lambda s: f"{s * 1e3:,.2f}"),
     ]
     text = (
         f"# The last five minutes around here\n\n{rows:,} reports a minute, medians.\n\n"
-        + markdown_table(["", "window with cells in its key", "collection, ttl_s, spatial"], lines)
+        + markdown_table(
+            ["", "window, spatial", "window with cells in its key", "collection, ttl_s, spatial"],
+            lines,
+        )
         + f"\n{facts['cpu']}, {facts['cores']} cores; {kept['date']}, commit {kept['commit']}.\n"
     )
     path: Path = results.folder / "window_places.md"

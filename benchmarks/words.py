@@ -7,7 +7,8 @@
 
 Texts have eight words, drawn from the 50,000 most frequent words in names of places
 (fuzzy_data.py), a word of rank r about as often as 1 / (r + 3). Questions are one word, two words
-and a phrase of two words, each taken from some text. Answers are compared by number.
+and a phrase of two words, each taken from some text. Answers are compared by number. Figures of
+`--size full`, five million texts, stand beside those of the other sizes on the page.
 Writes benchmarks/results/words.json, .md and .png.
 """
 
@@ -44,6 +45,7 @@ SIZES = {  # texts, words of the vocabulary, questions
     "small": (500_000, 50_000, 300),
     "full": (5_000_000, 50_000, 300),
 }
+FULL = ", full"
 ASKED = ("one word", "two words", "phrase")
 _WORDS, _BATCH = 8, 10_000
 _MEMORY = 32 << 20  # bytes of a memory of the index alone
@@ -309,7 +311,8 @@ def plots(parts: dict[str, Any]) -> list[Plot]:
             for name in ("tideline", Fts5.name)
         }
         across = "1: one word, 2: two words, 3: a phrase"
-        made.append(Plot(_TITLES[part], across, "median us", curves))
+        title = f"{_TITLES[part.removesuffix(FULL)]}: {data['texts']:,} texts"
+        made.append(Plot(title, across, "median us", curves))
     return made
 
 
@@ -332,9 +335,12 @@ def main(arguments: list[str] | None = None) -> None:
     for part in options.only or PARTS:
         say(part)
         measured = {"index": index, "documents": documents}[part](options.size, options.rounds)
-        results.put(part, {**measured, "size": options.size, "source": objects(1).source})
+        results.put(
+            part + FULL * (options.size == "full"),
+            {**measured, "size": options.size, "source": objects(1).source},
+        )
     about = "Written by `python benchmarks/words.py`, whose head says what the texts are."
-    tables = {part: partial(table, part) for part in PARTS}
+    tables = {part + full: partial(table, part) for full in ("", FULL) for part in PARTS}
     for path in pages.write(results, "words", "Words of short texts", about, tables, plots):
         say(f"wrote {path}")
 

@@ -72,6 +72,13 @@ class Fuzzy:
         ask = FuzzyAsk(near, [asked.box], "")
         if ceiling:
             _raise_limits(ask, asked.words)
+        return self._numbers(ask)
+
+    def within(self, asked: Question, edits: int) -> Any:
+        """The objects that have words within so many edits, as an array."""
+        return self._numbers(FuzzyAsk([Near(word, edits) for word in asked.words], [asked.box], ""))
+
+    def _numbers(self, ask: FuzzyAsk) -> Any:
         seqs = [chunk.seqs for chunk in self._view.search(ask, 1 << 62)]
         return np.concatenate(seqs) if seqs else np.empty(0, np.int64)
 
