@@ -6,8 +6,8 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help install java mingo typescript npm chromium kafka packages peers demo linear-road test test-bounds test-long check wheels bench \
-	bench-full clean
+.PHONY: help install java mingo typescript npm chromium kafka packages peers demo linear-road test test-bounds test-long check wheels docs \
+	bench bench-full clean
 
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -17,10 +17,11 @@ export PYTHON
 # Where this is set, each of the many processes that tests start would compile every module anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Four processes share the tests, file by file: what a module sets up is set up once, and a session of Spark
-# serves many files. Many tests wait for something, so four keep two cores busy. The heaviest files come first
-# (tests/conftest.py).
-PARALLEL := -n 4 --dist loadfile --no-loadscope-reorder
+# Several processes share the tests, file by file: what a module sets up is set up once, and a session of Spark
+# serves many files. Many tests wait for something, so it takes more of them than cores. The heaviest files come
+# first (tests/conftest.py).
+TEST_PROCESSES ?= 4
+PARALLEL := -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 
 # The checked job: numba's bounds checks, and every address is looked up (docs/decisions/0045). A read outside of an
 # array, or of all memory that kernels were given, is an error instead of a wrong answer.
@@ -36,6 +37,10 @@ BOUNDS_MACHINE := $(wildcard tests/test_state_machine.py tests/test_machine.py)
 # What is also run on a real cluster of Spark, with executors that lack the package.
 CLUSTER_TESTS := tests/spark/test_match_spark.py tests/spark/test_source_http.py tests/spark/test_watch_spark.py \
 	tests/spark/test_source_probes.py tests/spark/test_bulk_load.py
+
+# What `make check` runs: files, links, names and blocks of pages.
+CHECKED := tests/test_imports.py tests/test_docs.py tests/test_internals_docs.py tests/test_site.py \
+	tests/test_private_names.py
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | \
@@ -77,9 +82,9 @@ peers:  ## see to the servers of the side-by-side benchmark, by apt-get where on
 demo: $(STAMP) java  ## server, Spark pipeline and live map in one; DEMO_S=30 stops by itself
 	@$(BIN)/tideline demo
 
-linear-road: $(STAMP)  ## the Linear Road benchmark, with a picture: L=1 MINUTES=10 START=60 SPEED=10 PORT=8080
+linear-road: $(STAMP)  ## the Linear Road benchmark, with a picture: L=1 MINUTES=10 START=60 SPEED=10 PORT=8080 FOLDER=
 	$(BIN)/python -m examples.linear_road -L $(or $(L),1) --minutes $(or $(MINUTES),10) \
-	  --start $(or $(START),60) --speed $(or $(SPEED),10) --port $(or $(PORT),8080)
+	  --start $(or $(START),60) --speed $(or $(SPEED),10) --port $(or $(PORT),8080) $(if $(FOLDER),--folder $(FOLDER))
 
 test: $(STAMP) java mingo typescript chromium  ## install, compile the kernels, run the tests and one job with bounds checks
 	@$(BIN)/python tests/quick_java.py & $(BIN)/tideline warm; wait
@@ -95,11 +100,22 @@ test-long: $(STAMP) java mingo typescript chromium kafka packages  ## all tests 
 	HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest -q --timeout 3600
 	TIDELINE_TEST_SPARK=cluster $(BIN)/python -m pytest -q --timeout 3600 -m "spark and not long" $(CLUSTER_TESTS)
 
-check: $(STAMP)  ## lint, format, types, layers, docs
+# Types are checked beside the tests. What starts Spark or commands is left to `make test`.
+check: $(STAMP)  ## lint, format, types, layers, docs and their site: under a minute
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy --strict src tests/aclient/typed.py
-	$(BIN)/python -m pytest -q tests/test_imports.py tests/test_docs.py
+	@$(BIN)/mypy --strict src tests/aclient/typed.py & types=$$!; failed=0; \
+	  $(BIN)/python -m pytest -q -m "not spark and not long" -k "not commands_of_a_page" $(CHECKED) || failed=1; \
+	  wait $$types || failed=1; exit $$failed
+
+$(VENV)/.docs: $(STAMP)
+	@echo "tideline: installing what builds the documentation"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	@touch $@
+
+docs: $(VENV)/.docs  ## the documentation site, in build/site; open build/site/index.html
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "tideline: open build/site/index.html"
 
 wheels: $(STAMP)  ## the wheel of the sources and one with compiled kernels for this platform, in dist/
 	$(BIN)/python scripts/wheels.py
@@ -116,8 +132,10 @@ bench: $(STAMP) peers  ## measure in small; writes benchmarks/results/
 	$(BIN)/python benchmarks/server.py
 	$(BIN)/python benchmarks/many_calls.py
 	$(BIN)/python benchmarks/live.py
+	$(BIN)/python benchmarks/volume.py
 	$(BIN)/python benchmarks/spatial.py
 	$(BIN)/python benchmarks/reconcile.py
+	$(BIN)/python benchmarks/replication.py
 	$(BIN)/python benchmarks/fuzzy.py
 	$(BIN)/python benchmarks/words.py
 	$(BIN)/python benchmarks/filters.py
@@ -139,6 +157,7 @@ bench-full: $(STAMP) peers  ## measure in full, to 10 million subscriptions; tak
 	$(BIN)/python benchmarks/live.py --size full
 	$(BIN)/python benchmarks/spatial.py --size full
 	$(BIN)/python benchmarks/reconcile.py --size full
+	$(BIN)/python benchmarks/replication.py
 	$(BIN)/python benchmarks/fuzzy.py --size full
 	$(BIN)/python benchmarks/words.py --size full
 	$(BIN)/python benchmarks/filters.py --size full

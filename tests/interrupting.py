@@ -6,7 +6,8 @@
     Storm                    a timer's signal handler raises in the main thread
     throw_into               throws into another thread, with PyThreadState_SetAsyncExc
 
-    try_every_place          one operation, cut at its first place, its second, and so on
+    try_every_place          one operation, cut at its first place, its second, and so on; by
+                             default at every third (profiles.py)
     twice, by_signals, thrown_from_another_thread        a call, cut somehow, for random operations
 
 An *operation* gets a model ready. It returns the call, and what must hold after it, hit or not.
@@ -35,6 +36,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType, FrameType, TracebackType
 from typing import Any
+
+from profiles import STRIDE
 
 import tideline
 
@@ -204,10 +207,10 @@ def throw_into(thread: threading.Thread) -> None:
 
 
 def try_every_place(model: Any, operation: Operation, kind: str, step: int = 1) -> int:
-    """Cut an operation at every place; after each, the model agrees. How many places it has."""
-    n = 0
+    """Cut an operation at every place (by default at every third), or every so many with `step`;
+    after each, the model agrees. About how many places it has."""
+    n = 1
     while True:
-        n += step
         call, after = operation(model)
         thrower = Thrower(kind, n)
         with thrower:
@@ -221,6 +224,7 @@ def try_every_place(model: Any, operation: Operation, kind: str, step: int = 1) 
         model.tidy()
         if not thrower.hit:
             return n
+        n += step * STRIDE
 
 
 def twice(call: Callable[[], Any], rng: random.Random) -> tuple[bool, str]:

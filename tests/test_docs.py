@@ -5,7 +5,8 @@
                    empty folder
     ```console     lines with $ are run in a shell in that folder; `...` stands for anything
 
-Links between pages lead somewhere, and the help texts in docs/guide/cli.md are the real ones.
+Links between pages lead somewhere. Pages about the inside are held against the code by
+test_internals_docs.py, the site that is made of all pages by test_site.py.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [
     ROOT / "README.md",
-    ROOT / "docs" / "tutorial.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs" / "start").glob("*.md")),
     *sorted((ROOT / "docs" / "guide").glob("*.md")),
 ]
 FLAGS = doctest.ELLIPSIS
@@ -127,12 +129,18 @@ def test_the_commands_of_a_page_run(page: Path, tmp_path: Path) -> None:
             assert matches, f"$ {typed}\nprinted\n{done.stdout}\nthe page says\n{wanted}"
 
 
-def test_the_help_texts_are_the_real_ones() -> None:
-    script = ROOT / "scripts" / "cli_docs.py"
-    done = subprocess.run(
-        [sys.executable, str(script), "--check"], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+TOML = re.compile(r"^```toml\n(name = .*?)^```", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if TOML.search(p.read_text())], ids=name_of)
+def test_a_pipeline_on_a_page_is_one(page: Path, tmp_path: Path) -> None:
+    pytest.importorskip("pyspark")
+    from tideline.spark import Pipeline
+
+    for number, config in enumerate(TOML.findall(page.read_text(encoding="utf-8"))):
+        file = tmp_path / f"{number}.toml"
+        file.write_text(config, encoding="utf-8")
+        Pipeline.from_file(file)  # refuses what a run would
 
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=name_of)

@@ -3,8 +3,10 @@
     cli server web spark              may import everything below; cli calls spark
     aclient                           what tideline.aconnect and aopen give: the same, awaited
     client                            what tideline.connect gives: the same names, over HTTP
+    cluster                           a database that several nodes have
     database
     channel documents live stream
+    volume                            disks on it
     replica                           a log that survives machines: knows bytes, not what they mean
     standing                          many conditions at once: which of them a document meets
     index
@@ -39,7 +41,7 @@ SOURCE = Path(__file__).resolve().parents[1] / "src" / "tideline"
 BOTTOM = {"errors", "near", "addresses", "shelter", "clock", "model", "space", "where", "protocols"}
 LIBRARY = BOTTOM | {
     "kernels", "lsm", "index", "standing", "channel", "documents", "live", "stream", "replica",
-    "database",
+    "volume", "database", "cluster",
 }  # fmt: skip
 
 MAY_IMPORT: dict[str, set[str]] = {
@@ -61,7 +63,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "live": BOTTOM | {"kernels", "lsm", "index", "documents", "standing"},
     "stream": BOTTOM | {"kernels", "lsm", "index"},
     "replica": {"errors", "lsm"},
-    "database": LIBRARY,
+    "volume": {"errors", "lsm", "replica"},
+    "database": LIBRARY - {"cluster", "volume"},
+    "cluster": LIBRARY - {"volume"},
     "testing": BOTTOM,
     "workload": BOTTOM,
     "heatmap": BOTTOM | {"workload"},

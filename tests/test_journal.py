@@ -48,6 +48,23 @@ def test_the_journal_tells_everything_in_order(tmp_path: Path) -> None:
         assert answers_of(news) == [("s1", "e1", "ann", "past"), ("s1", "e2", "ann", "live")]
 
 
+def test_the_number_of_a_writers_batch_is_no_count_of_answers(tmp_path: Path) -> None:
+    with tideline.open(tmp_path, clock=clock()) as db:
+        news = db.channel("news", journal_s=3600)
+        news.subscribe("a", user="ann", id="s1", until_s=60)
+        for number in (1 << 20, 2 << 20, 3 << 20):
+            rows = {
+                "op": ["publish"],
+                "id": [f"e{number}"],
+                "place": ["a"],
+                "body": ["{}"],
+                "at": [START],
+            }
+            news.apply(pa.table(rows), once=("w", number))
+        assert len(answers_of(news)) == 3
+        assert len(answers_of(news, limit=2)) == 2
+
+
 def test_the_journal_tells_what_was_retracted_or_replaced(tmp_path: Path) -> None:
     with tideline.open(tmp_path, clock=ManualClock(1_000)) as db:
         channel = db.channel("c", journal_s=3600)

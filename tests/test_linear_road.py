@@ -4,10 +4,13 @@ does not: changed, dropped, invented, doubled, late and early."""
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,6 +21,7 @@ import tideline
 from examples.linear_road.answers import AnswerFiles, read_answers
 from examples.linear_road.board import Board
 from examples.linear_road.drive import Run, drive, prepare, prepared
+from examples.linear_road.progress import Progress
 from examples.linear_road.tolls import Tolls
 from examples.linear_road.validator import KEYS, VALUES, Verdict, compare, expected, validate
 from tideline.errors import InvalidRequest
@@ -315,6 +319,79 @@ def test_the_windows_hold_what_the_answers_say(played: Any) -> None:
     assert mean == pytest.approx(columns["speed"][chosen].mean())
 
 
+# ---- a run that is killed ----------------------------------------------------------------------
+
+SHORT = LinearRoad(1, duration_s=150, seed=11, start_s=4_800)
+
+
+class Died(Exception):
+    """Where a process is killed."""
+
+
+def played_on(folder: Path, given: list[Any], kill: Any = None, copy: Any = None) -> Run:
+    """Play on from where the files of a folder stand; killed at a step of a second, if so told."""
+    with tideline.open(folder / "data") as db:
+
+        def dies(at: str, second: int) -> None:
+            if (at, second) == kill:
+                # Copied at a moment when no file is being replaced.
+                for each in (*db._windows.values(), *db._collections.values()):
+                    each._engine.dataset.drain()
+                shutil.copytree(folder, copy)
+                raise Died
+
+        app, progress = Tolls(db, 1), Progress(db, SHORT)
+        run = progress.found()
+        if run is None:
+            app.load(SHORT)
+            run = progress.begin()
+        batches = islice(given, progress.known, None)
+        progress.resume(app, run, batches)
+        files = AnswerFiles(folder / "answers", run.second + 1)
+        for window in ("reports", "accounts", "_cars", "_sums"):
+            append = getattr(app, window).append
+
+            def appended(*args: Any, append: Any = append, at: str = window, **named: Any) -> Any:
+                made = append(*args, **named)
+                dies(at, run.second + (not at.startswith("_")))
+                return made
+
+            setattr(app, window, SimpleNamespace(
+                append=appended, get_many=getattr(app, window).get_many,
+                range=getattr(app, window).range))  # fmt: skip
+
+        def done(run: Run) -> None:
+            progress.done(app, run, files)
+            dies("done", run.second)
+
+        made = drive(app, batches, files, start_s=run.second + 1, done=done, run=run)
+        files.close()
+        return made
+
+
+def test_a_run_that_is_killed_anywhere_goes_on(tmp_path: Path) -> None:
+    """What a killed process leaves is its files as they are: a copy of them goes on."""
+    given = list(SHORT.seconds())
+    # Kills in the middle of a second, on both sides of the store of a minute, and between minutes.
+    kills = [("reports", 4_803), ("reports", 4_860), ("_cars", 4_860), ("_sums", 4_860),
+             ("done", 4_919), ("accounts", 4_921)]  # fmt: skip
+    folder = tmp_path / "0"
+    for copies, kill in enumerate(kills):
+        following = tmp_path / str(copies + 1)
+        with pytest.raises(Died):
+            played_on(folder, given, kill, following)
+        folder = following
+    run = played_on(folder, given)
+    verdict = validate(SHORT, read_answers(folder / "answers"), lambda x: iter(given))
+    assert verdict.passed, "\n".join(verdict.lines())
+    assert verdict.facts["reports"] == run.reports
+    assert verdict.facts["charges"] > 100
+    with tideline.open(folder / "data") as db:
+        other = LinearRoad(1, duration_s=150, seed=12, start_s=4_800)
+        with pytest.raises(InvalidRequest, match="other traffic"):
+            Progress(db, other).found()
+
+
 # ---- the command -------------------------------------------------------------------------------
 
 
@@ -357,3 +434,27 @@ def test_wrong_options_are_told(wrong: list[str], said: str, capsys: Any) -> Non
 
     assert main(wrong) == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.long
+def test_the_command_goes_on_after_kill_9(tmp_path: Path) -> None:
+    folder, told = tmp_path / "kept", ["--minutes", "6", "--start", "80", "--speed", "30"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
+    for _ in range(2):
+        with subprocess.Popen(
+            [sys.executable, "-m", "examples.linear_road", *told, "--no-page", "--folder",
+             str(folder)], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True,
+        ) as process:  # fmt: skip
+            assert process.stdout is not None
+            minutes = 0
+            for line in process.stdout:
+                minutes += line.startswith("minute ")
+                if minutes == 2:
+                    break
+            process.kill()
+    done = command(*told, "--no-page", "--folder", str(folder))
+    assert done.returncode in (0, 1), done.stderr  # on a busy machine answers may be late
+    assert "going on behind second" in done.stdout
+    verdict = validate(LinearRoad(1, 360, start_s=4_800), read_answers(folder / "answers"))
+    bad = (verdict.wrong, verdict.missing, verdict.extra)
+    assert [sum(each.values()) for each in bad] == [0, 0, 0], "\n".join(verdict.lines())

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+import tideline
+
 ROOT = Path(__file__).resolve().parents[1]
 APACHE_2 = "cfc7749b96f63bd31c3c42b5c471bf756814053e847c10f3eb003417bc523d30"
 
@@ -24,6 +26,13 @@ def test_the_licence_is_the_whole_apache_licence() -> None:
     assert project["license"] == "Apache-2.0"
     # With an expression, a classifier of the licence is not allowed any more.
     assert not any(each.startswith("License") for each in project["classifiers"])
+
+
+def test_the_version_is_the_same_everywhere_and_has_its_notes() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["version"] == tideline.__version__
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert f"\n## [{tideline.__version__}]" in changes
 
 
 def test_the_readme_begins_with_how_to_install_it() -> None:

@@ -464,7 +464,9 @@ export interface WindowSettings {
   slide_s?: number;
   /** The fields rows are found by; or each with its range, its type, or null. */
   key: string | string[] | { [field: string]: [least: number, greatest: number] | "int" | "text" | null };
-  values?: { [field: string]: NumberType };
+  values?: { [field: string]: NumberType | "point" | "text" };
+  /** The kind of index on each value that is a point or a text, for `find`. */
+  indexes?: { [field: string]: "spatial" | "words" | "ngrams" | "fuzzy" | { kind: string; [setting: string]: any } };
   /** Of rows with one key a sub-window keeps the last, or all. "last" if not given. */
   keep?: "last" | "all";
   /** The field that says when a row happened; without it, the clock does. */
@@ -513,6 +515,15 @@ export type KeyRange = Prefix | [low: Prefix | null, high: Prefix | null] | null
 /** "mean(vel)", several as a list, or by name. */
 export type Mapper = string | string[] | { [name: string]: string };
 
+export interface FindRows {
+  /** Among keys that begin so, or lie in [low, high). */
+  keys?: KeyRange;
+  /** Of each key only its newest row counts. */
+  newest?: boolean;
+  last_s?: number;
+  closed?: boolean;
+}
+
 export class StreamWindow<Row extends object = any> {
   private constructor();
   readonly name: string;
@@ -524,6 +535,10 @@ export class StreamWindow<Row extends object = any> {
   /** The rows, or what `map` makes of them. */
   range<R = any>(keys: KeyRange | undefined, options: { map: Mapper; last_s?: number; closed?: boolean }): Promise<R>;
   range(keys?: KeyRange, options?: { last_s?: number; closed?: boolean }): Promise<(Row & { since: string })[]>;
+  /** What `map` makes of the rows that meet a condition. */
+  find<R = any>(where: Where | null | undefined, options: FindRows & { map: Mapper }): Promise<R>;
+  /** The rows that meet a condition; with a `$near` the nearest first, with `metres`. */
+  find(where?: Where | null, options?: FindRows & { limit?: number }): Promise<(Row & { since: string; metres?: number })[]>;
   /** What `range` gives with this map, told at each slide. */
   watch<R = any>(keys: KeyRange | undefined, options: { map: Mapper; last_s?: number }): Panes<R>;
   info(): Promise<WindowInfo>;

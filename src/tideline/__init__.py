@@ -66,7 +66,7 @@ __all__ = [
     "aopen", "connect", "open",
 ]  # fmt: skip
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # What needs the compiled kernels is loaded when it is first asked for.
 _LATE = {

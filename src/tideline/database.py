@@ -33,7 +33,7 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from tideline.channel import Channel
 from tideline.channel.ahead import check_max_ahead_s
@@ -112,13 +112,34 @@ def check_no_address(path: str | os.PathLike[str]) -> None:
         )  # fmt: skip
 
 
+class Sharing(Protocol):
+    """What a database that several nodes have asks of its cluster."""
+
+    def share(self, number: int) -> Any:
+        """What a dataset that is about to be opened has of it (lsm/sharedlog.py)."""
+        ...
+
+    def opened(self, number: int, engine: Any) -> None:
+        """A dataset is open."""
+        ...
+
+    def dropped(self, number: int) -> None:
+        """A dataset is gone."""
+        ...
+
+    def decide(self, number: int, what: dict[str, Any], do: Callable[[int], None]) -> None:
+        """Have a change agreed on; then `do` is given its number."""
+        ...
+
+
 class Database:
     """An open folder of channels, collections and windows; close it, or use it by `with`."""
 
     def __init__(
         self, path: str | os.PathLike[str], *, clock: Clock | None = None, memory_mb: int = 1024,
-        durability: Durability = "os", restoring: bool = False,
+        durability: Durability = "os", restoring: bool = False, sharing: Sharing | None = None,
     ) -> None:  # fmt: skip
+        """With `sharing`, several nodes have it (cluster/), and the one that leads writes."""
         check_memory_mb(memory_mb)
         if clock is not None and not (hasattr(clock, "now") and hasattr(clock, "wait")):
             raise InvalidRequest("clock must have now() and wait()", clock=clock)
@@ -130,6 +151,7 @@ class Database:
         self.clock: Clock = SystemClock() if clock is None else clock
         self._budget = Budget(int(memory_mb * (1 << 20)))
         self._durability = durability
+        self._sharing = sharing
         self._lock = threading.RLock()
         self._shelter = Shelter()
         self._open: dict[str, Channel] = {}
@@ -155,6 +177,11 @@ class Database:
                     "a restore into this folder did not finish: run it again",
                     file=self.path / inventory.RESTORING,
                 )
+            if sharing is None and (self.path / "cluster" / "log").exists():
+                raise InvalidRequest(
+                    "this folder is that of a node of a cluster: serve it with `tideline serve "
+                    "--node`, and use it at its address", folder=str(self.path),
+                )  # fmt: skip
             ensure()
             self._accept_backup()
             self._manifest = Manifest(self.path / "MANIFEST")
@@ -165,7 +192,11 @@ class Database:
                 document = {"format": FORMAT, "next": 1, "channels": {}, "collections": {}}
                 self._manifest.save(document)
             if document.get("format") != FORMAT:
-                raise Corruption("manifest has an unknown format", file=self.path / "MANIFEST")
+                raise Corruption(
+                    "this folder has a format that is not known here: a later release may have "
+                    "written it",
+                    file=self.path / "MANIFEST", format=document.get("format"),
+                )  # fmt: skip
             self._next: int = document["next"]
             self._folders: dict[str, str] = document["channels"]
             # A folder made before there were collections does not name them.
@@ -222,9 +253,14 @@ class Database:
             channel = self._open.get(name)
             self._check_free(name, "channel")
             if channel is None:
-                channel = self._whole(
-                    partial(self._create, name, space or Flat(), layout or "dual", every_s)
-                )
+                facts = {
+                    "space": (space or Flat()).spec(),
+                    "layout": layout or "dual",
+                    "poll_s": every_s,
+                    "seeds": [secrets.randbits(62), secrets.randbits(62)],
+                }
+                self._make("channels", name, facts)
+                channel = self._open[name]
             check_same(channel, space, layout)
             if journal_s is not None:
                 if channel.layout == "poll":
@@ -247,12 +283,7 @@ class Database:
             if name not in self._folders:
                 meant = did_you_mean(name, self._folders)
                 raise NotFound(f"no such channel{meant}", name=name)
-            self._whole(partial(self._drop_channel, name))
-
-    def _drop_channel(self, name: str) -> None:
-        folder = self._forget(self._folders, name)
-        self._open.pop(name).core.shut("the channel was dropped")
-        shutil.rmtree(self.path / "channels" / folder, ignore_errors=True)
+            self._drop("channels", name)
 
     # ---- collections --------------------------------------------------------------------
 
@@ -306,7 +337,8 @@ class Database:
             if found is None:
                 complete = settings.complete(given, did_you_mean(name, self._places))
                 ensure("documents")  # it may take long: not sheltered
-                found = self._whole(partial(self._create_collection, name, complete))
+                self._make("collections", name, {**complete, "seed": secrets.randbits(62)})
+                found = self._collections[name]
             else:
                 settings.same(name, given, found)
             if journal_s is not None or journal_before is not None:
@@ -330,12 +362,7 @@ class Database:
             if name not in self._places:
                 meant = did_you_mean(name, self._places)
                 raise NotFound(f"no such collection{meant}", name=name)
-            self._whole(partial(self._drop_collection, name))
-
-    def _drop_collection(self, name: str) -> None:
-        folder = self._forget(self._places, name)
-        self._collections.pop(name)._shut(dropped=True)
-        shutil.rmtree(self.path / "collections" / folder, ignore_errors=True)
+            self._drop("collections", name)
 
     # ---- stream windows -----------------------------------------------------------------
 
@@ -344,6 +371,7 @@ class Database:
         key: str | Sequence[str] | Mapping[str, Any] | None = None,
         values: Mapping[str, str] | None = None, keep: str | None = None, time: str | None = None,
         durable: bool | None = None, max_ahead_s: Seconds | None = None,
+        indexes: Mapping[str, Any] | None = None,
     ) -> StreamWindow:  # fmt: skip
         """Open a stream window, or create it. Settings are stored; others are a `Conflict`.
 
@@ -355,6 +383,9 @@ class Database:
         a sub-window, "all" every row. `time` is the field that says when a row happened; without
         it, the clock does. `durable=False` keeps rows in memory only. `max_ahead_s` (60 unless
         told otherwise) is how far ahead of the clock a row may be; another value changes it.
+
+        Values may also be points, "point", and texts, "text". `indexes` names the kind of index on
+        each that rows are to be found by, {"at": "spatial", "text": "words"}: `StreamWindow.find`.
 
         >>> db = open(":memory:")
         >>> cars = db.window("cars", span_s=300, slide_s=60, key=("seg", "vid"),
@@ -369,7 +400,7 @@ class Database:
 
         given = {
             "span_s": span_s, "slide_s": slide_s, "key": key, "values": values, "keep": keep,
-            "time": time, "durable": durable, "max_ahead_s": max_ahead_s,
+            "time": time, "durable": durable, "max_ahead_s": max_ahead_s, "indexes": indexes,
         }  # fmt: skip
         ensure("stream")  # before the lock: the first time it takes seconds
         with self._lock:
@@ -377,8 +408,14 @@ class Database:
             found = self._windows.get(name)
             self._check_free(name, "window")
             if found is None:
-                facts = {"settings": settings.given(name, list(self._panes), given).facts()}
-                return self._whole(partial(self._create_window, name, facts))
+                made = settings.given(name, list(self._panes), given)
+                facts = {"settings": made.facts(), "seed": secrets.randbits(62)}
+                if self._sharing is not None and not made.durable:
+                    raise InvalidRequest(
+                        "in a cluster a window is durable: leave durable=False out", name=name
+                    )
+                self._make("windows", name, facts)
+                return self._windows[name]
             settings.same(name, found._engine.settings, given)
             if max_ahead_s is not None:
                 found._engine.allow_ahead(max_ahead_s)
@@ -397,12 +434,7 @@ class Database:
             self._check_open()
             if name not in self._panes:
                 raise NotFound(f"no such window{did_you_mean(name, self._panes)}", name=name)
-            self._whole(partial(self._drop_window, name))
-
-    def _drop_window(self, name: str) -> None:
-        folder = self._forget(self._panes, name)
-        self._windows.pop(name)._shut(dropped=True)
-        shutil.rmtree(self.path / "windows" / folder, ignore_errors=True)
+            self._drop("windows", name)
 
     def _check_free(self, name: str, kind: str) -> None:
         """`Conflict` when something of another kind has a name."""
@@ -530,25 +562,87 @@ class Database:
         self._check_open()
         return self._shelter.run(work)
 
-    def _create(self, name: str, space: Space, layout: str, poll_s: float) -> Channel:
-        folder = f"{self._next:04d}"
-        facts = {
-            "space": space.spec(),
-            "layout": layout,
-            "poll_s": poll_s,
-            "seeds": [secrets.randbits(62), secrets.randbits(62)],
-        }
-        channel = self._load(name, (folder, facts))
-        self._next += 1
-        self._folders[name] = folder
+    def _make(self, kind: str, name: str, facts: dict[str, Any]) -> None:
+        """Create something; in a cluster all nodes agree first, and on its number (lock held)."""
+        if self._sharing is None:
+            self._whole(partial(self._create, kind, name, facts, self._next))
+        else:
+            self._sharing.decide(
+                0, {"make": kind, "name": name, "facts": facts},
+                lambda number: self._whole(partial(self._create, kind, name, facts, number)),
+            )  # fmt: skip
+
+    def _drop(self, kind: str, name: str) -> None:
+        """Delete something; in a cluster all nodes agree first (lock held)."""
+        drop = partial(self._whole, partial(self._remove, kind, name))
+        if self._sharing is None:
+            drop()
+        else:
+            number = int(self._named(kind)[name])
+            self._sharing.decide(0, {"drop": kind, "number": number}, lambda _: drop())
+
+    def _named(self, kind: str) -> dict[str, str]:
+        """The folders of a kind, by name."""
+        named = {"channels": self._folders, "collections": self._places, "windows": self._panes}
+        return named[kind]
+
+    def _apply_change(self, number: int, change: dict[str, Any]) -> None:
+        """Do what the nodes of a cluster have agreed on; doing it again does no harm."""
+        with self._lock:
+            self._check_open()
+            if "make" in change:
+                if change["name"] not in self._all():
+                    ensure("documents" if change["make"] == "collections" else "stream")
+                    make = (change["make"], change["name"], change["facts"], number)
+                    self._whole(partial(self._create, *make))
+                return
+            kind, dropped = change["drop"], f"{change['number']:04d}"
+            for name in [n for n, folder in self._named(kind).items() if folder == dropped]:
+                self._whole(partial(self._remove, kind, name))
+
+    def _create(self, kind: str, name: str, facts: dict[str, Any], number: int) -> None:
+        folder = f"{number:04d}"
+        load: dict[str, Callable[[str, tuple[str, dict[str, Any]]], Any]] = {
+            "channels": self._load, "collections": self._load_collection,
+            "windows": self._load_window,
+        }  # fmt: skip
+        made = load[kind](name, (folder, facts))
+        self._next = max(self._next, number) + 1
+        self._named(kind)[name] = folder
         try:
             self._save()
         except BaseException:
-            del self._folders[name]
-            channel.core.shut()
+            del self._named(kind)[name]
+            if isinstance(made, Channel):
+                made.core.shut()
+            else:
+                made._shut()
             raise
-        self._open[name] = channel
-        return channel
+        if isinstance(made, Channel):
+            self._open[name] = made
+        elif kind == "collections":
+            self._collections[name] = made
+        else:
+            self._windows[name] = made
+
+    def _remove(self, kind: str, name: str) -> None:
+        folder = self._forget(self._named(kind), name)
+        if self._sharing is not None:
+            self._sharing.dropped(int(folder))
+        if kind == "channels":
+            self._open.pop(name).core.shut("the channel was dropped")
+        else:
+            held: dict[str, Any] = self._collections if kind == "collections" else self._windows
+            held.pop(name)._shut(dropped=True)
+        shutil.rmtree(self.path / kind / folder, ignore_errors=True)
+
+    def _share(self, folder: str) -> Any:
+        """What a dataset has of the cluster; None where there is none."""
+        return None if self._sharing is None else self._sharing.share(int(folder))
+
+    def _opened(self, folder: str, engine: Any) -> None:
+        if self._sharing is not None:
+            self._sharing.opened(int(folder), engine)
 
     def _load(self, name: str, new: tuple[str, dict[str, Any]] | None) -> Channel:
         folder, facts = new if new else (self._folders[name], {})
@@ -565,23 +659,10 @@ class Database:
             engine = Engine(
                 path, facts, mode=space.mode, layout=facts["layout"],
                 budget=self._budget, durability=self._durability,
-                logged=self._temporary is None,
+                logged=self._temporary is None, share=self._share(folder),
             )  # fmt: skip
+        self._opened(folder, engine)
         return Channel(name, space, facts["layout"], facts["poll_s"], engine, self.clock)
-
-    def _create_collection(self, name: str, facts: dict[str, Any]) -> Collection:
-        folder = f"{self._next:04d}"
-        made = self._load_collection(name, (folder, {**facts, "seed": secrets.randbits(62)}))
-        self._next += 1
-        self._places[name] = folder
-        try:
-            self._save()
-        except BaseException:
-            del self._places[name]
-            made._shut()
-            raise
-        self._collections[name] = made
-        return made
 
     def _load_collection(self, name: str, new: tuple[str, dict[str, Any]] | None) -> Collection:
         ensure("documents")
@@ -598,23 +679,10 @@ class Database:
         with telling("collection cannot be opened", path):
             opened = engine.Engine(
                 path, facts, budget=self._budget, durability=self._durability,
-                logged=self._temporary is None, clock=self.clock,
+                logged=self._temporary is None, clock=self.clock, share=self._share(folder),
             )  # fmt: skip
+        self._opened(folder, opened)
         return Collection(name, opened)
-
-    def _create_window(self, name: str, facts: dict[str, Any]) -> StreamWindow:
-        folder = f"{self._next:04d}"
-        made = self._load_window(name, (folder, facts))
-        self._next += 1
-        self._panes[name] = folder
-        try:
-            self._save()
-        except BaseException:
-            del self._panes[name]
-            made._shut()
-            raise
-        self._windows[name] = made
-        return made
 
     def _load_window(self, name: str, new: tuple[str, dict[str, Any]] | None) -> StreamWindow:
         ensure("stream")
@@ -632,12 +700,13 @@ class Database:
             _remove(path)  # left by a kill, or a full disk, before the window counted
         elif not logged:
             _remove(path)  # kept in memory only: it begins empty
-            facts = {"settings": facts["settings"]}
+            facts = {"settings": facts["settings"], "seed": facts.get("seed", 0)}
         with telling("window cannot be opened", path):
             opened = engine.Engine(
                 path, facts, budget=self._budget, durability=self._durability, logged=logged,
-                clock=self.clock,
+                clock=self.clock, share=self._share(folder),
             )  # fmt: skip
+        self._opened(folder, opened)
         return StreamWindow(name, opened)
 
     def _all(self) -> dict[str, Channel | Collection | StreamWindow]:

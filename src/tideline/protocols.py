@@ -581,6 +581,17 @@ class Window(Protocol):
         all of them. closed: without the one that is open.
         """
 
+    def find(
+        self, where: Any = None, *, keys: Any = None, newest: bool = False,
+        limit: int | None = None, map: Any = None, initial: Any = None, combine: Any = None,
+        last_s: Seconds | None = None, closed: bool = False,
+    ) -> Any:  # fmt: skip
+        """The rows that meet a condition, as `range` gives them; with a `$near` the nearest first.
+
+        where: a condition about the fields of a row. newest: of each key only its newest row
+        counts. limit: how many. The others are those of `range`.
+        """
+
     def watch(
         self, keys: Any = None, *, map: Any, initial: Any = None, combine: Any = None,
         last_s: Seconds | None = None,
@@ -638,13 +649,15 @@ class Database(Protocol):
         key: str | Sequence[str] | Mapping[str, Any] | None = None,
         values: Mapping[str, str] | None = None, keep: str | None = None, time: str | None = None,
         durable: bool | None = None, max_ahead_s: Seconds | None = None,
+        indexes: Mapping[str, Any] | None = None,
     ) -> Window:  # fmt: skip
         """Open a stream window, or create it; a new one needs `span_s` and `key`.
 
         span_s, slide_s: what it keeps, and in which steps it forgets. key: the fields rows are
-        found by. values: the numbers of a row with their types. keep: "last" of a key in a
+        found by. values: what else a row has, with its types. keep: "last" of a key in a
         sub-window, or "all". time: "clock", or the field with the time of a row. durable: False
-        for memory only. max_ahead_s: how far ahead of the clock rows may be.
+        for memory only. max_ahead_s: how far ahead of the clock rows may be. indexes: the kind of
+        index on each value that is a point or a text, for `find`.
         """
 
     def windows(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""The example with FastAPI runs, on a server and on a folder: examples/fastapi_app.py."""
+"""The example with FastAPI runs, on a server and on a folder: examples/orders_web."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 import tideline
 from tideline.server import running
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "fastapi_app.py"
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "orders_web" / "app.py"
 GUARD_S = 60.0
 
 

@@ -64,7 +64,9 @@ PAIRS = [
 ]
 # What a client has no use for, or an operator does at the folder.
 LOCAL = {
-    "Database": {"backup", "check", "clock", "path", "open"},
+    "Database": {
+        "backup", "check", "clock", "path", "open", "cluster", "cluster_add", "cluster_remove",
+    },
     "Channel": {"clock", "core", "maintain", "newest", "seal"},
     "Collection": {"cuts", "filter", "policy", "facts"},
     "Subscription": {

@@ -582,7 +582,7 @@ def test_what_breaks_while_sending_is_final_only_if_tls_itself_failed(
         def close(self) -> None: ...
 
     pool = Pool(Endpoint("127.0.0.1", 1, {}))
-    pool.connect = lambda limit: Failing()  # type: ignore[assignment, return-value]
+    pool.connect = lambda limit, endpoint: Failing()  # type: ignore[assignment, return-value]
     with pytest.raises(Broken) as caught:
         ask(pool)
     assert caught.value.final is final

@@ -26,6 +26,7 @@ import pytest
 from certificates import certificate
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import many
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
 import tideline
@@ -132,7 +133,7 @@ def take_all(connection: WebSocket, count: int) -> list[bytes]:
 lengths = st.one_of(st.integers(0, 300), st.sampled_from([125, 126, 65_535, 65_536, 200_000]))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=many(60), deadline=None)
 @given(
     sizes=st.lists(lengths, min_size=1, max_size=6),
     cuts=st.lists(st.integers(0, 700_000), max_size=8),

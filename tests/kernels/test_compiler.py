@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tideline.kernels import warm
 from tideline.spark import shipping
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
@@ -137,3 +138,9 @@ def test_two_versions_in_zips_share_no_machine_code(shipped: Path, tmp_path: Pat
     assert there["found"] == [True, True]  # on a tenth of the earth, both are near
     assert there["fingerprint"] != here["fingerprint"]
     assert there["compiled"] > 0
+
+
+def test_every_folder_of_kernels_is_shipped() -> None:
+    """Wheels and Spark's zip take what is compiled from these."""
+    names = [kernel.entry_name(types) for kernel, types in warm.kernels()]
+    assert {name.rpartition("/")[0] for name in names} == set(warm.FOLDERS)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from profiles import many
 
 from tideline.addresses import address_of
 from tideline.kernels.jsonnumber import FLOAT, INT, UNSURE, read_number
@@ -59,7 +60,7 @@ written = st.one_of(
 )
 
 
-@settings(max_examples=2_000)
+@settings(max_examples=many(2_000))
 @given(written)
 @example("9007199254740993.0")
 @example("9007199254740993e0")
@@ -73,7 +74,7 @@ def test_a_number_is_what_the_decoder_reads(text: str) -> None:
     assert (found == "unsure" and wanted is not None) or same(found, wanted)
 
 
-@settings(max_examples=500)
+@settings(max_examples=many(500))
 @given(
     st.floats(-1e15, 1e15).filter(lambda value: value == 0 or abs(value) > 1e-3).map(repr)
     | st.integers(-(10**18) + 1, 10**18 - 1).map(str)

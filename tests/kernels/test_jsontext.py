@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import many
 
 from tideline.kernels.jsontext import DEPTH_LIMIT, check_rows, valid_json
 
@@ -126,7 +127,7 @@ def mutated(draw):
     return bytes(text)
 
 
-@settings(max_examples=500)
+@settings(max_examples=many(500))
 @given(mutated() | st.binary(max_size=12) | st.text('{}[]",:\\u01.eE-d', max_size=14))
 def test_damaged_text_is_judged_like_the_decoders_do(text):
     text = text.encode() if isinstance(text, str) else text

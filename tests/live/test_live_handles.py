@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -277,6 +278,35 @@ def test_a_handle_that_nobody_holds_is_forgotten(orders: Collection) -> None:
     gc.collect()
     assert kept.take() == []
     assert orders.hub.count == 1
+
+
+def test_a_cancelled_handle_still_has_its_token(orders: Collection) -> None:
+    live = orders.watch({"n": 1})
+    token = live.token
+    live.cancel()
+    other = orders.watch({"n": 2})  # its number is that of the one that has gone
+    assert (live.token, other.token != token) == (token, True)
+    orders.put({"id": 1, "n": 1})
+    assert kinds(orders.watch_again(live.token).take()) == [("add", 1)]
+
+
+def test_an_entry_without_positions_is_small_and_is_not_taken_for_its_successor(
+    orders: Collection,
+) -> None:
+    """There may be a million: the index of conditions has its text."""
+    hub = orders.hub
+    entry = hub.join(orders.hub_query({"n": 1}), None).entry
+    assert (entry.text, sys.getsizeof(entry) <= 64) == (b'{"n":1}', True)
+    again = hub.join(orders.hub_query({"n": 1}), None).entry
+    assert again is entry
+    hub.leave(entry, None)
+    assert (hub.count, entry.text) == (1, b'{"n":1}')
+    hub.leave(entry, None)
+    successor = hub.join(orders.hub_query({"n": 2}), None).entry
+    assert (hub.count, successor.number, successor.text) == (1, 0, b'{"n":2}')
+    with pytest.raises(Closed, match="the live query has ended"):
+        entry.result_now()
+    hub.leave(successor, None)
 
 
 def test_in_a_forked_child_a_handle_is_closed(orders: Collection) -> None:

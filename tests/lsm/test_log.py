@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import many
 
 from tideline.errors import Closed, Corruption, InvalidRequest, Unavailable
 from tideline.lsm.log import Log
@@ -178,7 +179,7 @@ def test_a_short_frame_before_the_last_segment_is_corruption(tmp_path):
 
 
 @given(garbage=st.binary(min_size=16, max_size=80).filter(any))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=many(200), deadline=None)
 def test_garbage_at_the_end_is_corruption(garbage, tmp_path_factory):
     folder = tmp_path_factory.mktemp("log")
     write(folder, [b"good"])
@@ -189,7 +190,7 @@ def test_garbage_at_the_end_is_corruption(garbage, tmp_path_factory):
 
 
 @given(payloads=st.lists(st.binary(max_size=300)), segment_bytes=st.integers(1, 600))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=many(100), deadline=None)
 def test_any_payloads_come_back(payloads, segment_bytes, tmp_path_factory):
     folder = tmp_path_factory.mktemp("log")
     positions = write(folder, payloads, segment_bytes=segment_bytes)

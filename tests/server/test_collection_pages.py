@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import many
 from talk import Api
 
 import tideline
@@ -46,7 +47,7 @@ def forgotten(cursor: str) -> str:
 
 
 @given(data=st.data())
-@settings(max_examples=120)
+@settings(max_examples=many(120))
 def test_pages_hold_what_did_not_change_once_and_in_order(served: Any, data: Any) -> None:
     documents, api = served
     documents.delete_where({})

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import many
 from talk import Api
 
 import tideline
@@ -57,6 +58,7 @@ BODIES: dict[str, Any] = {
     "drop_index": {"field": "n"},
 }
 WHOLE = {
+    "components",
     "explain",
     "explain_watch",
     "advise",
@@ -370,7 +372,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, dict[s
 
 
 @given(steps=st.lists(st.tuples(st.sampled_from(USERS), STEPS), min_size=1, max_size=15))
-@settings(max_examples=60)
+@settings(max_examples=many(60))
 def test_a_user_sees_and_writes_own_documents_alone(shop: Any, steps: list[Any]) -> None:
     whole, orders = shop
     whole.delete_where({})

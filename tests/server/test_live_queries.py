@@ -16,6 +16,7 @@ from urllib.parse import quote
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import many
 from talk import Api, Talk, eventually
 from test_slow import stuck_socket
 from test_sse import Stream
@@ -256,7 +257,7 @@ def test_what_cannot_be_watched_is_refused(orders: Any, request_: Any, kind: str
         st.sampled_from(["do", "tag", "where", "by", "sort", "$and", "after", "limit"]), inner,
         max_size=5), max_leaves=12,
 ))  # fmt: skip
-@settings(max_examples=150)
+@settings(max_examples=many(150))
 def test_hostile_requests_are_answered(said: Any) -> None:
     with hostile() as talk:
         if isinstance(said, dict):

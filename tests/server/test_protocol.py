@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import http.client
 import json
 import os
 import socket
@@ -236,3 +238,25 @@ def test_others_are_served_during_a_flood(
         while wire.heard()["tag"] != "end":
             pass
     assert channel.stats().events - before == 1_500
+
+
+def test_an_answered_request_leaves_nothing_to_the_garbage_collector(
+    url: str, database: Any
+) -> None:
+    """While the collector looks, nobody is answered: what comes often must need none of it."""
+    database.collection("swept", key="id")
+    address = urlsplit(url)
+    connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=30)
+    gc.disable()
+    try:
+        for n in range(50):
+            body = json.dumps({"documents": [{"id": n}]})
+            connection.request(
+                "POST", "/v1/collections/swept/put_many", body, {"content-type": "application/json"}
+            )
+            assert connection.getresponse().read()
+        cycles = [one for one in gc.get_objects() if type(one).__name__ == "RequestResponseCycle"]
+        assert len(cycles) < 10  # one a connection, and those of other tests that end
+    finally:
+        gc.enable()
+        connection.close()

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import many
 
 import tideline
 from tideline.server import running
@@ -142,7 +143,7 @@ def test_both_ways_give_the_same_answer(served: tuple[str, list[str]]) -> None:
                 assert found[0] == found[1]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=many(60), deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from(["get", "find", "chunked", "twice", "bad"]),
                        st.integers(0, 19)), min_size=1, max_size=30),

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
+from profiles import many
 
 from tideline.errors import InvalidRequest
 from tideline.kernels import geo
@@ -112,7 +113,7 @@ def _related(p, q):
     return p.key.startswith(q.key) or q.key.startswith(p.key)
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=many(600), deadline=None)
 @given(_space_and_two)
 @example((UNIT, (8.0, 4.0), Box(7, 3, 8, 5)))  # a point on a split line, a box from its west
 @example((UNIT, (8.0, 4.0), Box(8, 3, 9, 5)))  # and one from its east
@@ -136,7 +137,7 @@ def test_shapes_that_meet_are_related_in_the_tree(case):
     assert meets(space, p, q) == meets(space, q, p)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=many(200), deadline=None)
 @given(_spaces.flatmap(lambda s: st.tuples(st.just(s), _boxes(s), _boxes(s))))
 def test_boxes_that_meet_only_outside_the_bounds_still_meet(case):
     space, one, other = case
@@ -149,7 +150,7 @@ def test_boxes_that_meet_only_outside_the_bounds_still_meet(case):
     assert meets(space, space.encode(one), space.encode(other)) == together
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=many(200), deadline=None)
 @given(_space_and_point)
 def test_a_point_lies_in_its_leaf(case):
     space, (lon, lat) = case
@@ -162,7 +163,7 @@ def test_a_point_lies_in_its_leaf(case):
     assert lat < north or north == space.bounds[3]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=many(150), deadline=None)
 @given(_spaces.flatmap(lambda s: st.tuples(st.just(s), _names(s), _points(s))))
 def test_a_named_cell_meets_exactly_the_points_in_it(case):
     space, name, (lon, lat) = case
@@ -177,7 +178,7 @@ def test_a_named_cell_meets_exactly_the_points_in_it(case):
     assert meets(space, cell, space.encode((lon, lat))) == inside
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=many(150), deadline=None)
 @given(_spaces.flatmap(lambda s: st.tuples(st.just(s), _values(s))))
 def test_a_place_comes_back_as_it_was_given(case):
     space, value = case

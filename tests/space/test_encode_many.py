@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from profiles import many
 
 from tideline.errors import InvalidRequest
 from tideline.space import NONE, Circle, Flat, Grid, Place, QuadTree, Topics
@@ -63,7 +64,7 @@ def _forms(texts):
     yield padded.dictionary_encode()[1 : len(texts) + 1]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=many(60))
 @given(st.lists(_texts, max_size=12))
 @pytest.mark.parametrize("space", [Flat(), Topics()])
 def test_texts_are_the_same_in_every_form(space, texts):
@@ -167,7 +168,7 @@ class _Lazy:
         return STATE.encode(value() if callable(value) else value)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=many(200))
 @given(st.lists(st.tuples(_lons, _lats, _radii, _names), min_size=1, max_size=20))
 def test_rows_on_a_map_are_the_same_as_single_calls(rows):
     lon, lat, radius_m, name = (list(column) for column in zip(*rows, strict=True))

@@ -10,6 +10,7 @@ import pytest
 import shapely
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
+from profiles import many
 
 from tideline import Box, Circle, Grid, MultiPolygon, Polygon, QuadTree
 from tideline.errors import InvalidRequest
@@ -56,7 +57,7 @@ def _polygons(draw):
     return made
 
 
-@settings(max_examples=300)
+@settings(max_examples=many(300))
 @given(st.sampled_from([QUAD, GRID]), _polygons(), st.one_of(_points, _boxes, _polygons()))
 @example(QUAD, RING, (3.0, 3.0))  # in the hole
 @example(QUAD, RING, (2.0, 3.0))  # on the edge of the hole
@@ -110,7 +111,7 @@ def _distance_m(lon, lat, polygon):
 _wide = st.tuples(st.integers(-170, 170), st.integers(-88, 88)).map(lambda p: (p[0], p[1]))
 
 
-@settings(max_examples=100)
+@settings(max_examples=many(100))
 @given(
     st.lists(_wide, min_size=3, max_size=4, unique=True),
     st.tuples(st.floats(-180, 180), st.floats(-90, 90)),

@@ -135,6 +135,22 @@ def test_sharing_twice_gives_one_gate(shared: Any) -> None:
     assert share(shared) is share(shared)
 
 
+def test_the_outermost_block_closes_the_gate(open_database: Callable[..., Any]) -> None:
+    """A pipeline shares what its caller has shared, and the caller goes on afterwards."""
+    db = open_database()
+    with share(db) as one:
+        with share(db) as inner:
+            assert inner is one
+        assert not one.closed
+    assert one.closed
+    by_call = share(db)
+    with share(db):
+        pass
+    assert not by_call.closed
+    by_call.close()
+    assert share(db) is not by_call
+
+
 def test_a_gate_opens_again_and_its_clients_find_it(shared: Any, client: GateClient) -> None:
     write(client, events(2))
     share(shared).close()

@@ -229,9 +229,7 @@ def test_the_changes_of_a_table_come_from_debezium_as_they_are(
     (block,) = re.findall(pattern, GUIDE.read_text("utf-8"), re.S)
     block = block.replace("localhost:9092", kafka.address).replace("shop.public.cars", topic)
     block = block.replace("subscribe =", "maxOffsetsPerTrigger = 150, subscribe =")
-    config = f'''name = "cars"\n{block}
-[run]
-checkpoint = "checkpoint"
+    config = f'''{block}
 [spark]
 master = "local[2]"
 memory = "1g"
@@ -267,3 +265,15 @@ def test_a_broker_that_is_not_there_is_said_in_a_sentence(tmp_path: Path) -> Non
     assert "Kafka cannot be reached" in done.stderr
     assert "Traceback" not in done.stderr
     assert "\tat org.apache" not in done.stderr
+
+
+def test_the_example_goes_from_kafka_to_kafka() -> None:
+    done = subprocess.run(
+        [sys.executable, "examples/kafka_pipeline", "--messages", "400"], cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")}, capture_output=True, text=True,
+        timeout=400,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "the pipeline stored 400, dead letters: 1" in done.stdout
+    assert "300 events" in done.stdout
+    assert re.search(r"driver \d+ is told of e\d+", done.stdout)

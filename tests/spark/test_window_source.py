@@ -92,6 +92,23 @@ def test_rows_land_by_their_time_whoever_staged_them(db: Any, save: Any, load: A
     )
 
 
+def test_points_and_texts_go_both_ways(db: Any, save: Any, load: Any) -> None:
+    made = (
+        '{"span_s": 300, "key": "vid", "values": {"where": "point", "text": "text"}, "time": "at"}'
+    )
+    table = pa.table({
+        "vid": [1, 2], "where": [[2.5, 48.0], [2.0, 48.0]], "text": ["flat tire", "é"],
+        "at": [datetime.fromtimestamp(START, UTC)] * 2,
+    })  # fmt: skip
+    save(table, window="reports", settings=made)
+    found = load(window="reports").orderBy("vid").collect()
+    assert [(row.vid, row["where"], row.text) for row in found] == [
+        (1, [2.5, 48.0], "flat tire"), (2, [2.0, 48.0], "é")
+    ]  # fmt: skip
+    near = db.window("reports").find({"where": {"$near": [2.1, 48]}}, limit=1)
+    assert near["vid"].to_pylist() == [2]
+
+
 def test_bad_rows_fail_a_batch_or_are_kept_and_late_ones_are_counted(
     db: Any, save: Any, tmp_path: Path
 ) -> None:

@@ -13,6 +13,7 @@ Imports point down that list. Nothing here takes a thread, but `aopen`, whose ca
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tideline.clock import Clock, Seconds
@@ -27,8 +28,12 @@ __all__ = ["aconnect", "aopen"]
 
 
 async def aconnect(
-    url: str, *, token: str | None = None, timeout_s: Seconds = 30.0, ca: str | None = None
-) -> AsyncRemote:
+    url: str | Sequence[str],
+    *,
+    token: str | None = None,
+    timeout_s: Seconds = 30.0,
+    ca: str | None = None,
+) -> AsyncRemote:  # fmt: skip
     """A server of `tideline serve`, used from asyncio; every verb is awaited.
 
     Parameters, errors and retries are those of `connect`. It belongs to the event loop that it was

@@ -189,7 +189,7 @@ class AsyncRemoteChanges(Arriving):
         http = self._http
         within = time.monotonic() + _OPEN_S
         within = within if limit is None else min(within, limit)
-        uri = "ws" + http.url.removeprefix("http") + "/v1/live?lines=1"
+        place = http.places.here()
         here = weakref.ref(self)  # the loop holds the connection, not this
 
         def receive(data: bytes) -> None:
@@ -202,7 +202,13 @@ class AsyncRemoteChanges(Arriving):
             if handle is not None:
                 handle._news.set()
 
-        socket = await WebSocket.open(http.sockets, uri, http.headers, receive, within, lost)
+        try:
+            socket = await WebSocket.open(
+                http.sockets, place.live, http.headers, receive, within, lost
+            )
+        except (WebSocketException, OSError):
+            http.places.leave(place)
+            raise
         self._socket = socket
         if self._is_over():  # it was closed meanwhile
             raise Again("closed")

@@ -58,6 +58,11 @@ class Pool:
             if call.answer.cancelled():
                 connection.give_up()
 
+    def leave(self) -> None:
+        """Another server is asked from now on: what waits here is waited for, then it is closed."""
+        for connection in [*self._connections]:
+            connection.give_up()
+
     def end(self) -> None:
         """Cut all connections; whoever waits for an answer gets none."""
         for connection in [*self._connections]:

@@ -95,11 +95,13 @@ class AsyncDatabase:
         key: str | Sequence[str] | Mapping[str, Any] | None = None,
         values: Mapping[str, str] | None = None, keep: str | None = None, time: str | None = None,
         durable: bool | None = None, max_ahead_s: Seconds | None = None,
+        indexes: Mapping[str, Any] | None = None,
     ) -> AsyncWindow:  # fmt: skip
         """Open a stream window, or create it: `Database.window`."""
         found = await self._run(
             self._sync.window, name, span_s=span_s, slide_s=slide_s, key=key, values=values,
             keep=keep, time=time, durable=durable, max_ahead_s=max_ahead_s,
+            indexes=indexes,
         )  # fmt: skip
         from tideline.aclient.window import AsyncWindow
 

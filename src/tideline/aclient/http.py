@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import ssl
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 from tideline.aclient.connection import Pool
 from tideline.aclient.sockets import Sockets
 from tideline.client.answers import Answer
+from tideline.client.connection import Endpoint
 from tideline.client.http import Requests
 
 __all__ = ["AsyncHttp"]
@@ -19,14 +21,20 @@ class AsyncHttp(Requests):
     """A server, by its address. For one event loop."""
 
     def __init__(
-        self, url: str, token: str | None, timeout_s: float, tls: ssl.SSLContext | None
-    ) -> None:
+        self, url: str | Sequence[str], token: str | None, timeout_s: float,
+        tls: ssl.SSLContext | None,
+    ) -> None:  # fmt: skip
         super().__init__(url, token, timeout_s, tls)
         self.sockets = Sockets(self.endpoint)
         """All there are: requests', live and those of followers."""
         self._pool = Pool(self.sockets)
+        self.places.moved = self._move
         self.followers: weakref.WeakSet[Any] = weakref.WeakSet()
         """Who has a connection of its own, and is told when this is closed."""
+
+    def _move(self, endpoint: Endpoint) -> None:
+        self.sockets.endpoint = endpoint
+        self._pool.leave()
 
     def end(self) -> None:
         """Take no more requests; whoever waits is told."""

@@ -28,12 +28,15 @@ from tideline.aclient.http import AsyncHttp
 from tideline.aclient.subscription import AsyncRemoteSubscription
 from tideline.aclient.websocket import WebSocket
 from tideline.client.feeds import (
+    AGAIN_S,
     Again,
     Call,
+    Elsewhere,
     Feed,
     Lost,
     MakeWatch,
     WatchFeed,
+    elsewhere,
     refusal,
     rest_s,
     told,
@@ -76,7 +79,6 @@ class AsyncLive(Receiver):
     def __init__(self, http: AsyncHttp) -> None:
         super().__init__(contextlib.nullcontext(), contextlib.nullcontext())
         self._http = http
-        self._uri = "ws" + http.url.removeprefix("http") + "/v1/live?lines=1"
         self._resting: dict[int, Feed] = {}
         self._socket: WebSocket | None = None
         self._task: asyncio.Task[None] | None = None
@@ -370,7 +372,8 @@ class AsyncLive(Receiver):
                     self._end_all("refused", refused)
                     return
                 _log.info("connection lost, trying again: %s (%s)", self._http.url, error)
-                await asyncio.sleep(max(next(spans), rest_s(error) or 0.0))
+                least = AGAIN_S if isinstance(error, Elsewhere) else 0.0
+                await asyncio.sleep(max(next(spans), rest_s(error) or 0.0, least))
         finally:
             if self._task is not None:  # not refused: closed
                 self._end_closed()
@@ -378,7 +381,15 @@ class AsyncLive(Receiver):
     async def _open_socket(self) -> WebSocket:
         limit = time.monotonic() + _OPEN_S
         http = self._http
-        return await WebSocket.open(http.sockets, self._uri, http.headers, self._hear, limit)
+        place = http.places.here()
+        try:
+            return await WebSocket.open(http.sockets, place.live, http.headers, self._hear, limit)
+        except (WebSocketException, OSError):
+            http.places.leave(place)
+            raise
+
+    def _elsewhere(self, url: str | None) -> None:
+        elsewhere(self._http.places, url)
 
     def _begin(self, socket: WebSocket) -> None:
         """A new connection: resume every feed that somebody holds, then let callers in."""

@@ -30,7 +30,9 @@ __all__ = ["AsyncRemote"]
 class AsyncRemote(DatabaseVerbs[AsyncRemoteChannel]):
     """A server; close it, or use it as a context manager. Made by `aconnect`."""
 
-    def __init__(self, url: str, token: str | None, timeout_s: Seconds, ca: str | None) -> None:
+    def __init__(
+        self, url: str | Sequence[str], token: str | None, timeout_s: Seconds, ca: str | None
+    ) -> None:
         wait_s = check_timeout(timeout_s)
         self._http: AsyncHttp = AsyncHttp(url, token, wait_s, None if ca is None else trusting(ca))
         self._live = AsyncLive(self._http)
@@ -55,11 +57,12 @@ class AsyncRemote(DatabaseVerbs[AsyncRemoteChannel]):
         key: str | Sequence[str] | Mapping[str, Any] | None = None,
         values: Mapping[str, str] | None = None, keep: str | None = None, time: str | None = None,
         durable: bool | None = None, max_ahead_s: Seconds | None = None,
+        indexes: Mapping[str, Any] | None = None,
     ) -> AsyncRemoteWindow:  # fmt: skip
         """Open a stream window, or create it: `Database.window`."""
         facts = await self.open_window(
             name, span_s=span_s, slide_s=slide_s, key=key, values=values, keep=keep, time=time,
-            durable=durable, max_ahead_s=max_ahead_s,
+            durable=durable, max_ahead_s=max_ahead_s, indexes=indexes,
         )  # fmt: skip
         from tideline.aclient.window import AsyncRemoteWindow
 

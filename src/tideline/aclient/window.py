@@ -101,6 +101,7 @@ class AsyncWindow:
     get = threaded(StreamWindow.get)
     get_many = threaded(StreamWindow.get_many)
     range = threaded(StreamWindow.range)
+    find = threaded(StreamWindow.find)
     stats = threaded(StreamWindow.stats)
     seal = threaded(StreamWindow.seal)
     maintain = threaded(StreamWindow.maintain)

@@ -40,6 +40,7 @@ from tideline.kernels import rows as kernel
 from tideline.kernels.rows import UNKNOWN
 from tideline.lsm.frames import HEADER_BYTES
 from tideline.lsm.position import Position
+from tideline.lsm.sharedlog import SharedLog
 from tideline.where import Condition, parse
 
 __all__ = ["MANY_WORDS", "Calls", "Effect"]
@@ -79,6 +80,7 @@ class Calls:
         # What a single call needs, found quickly.
         self._view, self._address, self._log = parts.view, parts.address, parts.store.log
         self._append_framed = self._log.append_framed
+        self._shared = self._log if isinstance(self._log, SharedLog) else None
         self._sync, self._dataset = parts.store.sync, parts.dataset
         self._since_check = 0
         self._log_write = PendingLogWrite("tideline-log")
@@ -135,6 +137,8 @@ class Calls:
         """
         if self._parts.closed:
             raise Closed("the database was closed")
+        if self._shared is not None:
+            self._shared.require_leading()
         self._parts.call.use_rows(rows)
         self._parts.call.room_for(len(starts))
         try:
@@ -255,6 +259,8 @@ class Calls:
         parts, interrupts = self._parts, self._interrupts
         if self._dataset.why_closed:
             raise Closed("the database was closed")
+        if self._shared is not None:
+            self._shared.require_leading()  # before anything is done
         self._since_check += 1
         if self._expiry.is_due or self._since_check >= _CHECK_EVERY:
             interrupts.sheltered(self._before_rows)

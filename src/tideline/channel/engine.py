@@ -19,6 +19,7 @@ Threads: whoever takes `lock` calls `interrupts.finish` before anything else (or
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +35,16 @@ from tideline.channel.pressure import Pressure
 from tideline.channel.records import Records
 from tideline.channel.recovery import Recovery
 from tideline.channel.upkeep import Upkeep
+from tideline.errors import Closed
 from tideline.index.memory import Budget
 from tideline.kernels import layout as at
 from tideline.lsm.inventory import Listed
+from tideline.lsm.position import Position
+from tideline.lsm.sharedlog import Share, SharedLog
 
 __all__ = ["Engine"]
 
+_LOOK_EVERY = 256  # frames that were followed between two looks at memory, log and components
 FORKED = "the channel belongs to the process that opened it"
 
 Words = NDArray[np.int64]
@@ -51,14 +56,17 @@ class Engine:
     def __init__(
         self, folder: Path, facts: dict[str, Any], *, mode: int, layout: str, budget: Budget,
         durability: str, logged: bool, segment_bytes: int = 64 << 20, remember: bool = True,
+        share: Share | None = None,
     ) -> None:  # fmt: skip
+        """With a `share`, its log is one that a cluster agrees on (lsm/sharedlog.py)."""
         parts = self.parts = Parts(
             folder, facts, durability=durability, logged=logged, segment_bytes=segment_bytes,
-            remember=remember,
+            remember=remember, share=share,
         )  # fmt: skip
         self.lock = parts.lock
         self.store, self.facts, self.sides = parts.store, parts.facts, parts.sides
         self.writers, self.lineage = parts.writers, parts.lineage
+        self._followed = 0
         try:
             parts.open_sides(mode=mode, layout=layout, budget=budget)
             self.interrupts = Interrupts(parts)
@@ -140,20 +148,50 @@ class Engine:
     def watch_deltas(self) -> None:
         """Remember, for good, that a condition asks for a change."""
         if not self.deltas:
-            self.upkeep.save_fact("deltas", True)
+            self._save_fact("deltas", True)
 
     def keep_journal(self, span_us: int) -> None:
         """Keep the log that long from now on."""
 
-        def change() -> None:
-            self.parts.journal_us = span_us
-
         if span_us != self.journal_us:
-            self.upkeep.save_fact("journal_us", span_us, change)
+            self._save_fact("journal_us", span_us)
 
     def allow_ahead(self, span_us: int) -> None:
         """Let the rows of a batch be that far ahead of the clock."""
-        self.upkeep.save_fact("max_ahead_us", span_us)
+        self._save_fact("max_ahead_us", span_us)
+
+    def _save_fact(self, name: str, value: Any) -> None:
+        change = {"fact": name, "value": value}
+        self.store.decide(change, partial(self.apply_change, change))
+
+    def apply_change(self, change: dict[str, Any]) -> None:
+        """Do what a cluster has agreed on, or what there is nobody to agree with on."""
+
+        def note() -> None:
+            if change["fact"] == "journal_us":
+                self.parts.journal_us = change["value"]
+
+        self.upkeep.save_fact(change["fact"], change["value"], note)
+
+    # ---- following another machine -------------------------------------------------------------
+
+    def follow(self, position: Position, payload: bytes) -> None:
+        """Store what another machine wrote, which a cluster agreed on."""
+        log = self.store.log
+        assert isinstance(log, SharedLog)
+        with self.lock:
+            self.interrupts.finish()
+            if self.parts.closed:
+                raise Closed("the database was closed")
+            log.take(position, payload)
+            self.recovery.replay(np.frombuffer(payload, np.int64).copy(), log.mark)
+            self.calls.use_own_rows()
+            self.parts.logged_answers = self.parts.answers
+            self._followed += 1
+            if self._followed >= _LOOK_EVERY:
+                self._followed = 0
+                self.upkeep.look_after()
+                self.expiry.drop_all()
 
     # ---- rows of a channel that nobody logs (the lock is held) -----------------------------------
 

@@ -98,8 +98,10 @@ def journal(
             pieces.append(_retractions(words))
             count = len(pieces[-1])
         elif count and kind == "answers":
-            pieces.append(read_columns(words, row_kind))
-            count = int(pieces[-1].first.sum())  # an annotation says how many it holds
+            notes = read_columns(words, row_kind)
+            pieces.append(notes)
+            told = notes.flags & (at.N_ANSWERS | at.N_LISTED) != 0  # others are of writers
+            count = int(notes.first[told].sum())  # an annotation says how many it holds
         elif count:
             pieces.append(words)
         found += count

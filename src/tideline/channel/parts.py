@@ -27,6 +27,7 @@ from tideline.index.told import ToldKind
 from tideline.kernels import layout as at
 from tideline.lsm.dataset import Dataset
 from tideline.lsm.policy import Window
+from tideline.lsm.sharedlog import Share
 from tideline.lsm.tree import Tree
 
 __all__ = ["Parts"]
@@ -39,12 +40,13 @@ class Parts:
 
     def __init__(
         self, folder: Path, facts: dict[str, Any], *, durability: str, logged: bool,
-        segment_bytes: int, remember: bool,
+        segment_bytes: int, remember: bool, share: Share | None = None,
     ) -> None:  # fmt: skip
         self.folder = folder
         self.dataset = Dataset(
-            folder, facts, durability=durability, logged=logged, segment_bytes=segment_bytes
-        )
+            folder, facts, durability=durability, logged=logged, segment_bytes=segment_bytes,
+            share=share,
+        )  # fmt: skip
         self.lock = self.dataset.lock
         self.store = self.dataset.store
         self.facts = self.store.facts
@@ -70,7 +72,7 @@ class Parts:
         store, folder = self.store, self.folder
         seed = self.facts["seeds"]
         names = ("subscriptions", "events") if layout == "two" else ("dual",)
-        kind = PostingsKind(shaped=mode == 1)
+        kind = PostingsKind(shaped=mode == 1, seed=seed[0])
         largest = max(32 << 20, budget.size_bytes // 2)
         for name in names:
             memory = Memory(budget, mode=mode, seeds=(seed[0], seed[1]))

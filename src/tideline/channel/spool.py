@@ -162,6 +162,10 @@ def in_order(table: pa.Table) -> pa.Table:
             .drop_columns("at")
             .append_column("at", pa.array(times[where]))
         )
+        for place, field in enumerate(among.schema):  # of points: lists have no order of Arrow's
+            if pa.types.is_nested(field.type):
+                texts = pa.array(map(str, among.column(place).to_pylist()), pa.string())
+                among = among.set_column(place, field.name, texts)
         part = pc.sort_indices(
             among, sort_keys=[key for key in keys if key[0] in among.column_names]
         )

@@ -20,6 +20,7 @@ from tideline.channel.annotations import annotate_listed
 from tideline.channel.checks import AHEAD_US, check_time, same_window, window
 from tideline.channel.codec import Row, Words, read_rows, write_row
 from tideline.channel.core import Core
+from tideline.channel.held import HeldInbox
 from tideline.channel.inbox import Inbox
 from tideline.channel.lazy import LazyEvents
 from tideline.channel.move import move
@@ -31,6 +32,7 @@ from tideline.clock import FOREVER, Seconds, span_us, to_us
 from tideline.errors import Conflict, NotFound
 from tideline.kernels import layout as at
 from tideline.lsm.bell import Bell
+from tideline.lsm.sharedlog import SharedLog
 from tideline.model import Applied, Event, SubscriptionInfo
 from tideline.space.place import Place
 from tideline.where import Condition, parse_text
@@ -86,6 +88,7 @@ class StoredSubscriptions:
                 self, id, user, place, since_us, until_us, where or None, unseen, seq,
                 partial(LazyEvents, packed, core.space) if len(packed) else None,
             )  # fmt: skip
+            self._hold(handle)
             core.handles.add(handle)
             if retractions:
                 core.handles.tell_retractions(handle)
@@ -120,13 +123,21 @@ class StoredSubscriptions:
             old.inbox.tell_end()
         return handle
 
+    def _hold(self, handle: Subscription) -> None:
+        """In a cluster, a handle gets what a majority has."""
+        log = self._core.engine.store.log
+        if isinstance(log, SharedLog):
+            handle.inbox = HeldInbox(handle.seq, log)
+
     def _handle(self, row: Row, past: Callable[[], Sequence[Event]] | None) -> Subscription:
         condition = parse_text(row.text, delta=True)
-        return Subscription(
+        made = Subscription(
             self, id=row.id, user=row.user, place=self._core.space.decode(*row.place),
             since_us=row.first, until_us=row.until, where=condition.document or None,
             unseen=bool(row.flags & at.R_UNSEEN), seq=row.seq, past=past,
         )  # fmt: skip
+        self._hold(made)
+        return made
 
     def _replace(self, handle: Subscription) -> Subscription | None:
         """Feed a handle instead of the one there was, which ends and keeps what nobody took yet.
@@ -233,6 +244,7 @@ class StoredSubscriptions:
                 core.handles.tell_retractions(handle)
         if old is not None:
             old.inbox.tell_end()
+        core.engine.store.log.sync_all()  # what it missed stays
         return handle
 
     def _record(self, ident: bytes, now: int) -> Row:

@@ -16,6 +16,7 @@ Imports point down that list. Nothing here loads the compiled kernels.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tideline.clock import Seconds
@@ -28,10 +29,16 @@ __all__ = ["connect"]
 
 
 def connect(
-    url: str, *, token: str | None = None, timeout_s: Seconds = 30.0, ca: str | None = None
-) -> Remote:
+    url: str | Sequence[str],
+    *,
+    token: str | None = None,
+    timeout_s: Seconds = 30.0,
+    ca: str | None = None,
+) -> Remote:  # fmt: skip
     """A server of `tideline serve`, used like the database that `open` gives.
 
+    `url`: its address. For a cluster the addresses of its nodes, as a list or with commas between:
+    the client finds the one that leads, and goes on with another when that one fails.
     `timeout_s`: how long a call waits for an answer, new connections included. `ca`: a file
     with the certificates to trust, for a server with one of its own. The server is asked once:
     `Unavailable` when nobody answers there, `Unauthorized` when it does not take the token. When

@@ -177,12 +177,16 @@ class RemoteChanges(Arriving):
         http = self._http
         within = time.monotonic() + _OPEN_S
         within = within if limit is None else min(within, limit)
-        connected = http.connect(within)
+        place = http.places.here()
         try:
-            uri = "ws" + http.url.removeprefix("http") + "/v1/live?lines=1"
-            socket = WebSocket(connected, uri, http.headers, within)
-        except BaseException:
-            connected.close()
+            connected = http.connect(within, place)
+            try:
+                socket = WebSocket(connected, place.live, http.headers, within)
+            except BaseException:
+                connected.close()
+                raise
+        except (WebSocketException, OSError):
+            http.places.leave(place)
             raise
         self._socket = socket
         socket.take()

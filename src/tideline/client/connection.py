@@ -82,8 +82,8 @@ class Pool:
         self, method: str, target: str, kind: str | None, body: bytes | None, limit: float
     ) -> Answer:
         """Ask, and read the answer. `target` is quoted; `kind` is the body's Content-Type."""
-        head = request_bytes(method, target, self._endpoint.head, kind, body)
         connection = self._take() or self._connect(limit)
+        head = request_bytes(method, target, connection.endpoint.head, kind, body)
         try:
             answer = connection.ask(head, body, method == "HEAD", limit)
         except BaseException as error:
@@ -93,6 +93,14 @@ class Pool:
             raise failure(Broken, error) from None
         self._give_back(connection)
         return answer
+
+    def move(self, endpoint: Endpoint) -> None:
+        """Ask another server from now on; what is open to this one is closed after its answer."""
+        with self._lock:
+            self._endpoint = endpoint
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
 
     def close(self) -> None:
         """Close what is idle now, and the others when they are given back."""
@@ -116,20 +124,23 @@ class Pool:
     def _give_back(self, connection: _Connection) -> None:
         if connection.lasting:
             with self._lock:
-                if not self._closed and len(self._idle) < _KEPT:
+                mine = connection.endpoint is self._endpoint
+                if mine and not self._closed and len(self._idle) < _KEPT:
                     self._idle.append(connection)
                     return
         connection.close()
 
     def _connect(self, limit: float) -> _Connection:
         try:
-            return _Connection(self.connect(limit))
+            endpoint = self._endpoint
+            return _Connection(self.connect(limit, endpoint), endpoint)
         except OSError as error:
             raise failure(NoConnection, error) from None
 
-    def connect(self, limit: float) -> socket.socket:
+    def connect(self, limit: float, endpoint: Endpoint | None = None) -> socket.socket:
         """A connected socket for anything: the first of the host's addresses that takes one."""
-        found = socket.getaddrinfo(*self._endpoint.address, type=socket.SOCK_STREAM)
+        endpoint = endpoint or self._endpoint
+        found = socket.getaddrinfo(*endpoint.address, type=socket.SOCK_STREAM)
         failed: OSError = OSError("the name has no address")
         for n, (family, kind, protocol, _, address) in enumerate(found):
             try:
@@ -142,10 +153,10 @@ class Pool:
                 raw.settimeout(_left_s(limit) / (len(found) - n))
                 raw.connect(address)
                 raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                if self._endpoint.tls is None:
+                if endpoint.tls is None:
                     return raw
                 raw.settimeout(_left_s(limit))
-                return self._endpoint.tls.wrap_socket(raw, server_hostname=self._endpoint.name)
+                return endpoint.tls.wrap_socket(raw, server_hostname=endpoint.name)
             except BaseException as error:
                 raw.close()
                 if not isinstance(error, OSError) or isinstance(error, ssl.SSLError):
@@ -157,7 +168,8 @@ class Pool:
 class _Connection:
     """A connected socket; one request at a time."""
 
-    def __init__(self, connected: socket.socket) -> None:
+    def __init__(self, connected: socket.socket, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
         self.lasting = False
         """Whether it can carry another request."""
         self._socket = connected

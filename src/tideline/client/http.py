@@ -7,6 +7,9 @@ further piece of it. What is made again when the connection fails:
     it broke before the answer      a call that may be made `again`: one that only reads, or
                                     that changes nothing when it had landed (an id, `once`)
 
+A node of a cluster that does not lead says who does, and is not asked again: nothing was done
+there. With several addresses, the next one is asked when one does not answer.
+
 Any other call that breaks is `Unavailable` and says that it may have landed. Waits between
 tries grow (`waits`). A server that was asked too much (429) has done nothing and says when to come
 back: every call waits for that, if it has the time. Any other answer is never asked for twice.
@@ -23,47 +26,53 @@ import socket
 import ssl
 import time
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
-from urllib.parse import SplitResult, quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
 import msgspec
 
 from tideline.client.blocking import run
 from tideline.client.connection import Answer, Broken, Endpoint, NoConnection, Pool
+from tideline.client.places import Place, Places
 from tideline.client.tables import ARROW
-from tideline.client.wire import encode, raise_error
+from tideline.client.wire import WireError, encode, raise_error
 from tideline.errors import Closed, InvalidRequest, Unavailable
 
 __all__ = ["Http", "Requests", "trusting", "waits"]
 
-_BASE = "/%:@!$&'()*+,;=~"  # what stays as it is in the path of an address
+_LEAST_S = 0.05  # between two questions to nodes of which none leads
+_AGAIN = ("OutcomeUnknown", "Closed")
 
 
 class Requests:
     """A server, by its address; how a request goes there and back is for the classes below."""
 
     def __init__(
-        self, url: str, token: str | None, timeout_s: float, tls: ssl.SSLContext | None
-    ) -> None:
-        parts, host, port = _address(url)
-        if parts.username or parts.query or parts.fragment:
-            raise InvalidRequest("the address must be a host, a port and a path; a token is given "
-                                 "as token=", host=parts.hostname)  # fmt: skip
+        self, url: str | Sequence[str], token: str | None, timeout_s: float,
+        tls: ssl.SSLContext | None,
+    ) -> None:  # fmt: skip
         # What ends a line would begin another header.
         if token is not None and not (
             isinstance(token, str) and token.isascii() and token.isprintable() and token
         ):
             raise InvalidRequest("token must be text")
-        self.url = url.rstrip("/")
         self.timeout_s = timeout_s
-        self.tls = tls
         self.headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        self._path = quote(parts.path.rstrip("/"), safe=_BASE)
-        secure = (tls or ssl.create_default_context()) if parts.scheme == "https" else None
-        self.endpoint = Endpoint(host, port, self.headers, secure)
+        self.places = Places(url, self.headers, tls)
+        """The servers, if there are several."""
         self._closed = False
+
+    @property
+    def url(self) -> str:
+        """The address that is asked now."""
+        return self.places.here().url
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where that is."""
+        return self.places.here().endpoint
 
     async def _exchange(
         self, method: str, target: str, kind: str | None, data: bytes | None, limit: float
@@ -83,7 +92,7 @@ class Requests:
         The parts of `path` are names and may hold any character. `body` goes as JSON, `arrow`
         as it is.
         """
-        target = self._path + _joined(path)
+        target = _joined(path)
         if query:
             asked = {name: value for name, value in query.items() if value is not None}
             if asked:
@@ -101,8 +110,7 @@ class Requests:
     async def ask_check(self) -> None:
         """Ask whether a Tideline server is there and takes the token; one that is not there is
         not asked again."""
-        target = f"{self._path}/v1/channels"
-        answer, _ = await self._tried("GET", target, "", None, again=True, tries=False)
+        answer, _ = await self._tried("GET", "/v1/channels", "", None, again=True, tries=False)
         # A token that may not list channels is still one.
         if answer.status not in (200, 403, 404):
             raise_error(answer.status, answer.data)
@@ -127,13 +135,33 @@ class Requests:
         limit = time.monotonic() + self.timeout_s
         heard = False
         failed: NoConnection | Broken
+        left = len(self.places)  # that were not asked yet
         for wait_s in waits():
             self.check_open()
+            place = self.places.here()
             try:
-                answer = await self._exchange(method, target, kind, data, limit)
+                answer = await self._exchange(method, place.path + target, kind, data, limit)
             except (NoConnection, Broken) as error:
                 failed = error
+                self.places.leave(place)
+                left -= 1
             else:
+                said = _said(answer)
+                what = "" if said is None else said.kind
+                over = time.monotonic() + max(wait_s, _LEAST_S) >= limit
+                if what == "NotLeading" and not over:  # nothing was done
+                    leader = None if said is None else said.values.get("leader")
+                    if leader is None:
+                        self.places.leave(place)
+                    else:
+                        self.places.go_to(leader)
+                    await self._sleep(max(wait_s, _LEAST_S) if wait_s else 0.0)
+                    continue
+                if what in _AGAIN and len(self.places) > 1 and again and not over:
+                    heard = True
+                    self.places.leave(place)
+                    await self._sleep(max(wait_s, _LEAST_S))
+                    continue
                 rest_s = _rest_s(answer)
                 if rest_s is None or time.monotonic() + rest_s >= limit:
                     return answer, heard
@@ -146,7 +174,7 @@ class Requests:
                     url=self.url, error=str(failed),
                 ) from None  # fmt: skip
             over = time.monotonic() + wait_s >= limit
-            if not tries or over or failed.final:
+            if (not tries and left <= 0) or over or failed.final:
                 raise Unavailable(
                     "the server cannot be reached", url=self.url, error=str(failed)
                 ) from None
@@ -163,10 +191,12 @@ class Http(Requests):
     """A server, asked by calls that block."""
 
     def __init__(
-        self, url: str, token: str | None, timeout_s: float, tls: ssl.SSLContext | None
-    ) -> None:
+        self, url: str | Sequence[str], token: str | None, timeout_s: float,
+        tls: ssl.SSLContext | None,
+    ) -> None:  # fmt: skip
         super().__init__(url, token, timeout_s, tls)
         self._pool = Pool(self.endpoint)
+        self.places.moved = self._pool.move
         self.followers: weakref.WeakSet[Any] = weakref.WeakSet()
         """Who has a connection of its own, and is told when this is closed."""
 
@@ -182,9 +212,9 @@ class Http(Requests):
         """`Requests.ask_check`."""
         run(self.ask_check())
 
-    def connect(self, limit: float) -> socket.socket:
+    def connect(self, limit: float, place: Place) -> socket.socket:
         """A connected socket of one's own; `OSError` when there is none before `limit`."""
-        return self._pool.connect(limit)
+        return self._pool.connect(limit, place.endpoint)
 
     def close(self) -> None:
         """Let go of the connections; closing twice is allowed."""
@@ -210,30 +240,6 @@ def trusting(ca: str) -> ssl.SSLContext:
         raise InvalidRequest(f"ca must be a file with certificates: {error}", path=ca) from None
 
 
-def _address(url: Any) -> tuple[SplitResult, str, int | None]:
-    """An address, its host as names are asked for, and its port.
-
-    >>> _address("http://Bücher.example:8080/base")[1:], _address("https://[::1]/")[1:]
-    (('xn--bcher-kva.example', 8080), ('::1', None))
-    """
-    try:
-        parts = urlsplit(url if isinstance(url, str) else "")
-        host, port = parts.hostname or "", parts.port
-        if ":" in host:  # an address, whose zone may be quoted
-            host = host.replace("%25", "%")
-        else:
-            host = host.encode("idna").decode("ascii")
-        good = parts.scheme in ("http", "https") and host.strip(".")
-        if good and host.isascii() and host.isprintable() and " " not in host:
-            return parts, host, port
-    except ValueError:  # brackets, a port or a name that cannot be
-        pass
-    raise InvalidRequest(
-        "the address must be http://HOST:PORT or https://HOST:PORT; tideline.open opens a folder",
-        url=url,
-    )
-
-
 @lru_cache(256)
 def _joined(path: tuple[str, ...]) -> str:
     """The parts of a path, quoted; most calls ask for one of a few.
@@ -247,6 +253,16 @@ def _joined(path: tuple[str, ...]) -> str:
 @lru_cache(64)
 def _decoder(type: Any) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(type)
+
+
+def _said(answer: Answer) -> WireError | None:
+    """A refusal, of those that a node of a cluster gives."""
+    if answer.status not in (307, 503):
+        return None
+    try:
+        return msgspec.json.decode(answer.data, type=dict[str, WireError])["error"]
+    except (msgspec.MsgspecError, KeyError):
+        return None
 
 
 def _rest_s(answer: Answer) -> float | None:

@@ -40,13 +40,16 @@ from typing import Any
 from websockets.exceptions import WebSocketException
 
 from tideline.client.feeds import (
+    AGAIN_S,
     Again,
     Call,
+    Elsewhere,
     Feed,
     Lost,
     Make,
     MakeWatch,
     WatchFeed,
+    elsewhere,
     refusal,
     rest_s,
     told,
@@ -72,7 +75,6 @@ class Live(Receiver):
 
     def __init__(self, http: Http) -> None:
         self._http = http
-        self._uri = "ws" + http.url.removeprefix("http") + "/v1/live?lines=1"
         lock = threading.Lock()
         super().__init__(lock, threading.RLock())
         self._changed = threading.Condition(lock)
@@ -384,17 +386,27 @@ class Live(Receiver):
                 return
             if not self._stop.is_set():
                 _log.info("connection lost, trying again: %s (%s)", self._http.url, error)
-                self._stop.wait(max(next(spans), rest_s(error) or 0.0))
+                least = AGAIN_S if isinstance(error, Elsewhere) else 0.0
+                self._stop.wait(max(next(spans), rest_s(error) or 0.0, least))
         self._end_all("closed", None)
 
     def _open_socket(self) -> WebSocket:
         limit = time.monotonic() + _OPEN_S
-        connected = self._http.connect(limit)
+        places = self._http.places
+        place = places.here()
         try:
-            return WebSocket(connected, self._uri, self._http.headers, limit)
-        except BaseException:
-            connected.close()
+            connected = self._http.connect(limit, place)
+            try:
+                return WebSocket(connected, place.live, self._http.headers, limit)
+            except BaseException:
+                connected.close()
+                raise
+        except (WebSocketException, OSError):
+            places.leave(place)
             raise
+
+    def _elsewhere(self, url: str | None) -> None:
+        elsewhere(self._http.places, url)
 
     def _begin(self, socket: WebSocket) -> None:
         """A new connection: resume every feed that somebody holds, then let callers in."""

@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from tideline.client.feeds import Again, Call, Feed, WatchFeed, rest_s
+from tideline.client.feeds import Again, Call, Elsewhere, Feed, WatchFeed, rest_s
 from tideline.client.wire import Message, WireError, error_of, event_of, time_us
 from tideline.errors import TidelineError, Unavailable
 
@@ -58,6 +58,10 @@ class Receiver:
         """Resume a feed after a while: now it is over the server's rate."""
         raise NotImplementedError
 
+    def _elsewhere(self, url: str | None) -> None:
+        """Another node of the cluster has to be asked."""
+        raise NotImplementedError
+
     def _receive(self, data: bytes) -> None:
         """A frame: messages, one a line."""
         self._heard = True
@@ -76,6 +80,9 @@ class Receiver:
                         self._handle(message, message.tag)
 
     def _handle(self, message: Message, tag: int) -> None:
+        if message.error is not None and message.error.kind == "NotLeading":
+            self._elsewhere(message.error.values.get("leader"))
+            raise Elsewhere(message.error.message)
         feed = self._feeds.get(tag)
         if feed is None:
             call = self._calls.get(tag)

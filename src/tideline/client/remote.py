@@ -88,6 +88,19 @@ class DatabaseVerbs(Generic[C]):
             return await self._put(name, space, layout, poll_s, journal_s, max_ahead_s)
         return channel
 
+    async def cluster(self) -> dict[str, Any]:
+        """Who takes part in the cluster of a server, who leads, and how far each node is."""
+        found: dict[str, Any] = await self._http.ask_json("GET", "v1", "cluster")
+        return found
+
+    async def cluster_add(self, node: str) -> None:
+        """Take in a node that was made by `tideline cluster recover` and runs."""
+        await self._http.ask("POST", "v1", "cluster", "nodes", body={"node": node})
+
+    async def cluster_remove(self, node: str) -> None:
+        """Let a node go."""
+        await self._http.ask("DELETE", "v1", "cluster", "nodes", node)
+
     async def channels(self) -> list[str]:
         """The names of the channels."""
         return [facts.name for facts in await self._list()]
@@ -142,6 +155,7 @@ class DatabaseVerbs(Generic[C]):
         key: str | Sequence[str] | Mapping[str, Any] | None = None,
         values: Mapping[str, str] | None = None, keep: str | None = None, time: str | None = None,
         durable: bool | None = None, max_ahead_s: Seconds | None = None,
+        indexes: Mapping[str, Any] | None = None,
     ) -> WindowFacts:  # fmt: skip
         """What the server says of a stream window, which is made if there is none.
 
@@ -156,7 +170,7 @@ class DatabaseVerbs(Generic[C]):
             "span_s": None if span_s is None else span_s_of(span_s, "span_s"),
             "slide_s": None if slide_s is None else span_s_of(slide_s, "slide_s"),
             "key": list(key) if isinstance(key, tuple) else key, "values": values, "keep": keep,
-            "time": time, "durable": durable, "max_ahead_s": ahead,
+            "time": time, "durable": durable, "max_ahead_s": ahead, "indexes": indexes,
         }  # fmt: skip
         given = {setting: value for setting, value in given.items() if value is not None}
         if not given:
@@ -232,7 +246,9 @@ class DatabaseVerbs(Generic[C]):
 class Remote:
     """A server; close it, or use it as a context manager. Made by `connect`."""
 
-    def __init__(self, url: str, token: str | None, timeout_s: Seconds, ca: str | None) -> None:
+    def __init__(
+        self, url: str | Sequence[str], token: str | None, timeout_s: Seconds, ca: str | None
+    ) -> None:
         wait_s = check_timeout(timeout_s)
         self._http = Http(url, token, wait_s, None if ca is None else trusting(ca))
         self._live = Live(self._http)
@@ -246,6 +262,9 @@ class Remote:
     channel = blocking(DatabaseVerbs[RemoteChannel].channel)
     channels = blocking(DatabaseVerbs.channels)
     drop_channel = blocking(DatabaseVerbs.drop_channel)
+    cluster = blocking(DatabaseVerbs.cluster)
+    cluster_add = blocking(DatabaseVerbs.cluster_add)
+    cluster_remove = blocking(DatabaseVerbs.cluster_remove)
     stats = blocking(DatabaseVerbs.stats)
 
     def collection(
@@ -273,11 +292,12 @@ class Remote:
         key: str | Sequence[str] | Mapping[str, Any] | None = None,
         values: Mapping[str, str] | None = None, keep: str | None = None, time: str | None = None,
         durable: bool | None = None, max_ahead_s: Seconds | None = None,
+        indexes: Mapping[str, Any] | None = None,
     ) -> RemoteWindow:  # fmt: skip
         """Open a stream window, or create it: `Database.window`."""
         facts = run(self._verbs.open_window(
             name, span_s=span_s, slide_s=slide_s, key=key, values=values, keep=keep, time=time,
-            durable=durable, max_ahead_s=max_ahead_s,
+            durable=durable, max_ahead_s=max_ahead_s, indexes=indexes,
         ) )  # fmt: skip
         return RemoteWindow(self._http, facts)
 

@@ -31,7 +31,10 @@ _WHY = {
     "expired": "the watch expired", "cancelled": "the watch was cancelled",
     "dropped": "the collection was dropped",
 }  # fmt: skip
-_BEHIND = "the watch was read too seldom and keeps no result (first=False): watch again"
+_BEHIND = (
+    "the watch was read too seldom, or was away for longer than changes are kept, and keeps no "
+    "result (first=False): watch again"
+)
 
 
 class Watched:

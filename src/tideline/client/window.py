@@ -12,7 +12,7 @@ only with `once`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -77,6 +77,8 @@ def _listed(value: Any) -> Any:
     """Tuples as lists, and numpy's numbers as Python's."""
     if isinstance(value, (tuple, list)):
         return [_listed(each) for each in value]
+    if getattr(value, "ndim", 0):
+        return value.tolist()
     return value.item() if hasattr(value, "item") else value
 
 
@@ -105,7 +107,8 @@ class WindowVerbs:
 
         It goes as one request: what is too large for that is refused, send less at a time.
         """
-        table = _table_of(rows)
+        points = {name for name, kind in self.values.items() if kind == "point"}
+        table = _table_of(rows, points)
         if table is not None:
             query = {"once": None if once is None else _once_text(once)}
             found = await self._ask("append", query=query, arrow=table_bytes(table),
@@ -155,6 +158,21 @@ class WindowVerbs:
             return read_table(await self._ask("range", query={"format": "arrow"}, body=body))
         return plain_result(map, (await self._json("range", body)).result)
 
+    async def find(
+        self, where: Any = None, *, keys: Any = None, newest: bool = False,
+        limit: int | None = None, map: Any = None, initial: Any = None, combine: Any = None,
+        last_s: Seconds | None = None, closed: bool = False,
+    ) -> Any:  # fmt: skip
+        """Rows that meet a condition, or what a mapper makes of them: `StreamWindow.find`."""
+        check_no_function(map, initial, combine)
+        asked = {"newest": newest, "limit": limit, "closed": closed}
+        body = asked_of(keys, map, last_s) | {n: v for n, v in asked.items() if v is not None}
+        if where is not None:
+            body["where"] = _plain(where, "where")
+        if map is None:
+            return read_table(await self._ask("find", query={"format": "arrow"}, body=body))
+        return plain_result(map, (await self._json("find", body)).result)
+
     async def stats(self) -> WindowStats:
         """What it holds and has done since it was opened."""
         facts = await self._http.ask_json("GET", *self._path, type=WindowFacts)
@@ -183,8 +201,8 @@ def _once_text(once: Any) -> str:
     return f"{once[0]}:{once[1]}"
 
 
-def _table_of(rows: Any) -> pa.Table | None:
-    """Rows as a table, if they are one or columns."""
+def _table_of(rows: Any, points: Collection[str]) -> pa.Table | None:
+    """Rows as a table, if they are one or columns; a point has a length in a row, too."""
     import pyarrow as pa
 
     if isinstance(rows, pa.RecordBatch):
@@ -192,13 +210,24 @@ def _table_of(rows: Any) -> pa.Table | None:
     if isinstance(rows, pa.Table):
         return rows
     if isinstance(rows, Mapping) and any(
-        not isinstance(value, (str, bytes)) and hasattr(value, "__len__") for value in rows.values()
+        not isinstance(value, (str, bytes)) and hasattr(value, "__len__")
+        for name, value in rows.items()
+        if name not in points
     ):
         try:
-            return pa.table(dict(rows))
+            return pa.table({name: _pairs(value) for name, value in rows.items()})
         except (pa.ArrowException, TypeError, ValueError) as error:
             raise InvalidRequest(f"these are no columns: {error}") from None
     return None
+
+
+def _pairs(column: Any) -> Any:
+    """An array of two columns as Arrow has it."""
+    import pyarrow as pa
+
+    if getattr(column, "ndim", 1) != 2:
+        return column
+    return pa.FixedSizeListArray.from_arrays(pa.array(column.ravel()), column.shape[1])
 
 
 def _rejected(rejected: dict[int, str]) -> pa.Table:
@@ -243,6 +272,7 @@ class RemoteWindow:
     get = blocking(WindowVerbs.get)
     get_many = blocking(WindowVerbs.get_many)
     range = blocking(WindowVerbs.range)
+    find = blocking(WindowVerbs.find)
     stats = blocking(WindowVerbs.stats)
 
     def watch(

@@ -79,6 +79,7 @@ class WireError(msgspec.Struct):
     kind: str = ""
     message: str = ""
     retry_after_s: float | None = None
+    values: dict[str, Any] = {}
 
 
 class Answer(msgspec.Struct):

@@ -3,7 +3,8 @@
     PlainEntry    no sort, limit or offset: its notes are its changes. It keeps nothing.
     StagedEntry   has a stage, Window or Groups, and the changes that not all handles have read
 
-A plain entry is small: there may be a million. A stage is brought up to date when somebody reads
+A plain entry is small: there may be a million. The index of conditions has its text, so it keeps
+none of its own. A stage is brought up to date when somebody reads
 it, from the blocks that the hub keeps, or at every tick when it has subscribers.
 
 Renewal: a stage that lacks something begins anew with what the collection has at a version V, and
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
+from tideline.errors import Closed
 from tideline.live.groups import Groups
 from tideline.live.item import Item
 from tideline.live.query import GroupQuery, Query, query_of
@@ -32,8 +34,8 @@ from tideline.where.order import sort_keys
 if TYPE_CHECKING:
     from tideline.live.hub import Hub
 
-__all__ = ["Entry", "Hits", "PlainEntry", "StagedEntry", "Subscriber", "item_of", "new_entry",
-           "rank_of"]  # fmt: skip
+__all__ = ["Asked", "Entry", "Hits", "PlainEntry", "StagedEntry", "Subscriber", "item_of",
+           "new_entry", "rank_of"]  # fmt: skip
 
 RENEW_S = 0.05
 _SHARE = 20  # of the time, a renewal may take one part in so many
@@ -57,18 +59,29 @@ class Subscriber(Protocol):
 class Entry:
     """A distinct query that stands."""
 
-    __slots__ = ("holders", "hub", "number", "subscribers", "text")
+    __slots__ = ("holders", "hub", "number", "subscribers")
 
-    def __init__(self, hub: Hub, text: bytes, number: int) -> None:
+    def __init__(self, hub: Hub, number: int) -> None:
         self.hub = hub
-        self.text = text
-        """Canonical: query.py."""
         self.number = number
-        """By which the filter stage knows it."""
+        """By which the filter stage knows it; -1 once it stands no more."""
         self.holders = 0
         """How many handles and subscribers it has."""
         self.subscribers: Subscriber | dict[Subscriber, None] | None = None
         """None, one, or several: most have one, and there may be a million."""
+
+    @property
+    def text(self) -> bytes:
+        """Canonical: query.py."""
+        raise NotImplementedError
+
+    def __hash__(self) -> int:
+        """Of the text: a hub finds entries by it."""
+        return hash(self.text)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether it asks the same."""
+        return self is other or (isinstance(other, (Entry, Asked)) and self.text == other.text)
 
     @property
     def query(self) -> Query | GroupQuery:
@@ -105,10 +118,37 @@ class Entry:
         return [] if there is None else list(there) if isinstance(there, dict) else [there]
 
 
+class Asked:
+    """A canonical text, to find the entry that has it."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: bytes) -> None:
+        self.text = text
+
+    def __hash__(self) -> int:
+        """That of the entry."""
+        return hash(self.text)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether it is the entry, or asks the same."""
+        return isinstance(other, (Entry, Asked)) and self.text == other.text
+
+
 class PlainEntry(Entry):
     """A query without positions."""
 
     __slots__ = ()
+
+    @property
+    def text(self) -> bytes:
+        """Canonical: query.py. Only while it stands (any thread)."""
+        number = self.number
+        if number >= 0:
+            text = self.hub.text_of(number)
+            if self.number == number:  # else the number may be another's by now
+                return text
+        raise Closed("the live query has ended")
 
     def result_now(self) -> tuple[int, list[Item]]:
         """A version, and the result at that version, newest first."""
@@ -119,11 +159,12 @@ class PlainEntry(Entry):
 class StagedEntry(Entry):
     """A query with positions, or of groups."""
 
-    __slots__ = ("dropped", "inexact", "kept", "position", "ready", "renew_at", "renewals", "stage",
-                 "told", "version")  # fmt: skip
+    __slots__ = ("_text", "dropped", "inexact", "kept", "position", "ready", "renew_at", "renewals",
+                 "stage", "told", "version")  # fmt: skip
 
     def __init__(self, hub: Hub, text: bytes, number: int, slack: int | None) -> None:
-        super().__init__(hub, text, number)
+        super().__init__(hub, number)
+        self._text = text
         query = self.query
         self.stage: Window | Groups
         if isinstance(query, GroupQuery):
@@ -146,6 +187,11 @@ class StagedEntry(Entry):
         """Versions, of changes that are kept, that were told as a difference."""
         self.renew_at = 0.0
         self.renewals = 0
+
+    @property
+    def text(self) -> bytes:
+        """Canonical: query.py."""
+        return self._text
 
     @property
     def end(self) -> int:
@@ -252,7 +298,7 @@ def new_entry(hub: Hub, query: Query | GroupQuery, number: int) -> Entry:
     if isinstance(query, GroupQuery):
         return StagedEntry(hub, query.text, number, None)
     if query.is_plain:
-        return PlainEntry(hub, query.text, number)
+        return PlainEntry(hub, number)
     return StagedEntry(hub, query.text, number, query.slack)
 
 

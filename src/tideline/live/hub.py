@@ -18,7 +18,7 @@ written.
 
     joined = hub.join(query, subscriber)         the result of now, and everything later
     joined = hub.join(query, subscriber, after=v)    what was missed since, and everything later
-        joined.entry       shared by equal queries: keep it, to leave; may be a key of dicts
+        joined.entry       shared by equal queries: keep it, to leave
         joined.version     what `items` are of, or what `missed` goes up to
         joined.items       list[Item]: `.raw` is the document as JSON text; None when resumed
         joined.missed      list[LiveChange] when it was resumed, None when it was not
@@ -68,7 +68,7 @@ from tideline.clock import FOREVER, SECOND, WAIT_S
 from tideline.documents.finding import Finder
 from tideline.errors import TidelineError
 from tideline.live import resume
-from tideline.live.entries import Entry, Hits, StagedEntry, Subscriber, item_of, new_entry
+from tideline.live.entries import Asked, Entry, Hits, StagedEntry, Subscriber, item_of, new_entry
 from tideline.live.following import Following
 from tideline.live.item import Item
 from tideline.live.notes import Block, PlainChanges, packed
@@ -102,7 +102,7 @@ class Hub(Following):
         self.identity = identity
         """What tells the collection from every other."""
         self._made: Standing | None = None
-        self._entries: dict[bytes, Entry] = {}
+        self._entries: dict[Entry | Asked, Entry] = {}  # each by itself, found by its text
         self._numbers: list[Entry | None] = []
         self._pushed = 0  # how many of them have subscribers
         self._lacking: dict[int, StagedEntry] = {}  # with subscribers, to be renewed
@@ -122,6 +122,10 @@ class Hub(Following):
             self._made = Standing()
         return self._made
 
+    def text_of(self, number: int) -> bytes:
+        """The text of a plain query (any thread; good only if it still stands afterwards)."""
+        return self._standing.text(number)
+
     @property
     def count(self) -> int:
         """How many different queries stand."""
@@ -139,6 +143,19 @@ class Hub(Following):
         `result`: with the items at that version, too. `first=False`: a plain query begins with
         what changes from now on, without items.
         """
+        self.feed.reach(after)
+        joined = self._join(query, subscriber, after, result, first)
+        try:
+            self._engine.store.log.sync_all()  # what they begin with stays
+        except BaseException:
+            self.leave(joined.entry, subscriber)
+            raise
+        return joined
+
+    def _join(
+        self, query: Query | GroupQuery, subscriber: Subscriber | None, after: int | None,
+        result: bool, first: bool,
+    ) -> Joined:  # fmt: skip
         entry, position = self.enter(query)
         try:
             if after is not None:
@@ -189,13 +206,12 @@ class Hub(Following):
         with self.lock:
             self._require_open()
             self._start()
-            text = query.text
-            entry = self._entries.get(text)
+            entry = self._entries.get(Asked(query.text))
             if entry is None:
                 number = self._standing.add(query.condition)
                 entry = new_entry(self, query, number)
                 self._numbers += [None] * (number + 1 - len(self._numbers))
-                self._entries[text] = self._numbers[number] = entry
+                self._entries[entry] = self._numbers[number] = entry
             entry.holders += 1
             self.pulling += 1
             return entry, self.next_block
@@ -203,11 +219,12 @@ class Hub(Following):
     def release(self, entry: Entry) -> None:
         """An entry has one holder less, and is forgotten with the last (the lock is held)."""
         entry.holders -= 1
-        if not entry.holders and self._entries.get(entry.text) is entry:
-            del self._entries[entry.text]
-            self._numbers[entry.number] = None
-            self._lacking.pop(entry.number, None)
-            self._standing.remove(entry.number)
+        if not entry.holders and self._entries.get(entry) is entry:
+            del self._entries[entry]
+            number, entry.number = entry.number, -1
+            self._numbers[number] = None
+            self._lacking.pop(number, None)
+            self._standing.remove(number)
             if not self._entries:
                 self._idle_since = self.clock.now()
                 self._wake()
@@ -247,7 +264,7 @@ class Hub(Following):
     def hits(self, query: Query | GroupQuery, limit: int | None) -> tuple[int, Hits]:
         """A version, and what meets the condition of a query then; in its order, if it has one."""
         self._engine.expiry.sweep_now(wait=False)
-        view = self._engine.expiry.told_view()
+        view = self.committed_view()
         return view.seq, self.hits_of(view, query, limit)
 
     def hits_of(self, view: Any, query: Query | GroupQuery, limit: int | None) -> Hits:
@@ -270,7 +287,7 @@ class Hub(Following):
         """How a query would stand."""
         with self.lock:
             self._require_open()
-            entry = self._entries.get(query.text)
+            entry = self._entries.get(Asked(query.text))
             number = self._standing.add(query.condition) if entry is None else entry.number
             try:
                 told = self._standing.explain(number)

@@ -68,7 +68,7 @@ class Live(Handed):
     """
 
     __slots__ = (
-        "__weakref__", "_ended", "_entry", "_hub", "_keeps", "_place", "_queue", "_until",
+        "__weakref__", "_ended", "_entry", "_hub", "_keeps", "_place", "_queue", "_text", "_until",
         "was_reset",
     )  # fmt: skip
 
@@ -78,6 +78,7 @@ class Live(Handed):
         self._queue = queue
         self._keeps = keeps
         self._ended = ""  # why
+        self._text = b""  # what it asked, once it has ended
         self._entry: Entry | None = None
         self._place = 0  # the next block, or the number of the entry's next change
         self._until = FOREVER if ttl_us is None else hub.clock.now() + ttl_us
@@ -216,7 +217,11 @@ class Live(Handed):
         assert entry is not None
         with self._hub.handing:
             version, done, exact = self._stands_at()
-        return str(Token(self._hub.identity, entry.text, version, done, exact))
+        try:
+            text = entry.text
+        except Closed:  # it has ended, and left its text here before
+            text = self._text
+        return str(Token(self._hub.identity, text, version, done, exact))
 
     @property
     def until(self) -> datetime | None:
@@ -379,10 +384,11 @@ class Live(Handed):
         with hub.lock:
             if self._ended or entry is None:
                 return
+            number, self._text = entry.number, entry.text
             self._ended = why
             hub.pulling -= 1
             hub.release(entry)
-        hub.ring(entry.number)
+        hub.ring(number)
 
     def _prolong(self, ttl_us: int | None) -> None:
         with self._hub.lock:

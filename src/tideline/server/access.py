@@ -52,6 +52,11 @@ class Caller:
         """The only user it may act for; None: any."""
         return None if self.token is None else self.token.user
 
+    @property
+    def sees_all(self) -> bool:
+        """Whether it is bound to no user and no rows."""
+        return self.token is None or (self.token.user is None and self.token.rows is None)
+
     def may(self, scope: str, name: str | None) -> bool:
         """Whether a scope is granted, for one channel or collection, or (None) for all.
 
@@ -73,7 +78,7 @@ class Caller:
     def rule(self, collection: str) -> Rule | None:
         """What documents must meet to be seen and written; None: all may be."""
         token = self.token
-        if token is None or (token.user is None and token.rows is None):
+        if token is None or self.sees_all:
             return None
         rows = token.rows or {}
         condition = rows.get(collection, rows.get(EVERY))
@@ -165,6 +170,15 @@ class Access:
         if caller.token is None:
             return not self._required
         return self._tokens.get(caller.token.id) == caller.token
+
+    @property
+    def tokens(self) -> Tokens:
+        """The file of tokens, to be changed in a thread; `look_again` then."""
+        return self._store
+
+    def look_again(self) -> None:
+        """Go by what the file says now."""
+        self._looked = -_LOOK_EVERY_S
 
     def _look(self) -> None:
         now = time.monotonic()

@@ -19,7 +19,10 @@ from starlette.staticfiles import StaticFiles
 
 from tideline.server import (
     channels,
+    cluster,
     collections,
+    grants,
+    inside,
     manage,
     sse,
     staged,
@@ -51,7 +54,10 @@ def all_ops() -> list[Op]:
         *windows.OPS,
         *window_staged.OPS,
         *sse.OPS,
+        *grants.OPS,
+        *inside.OPS,
         *manage.OPS,
+        *cluster.OPS,
         _DESCRIPTION,
     ]
 

@@ -42,9 +42,10 @@ from tideline.server.shapes import encode
 
 __all__ = ["OPS", "collection_of"]
 
-HERE, BESIDE, LONG = "here", "beside", "long"
+HERE, BESIDE, FEW, LONG = "here", "beside", "few", "long"
 _LOOK_S = 0.02
 _QUICK_BYTES = 64 << 10
+_FEW_BYTES = 16 << 10  # of several documents: to hand them to a thread takes as long as to store
 _NUMBER = re.compile(r"0|-?[1-9][0-9]{0,19}", re.ASCII)  # as JSON writes it
 Document = dict[str, Any]
 
@@ -80,11 +81,16 @@ class _Verb:
         to, body = collection_of(call, whole=self.whole), call.body
         if isinstance(body, bytes):
             return await self._batch(call, to, body)
+        few = self.how == FEW and _is_quick(call, to, _FEW_BYTES)
+        if self.how == FEW and not few:
+            call.hub.work.may_wait()
         if body.weight:
             call.hub.limits.spend(call.caller, body.weight)
         if self.how == HERE:
             return _answer(call, body.call(to))
         run = _Run(call, to, body)
+        if few:
+            return run()
         if self.how == BESIDE:
             return await _write_one(call, to, run)
         return await call.hub.long(call.caller, to, run)
@@ -113,15 +119,15 @@ async def _write_one(call: Call, to: Collection, run: Callable[[], Reply]) -> Re
     return run() if _is_quick(call, to) else await call.hub.work.beside(run)
 
 
-def _is_quick(call: Call, to: Collection) -> bool:
-    """Whether one document can be written on the loop: small, and nobody is waited for."""
+def _is_quick(call: Call, to: Collection, most_bytes: int = _QUICK_BYTES) -> bool:
+    """Whether documents can be written on the loop: small, and nobody is waited for."""
     engine = to._engine
     if call.hub.waits_for_disk or engine.writing.locked():
         return False
     if engine.frozen or engine.active.is_full:  # it may wait for room
         return False
     length = call.header("content-length") or ""
-    if call.op.takes and not (length.isdigit() and int(length) <= _QUICK_BYTES):
+    if call.op.takes and not (length.isdigit() and int(length) <= most_bytes):
         return False
     if not isinstance(call.body, shapes.Update):
         return True
@@ -344,19 +350,20 @@ def _op(
     taken: tuple[Any, ...] = (takes, ARROW) if arrow else (takes,)
     return Op("POST", f"{_C}/{name}", summary, run, scope=scope, takes=taken, gives=gives,
               query=query, refuses=refuses, large=large,
-              at_once=how != LONG or name in _ONE)  # fmt: skip
+              at_once=how != LONG or name in _ONE,
+              quick_bytes=_FEW_BYTES if how == FEW else None)  # fmt: skip
 
 
 OPS = [
     _op("put", "Store a document.", shapes.Put, Nothing, BESIDE, "write", refuses=(409,),
         large=True),
-    _op("put_many", "Store many documents; a table of Arrow, too.", shapes.PutMany, Stored, LONG,
+    _op("put_many", "Store many documents; a table of Arrow, too.", shapes.PutMany, Stored, FEW,
         "write", large=True, query=TtlQuery,
         arrow=lambda to, table, ttl_s: to.put_many(table, ttl_s=ttl_s)),
     _op("insert", "Store a new document.", shapes.Insert, Number, BESIDE, "write", refuses=(409,),
         large=True),
     _op("insert_many", "Store many new documents; a table of Arrow, too.", shapes.InsertMany,
-        Stored, LONG, "write", large=True, query=TtlQuery,
+        Stored, FEW, "write", large=True, query=TtlQuery,
         arrow=lambda to, table, ttl_s: to.insert_many(table, ttl_s=ttl_s)),
     _op("check_many", "Which documents would be rejected, and why.", shapes.CheckMany,
         _result("Checked", dict[str, str]), LONG, "write", large=True),

@@ -22,7 +22,9 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from tideline.errors import InvalidRequest
+from tideline.lsm.sharedlog import NotLeading
 from tideline.server.access import Caller
+from tideline.server.cluster import elsewhere, place
 from tideline.server.hub import Hub
 from tideline.server.logs import log, logger
 from tideline.server.ops import ARROW, JSON, STREAM, Call, Op, Reply
@@ -35,7 +37,12 @@ __all__ = [
     "token_of",
 ]  # fmt: skip
 
-_LISTS = ("/v1/channels", "/v1/collections", "/v1/windows")  # of what the token has a scope for
+_LISTS = (
+    "/v1/channels",
+    "/v1/collections",
+    "/v1/windows",
+    "/v1/store",
+)  # of what the token may use
 SLASH = "\udc2f"  # stands for an escaped slash in a path; no text from outside can hold it
 _ALWAYS = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
 
@@ -90,7 +97,7 @@ class Path:
                     allow=", ".join(self._ops),
                 )  # fmt: skip
             call = await self._checked(op, scope, receive)
-            answer = await op.handler(call)
+            answer = await self._handled(op, call)
             if isinstance(answer, Reply) or not callable(answer):
                 reply = answer if isinstance(answer, Reply) else Reply(answer)
                 status = reply.status
@@ -109,9 +116,25 @@ class Path:
             if isinstance(error, RuntimeError) and "handler is closed" in str(error):
                 status = 499  # so uvloop says that the client went away
                 return
-            status = await self._refuse(send, self._told(error, method))
+            status = await self._refuse(send, self._told(error, method, scope))
         finally:
             self._note(method, scope, status, started)
+
+    async def _handled(self, op: Op, call: Call) -> Any:
+        """What the handler answers; on a node of a cluster, as it was asked for."""
+        placed = call.placed
+        if placed is None or placed.stale is None:
+            return await op.handler(call)
+        cluster = call.hub.cluster
+        if placed.linearizable:
+            await call.hub.in_thread(cluster.confirm)
+        answer = await op.handler(call)
+        if placed.linearizable:
+            await call.hub.in_thread(cluster.sync_all)
+        if isinstance(answer, Reply) or not callable(answer):
+            answer = answer if isinstance(answer, Reply) else Reply(answer)
+            answer.headers = {**answer.headers, "tideline-stale-s": placed.stale}
+        return answer
 
     def op(self, method: str) -> Op | None:
         """What a method does here."""
@@ -126,11 +149,15 @@ class Path:
         settings = hub.settings
         if len(body) > (settings.batch_bytes if op.large else settings.body_bytes):
             return None
+        if op.quick_bytes is not None and len(body) > op.quick_bytes:
+            return None
         caller = None
         hub.work.at_once = True
         try:
             call = self._admitted(op, scope)
             caller = call.caller
+            if call.placed is not None and call.placed.linearizable:
+                raise Elsewhere
             if op.takes:
                 call.body = body if _is_arrow(op, scope) else self._decode(op, body)
             answering = op.handler(call)
@@ -142,13 +169,15 @@ class Path:
                 answering.close()  # type: ignore[attr-defined]
                 raise RuntimeError("a request waited where nothing may")
             reply = found if type(found) is Reply else Reply(found)
+            if call.placed is not None and call.placed.stale is not None:
+                reply.headers = {**reply.headers, "tideline-stale-s": call.placed.stale}
             reply.data = reply.content
         except Elsewhere:
             if caller is not None:
                 hub.limits.charge(caller, -1.0)
             return None
         except Exception as error:
-            told = self._told(error, op.method)
+            told = self._told(error, op.method, scope)
             reply = Reply(status=told.status, headers=told.headers,
                           data=encode(error_body(told)) + b"\n")  # fmt: skip
         finally:
@@ -156,8 +185,10 @@ class Path:
         self._note(op.method, scope, reply.status, started)
         return reply
 
-    def _told(self, error: Exception, method: str) -> Refused:
+    def _told(self, error: Exception, method: str, scope: Any) -> Refused:
         """What the caller is told of an error."""
+        if isinstance(error, NotLeading) and self._hub.cluster is not None:
+            return elsewhere(self._hub.cluster, scope)
         told = refusal(error)
         if told is None:
             log("bug", level=logging.ERROR, error=error, method=method, path=self._path)
@@ -207,11 +238,14 @@ class Path:
             if name is not None or op.path not in _LISTS:
                 caller.need(op.scope, name)
             hub.limits.spend(caller)
-            if op.method != "PUT" and "channel" in names:
-                channel = hub.channel(names["channel"])
         if op.gives == STREAM:
             query.pop("token", None)
-        call = Call(hub, op, scope, caller, channel, names)
+        placed = None
+        if hub.cluster is not None:
+            placed = place(hub.cluster, op, scope, query)
+        if op.method != "PUT" and "channel" in names:
+            channel = hub.channel(names["channel"])
+        call = Call(hub, op, scope, caller, channel, names, placed=placed)
         if op.query is not None:
             try:
                 call.query = msgspec.convert(query, op.query, strict=False)

@@ -77,12 +77,16 @@ class Hub:
         self.watched: Counter[str] = Counter()
         """Live queries by caller."""
         self.pages = Pages()
+        self.started_s = time.monotonic()
+        self.seen_inside: tuple[float, Any] | None = None  # what inside.py found last, and when
         self._quotas: weakref.WeakKeyDictionary[Any, Quotas] = weakref.WeakKeyDictionary()
         self._alarm: Alarm | None = None
         self._turn: Turn | None = None
         self._beating: asyncio.Task[None] | None = None
         self._work: Work | None = None
-        self.waits_for_disk = db._durability == "disk"
+        self.cluster: Any = db._sharing
+        """What this server is a node of, if it is: cluster/machine.py."""
+        self.waits_for_disk = db._durability == "disk" or self.cluster is not None
 
     # ---- the start and the end -------------------------------------------------------------
 
@@ -93,7 +97,8 @@ class Hub:
         self._turn = Turn(loop)
         self._work = Work(self.settings, self.limits)
         most = self.settings.subscriptions_per_user, self.settings.conditions_per_user
-        for channel in list(self.db._open.values()):
+        # On a node, that leads or will, they are counted when they are first asked for.
+        for channel in list(self.db._open.values()) if self.cluster is None else ():
             self._quotas[channel] = await self.in_thread(Quotas.load, channel, *most)
         self._beating = loop.create_task(self._beat())
 
@@ -159,13 +164,18 @@ class Hub:
             self.limits.forget()
             for channel in [channel for channel in self.watches if channel.core.closed]:
                 del self.watches[channel]
+            self.close_revoked()
             for connection in list(self.connections):
                 if self.access.still_valid(connection.caller):
                     connection.beat(now)
-                else:
-                    log("revoked", caller=connection.caller.name)
-                    connection.revoked()
-                    connection.hang_up(4401, "the token was revoked")
+
+    def close_revoked(self) -> None:
+        """Close the connections whose token is good no more."""
+        for connection in list(self.connections):
+            if not self.access.still_valid(connection.caller):
+                log("revoked", caller=connection.caller.name)
+                connection.revoked()
+                connection.hang_up(4401, "the token was revoked")
 
     # ---- the database ------------------------------------------------------------------------
 
@@ -248,7 +258,8 @@ class Hub:
         found = self._quotas.get(channel)
         if found is None:  # made since the start
             settings = self.settings
-            found = Quotas(settings.subscriptions_per_user, settings.conditions_per_user)
+            most = settings.subscriptions_per_user, settings.conditions_per_user
+            found = Quotas(*most) if self.cluster is None else Quotas.load(channel, *most)
             self._quotas[channel] = found
         return found
 

@@ -2,7 +2,8 @@
 
     messages   looked at one by one: compressed ones and dictionaries that grow are refused, because
                a small one may hide a large one; each says how many rows it claims
-    columns    of numbers, times and texts, plain or as a dictionary; nothing nested
+    columns    of numbers, times and texts, plain or as a dictionary; nothing nested, but lists of
+               numbers where these are points
     size       what the rows take when every dictionary is written out, known before it is done
     buffers    checked whole before a kernel reads them
 
@@ -39,13 +40,15 @@ _MESSAGE_BYTES = 2_048  # what a message takes for each column, however small
 _MOST_COLUMNS = 64
 
 
-def read_stream(data: bytes, most_bytes: int = DECODED * (64 << 20)) -> pa.Table:
-    """The table of an Arrow stream, checked."""
+def read_stream(
+    data: bytes, most_bytes: int = DECODED * (64 << 20), *, points: bool = False
+) -> pa.Table:
+    """The table of an Arrow stream, checked; with `points` it may have lists of numbers."""
     try:
         rows, messages = _claims(data)
         with pa.ipc.open_stream(pa.py_buffer(data)) as stream:
             schema = stream.schema
-            _check_columns(schema)
+            _check_columns(schema, points)
             # Every row takes this, whatever its columns are.
             _check_size(rows * _ROW_BYTES + messages * len(schema) * _MESSAGE_BYTES, most_bytes)
             table = stream.read_all()
@@ -70,7 +73,7 @@ def _check_size(size: int, most_bytes: int) -> None:
 # ---- columns -----------------------------------------------------------------------------------
 
 
-def _check_columns(schema: pa.Schema) -> None:
+def _check_columns(schema: pa.Schema, points: bool) -> None:
     if len(schema) > _MOST_COLUMNS:
         raise InvalidRequest("the stream has too many columns", columns=len(schema))
     repeated = [name for name, count in Counter(schema.names).items() if count > 1]
@@ -78,7 +81,7 @@ def _check_columns(schema: pa.Schema) -> None:
         raise InvalidRequest("the stream has a column twice", columns=repeated)
     for column in schema:
         kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-        if not (_is_text(kind) or _is_plain(kind)):
+        if not (_is_text(kind) or _is_plain(kind) or (points and _is_list(column.type))):
             raise InvalidRequest(
                 "the columns of a stream are numbers, times and texts",
                 column=column.name, type=str(column.type),
@@ -100,12 +103,22 @@ def _is_plain(kind: Any) -> bool:
     )  # fmt: skip
 
 
+def _is_list(kind: Any) -> bool:
+    types = pa.types
+    listed = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+    return bool(listed) and bool(
+        types.is_floating(kind.value_type) or types.is_integer(kind.value_type)
+    )
+
+
 def _decoded(column: pa.ChunkedArray) -> int:
     """The bytes of a column when every dictionary in it is written out."""
     return sum(_chunk(chunk) for chunk in column.chunks)
 
 
 def _chunk(chunk: pa.Array) -> int:
+    if _is_list(chunk.type):
+        return len(chunk) * 8 + len(chunk.values) * 8
     if not pa.types.is_dictionary(chunk.type):
         if not _is_text(chunk.type):
             return len(chunk) * 8

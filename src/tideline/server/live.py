@@ -20,6 +20,7 @@ from tideline.errors import InvalidRequest, NotFound
 from tideline.model import Told
 from tideline.server.change_messages import live_wire
 from tideline.server.changes import Following, follow
+from tideline.server.cluster import require_leader
 from tideline.server.connection import Receive, Send, Socket
 from tideline.server.hub import Hub
 from tideline.server.live_queries import Watches
@@ -185,6 +186,8 @@ class Live(Socket):
         self._outbox.reply(encode({"tag": tag, **fields}))
 
     async def _answer(self, request: Any) -> None:
+        if isinstance(request, (Publish, Subscribe, Resume, WatchWindow, Move)):
+            require_leader(self._hub.cluster)
         if isinstance(request, Publish):
             await self._publish(request)
         elif isinstance(request, Subscribe):

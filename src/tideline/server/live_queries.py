@@ -32,7 +32,7 @@ from tideline.server.live_messages import (
     tag_head,
     watching_text,
 )
-from tideline.server.live_watch import BEGINNING, BEHIND, OVER, Desk, Tag, Watch
+from tideline.server.live_watch import BEGINNING, BEHIND, OVER, Desk, End, Line, Tag, Watch
 from tideline.server.outbox import Outbox
 from tideline.server.refusals import Refused
 from tideline.server.shapes import time_text
@@ -58,7 +58,7 @@ class Job:
     def join(self) -> tuple[Joined, bool]:
         """Have it stand (in a thread); and whether a result is sent."""
         request, watch = self.request, self.watch
-        queries, first = watch.desk.queries, request.first
+        queries, first = watch.line.desk.queries, request.first
         query = request.query(queries.key, self.rule)
         # Within a version that was told as a difference nobody can go on.
         after = request.after if request.exact or not request.done else None
@@ -88,6 +88,8 @@ class Watches:
         self._ended = ended
         self._by_tag: dict[Tag, Watch] = {}
         self._desks: Counter[Desk] = Counter()
+        self._lines: dict[tuple[Desk, Kind], Line] = {}
+        self._ends: dict[Watch, End] = {}  # of those that end by themselves
         self._asked: deque[Job] = deque()
         self._leaving: deque[Watch] = deque()
         self._behind: deque[Watch] = deque()
@@ -143,7 +145,13 @@ class Watches:
             raise Refused(429, "TooMany", "too many live queries of this caller: cancel some")
         desk = Desk.of(hub, collection)
         kind = "whole" if request.first is False and self.kind == "live" else self.kind
-        watch = Watch(self, desk, request.tag, kind, self._until(request.ttl_s))
+        line = self._lines.get((desk, kind))
+        if line is None:
+            line = self._lines[desk, kind] = Line(self, desk, kind)
+        watch = Watch(line, request.tag)
+        until = self._until(request.ttl_s)
+        if until < FOREVER:
+            self._ends[watch] = End(watch, until)
         self._by_tag[request.tag] = watch
         self._desks[desk] += 1
         hub.watched[caller.key] += 1
@@ -159,9 +167,12 @@ class Watches:
 
     def prolong(self, watch: Watch, ttl_s: float | None) -> str | None:
         """Move the end of a live query, None: to never; returns when that is."""
-        watch.until_us = self._until(ttl_s)
-        self._hub.alarm.at(watch.until_us, watch)
-        return time_text(watch.until_us)
+        until = self._until(ttl_s)
+        self._ends.pop(watch, None)
+        if until < FOREVER:
+            end = self._ends[watch] = End(watch, until)
+            self._hub.alarm.at(until, end)
+        return time_text(until)
 
     def _until(self, ttl_s: float | None) -> int:
         if ttl_s is None:
@@ -171,8 +182,9 @@ class Watches:
 
     def look(self, watch: Watch) -> None:
         """End a live query whose time has come."""
-        if watch.state != OVER and self._hub.db.clock.now() >= watch.until_us:
-            watch.desk.deliver()
+        end = self._ends.get(watch)
+        if end is not None and self._hub.db.clock.now() >= end.until_us:
+            watch.line.desk.deliver()
             self.end(watch, "expired")
 
     # ---- the end ------------------------------------------------------------------------------
@@ -187,7 +199,7 @@ class Watches:
     def revoke(self) -> None:
         """The token is good no more: tell that nothing is to be seen, and end all."""
         for watch in list(self._by_tag.values()):
-            if watch.kind != "whole":  # whoever asked for no result has none
+            if watch.line.kind != "whole":  # whoever asked for no result has none
                 self._put_result(watch, max(watch.version, 0), [], True)
             self.end(watch, "revoked")
 
@@ -208,7 +220,8 @@ class Watches:
             return False
         watch.state, watch.held = OVER, None
         del self._by_tag[watch.tag]
-        hub, desk = self._hub, watch.desk
+        self._ends.pop(watch, None)
+        hub, desk = self._hub, watch.line.desk
         desk.watches -= 1
         if not desk.watches and hub.desks.get(desk.collection) is desk:
             del hub.desks[desk.collection]
@@ -218,6 +231,7 @@ class Watches:
         self._desks[desk] -= 1
         if not self._desks[desk]:
             del self._desks[desk]
+            self._lines = {key: line for key, line in self._lines.items() if key[0] is not desk}
         return True
 
     # ---- joining and leaving ------------------------------------------------------------------
@@ -260,13 +274,16 @@ class Watches:
             self._leaving.append(watch)
             return
         joined, first = found
+        _, desk, kind = watch.line
+        end = self._ends.get(watch)
         resumed = joined.missed is not None
         sends = first or (request.after is not None and not resumed)
         if self.kind == "live":
             self.outbox.reply(watching_text(tag_head(watch.tag), {
-                "identity": watch.desk.collection.identity,
+                "identity": desk.collection.identity,
                 "version": request.after if resumed else joined.version,
-                "until": time_text(watch.until_us), "resumed": resumed, "result": sends,
+                "until": None if end is None else time_text(end.until_us),
+                "resumed": resumed, "result": sends,
                 "placed": isinstance(joined.entry, StagedEntry),
             }))  # fmt: skip
         if sends:
@@ -277,17 +294,16 @@ class Watches:
         if joined.missed:
             # What was missed goes out whatever the room: it is there, and it is the answer.
             prefix = self.prefix(watch)
-            for wire in change_wires(
-                joined.missed, joined.version, watch.kind, watch.desk.identity
-            ):
+            for wire in change_wires(joined.missed, joined.version, kind, desk.identity):
                 self.outbox.put(watch, wire, len(prefix) + len(wire.data))
-        self._hub.alarm.at(watch.until_us, watch)
+        if end is not None:
+            self._hub.alarm.at(end.until_us, end)
         watch.go_on(joined.version)
 
     def _put_result(self, watch: Watch, version: int, items: Any, reset: bool) -> None:
         texts = result_texts(
             items, version, reset, head=tag_head(watch.tag), kind=self.kind,
-            identity=watch.desk.identity,
+            identity=watch.line.desk.identity,
         )  # fmt: skip
         if sum(len(item.raw) for item in items) < PIECE_BYTES:
             for text in texts:
@@ -385,7 +401,7 @@ def _leave(leaving: deque[Watch]) -> None:
     while leaving:
         watch = leaving.popleft()
         if watch.entry is not None:
-            watch.desk.queries.leave(watch.entry, watch)
+            watch.line.desk.queries.leave(watch.entry, watch)
             watch.entry = None
 
 

@@ -4,7 +4,8 @@
 
 A `Desk` is there for each collection that is watched. What the hub tells of a tick waits there
 until the loop comes by, once for all, and is made into messages once for equal queries. A `Watch`
-is one tag of one connection, and small: there may be ten thousand on one.
+is one tag of one connection, and small: there may be ten thousand on one. What it has in common
+with others is a `Line`, and only one that ends at a time has an `End`.
 
     BEGINNING   its result is being found; what changes meanwhile is held
     TOLD        it is told what changes
@@ -25,7 +26,7 @@ import contextlib
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tideline.errors import Closed
 from tideline.live.notes import PlainChanges
@@ -37,7 +38,7 @@ from tideline.server.outbox import Wire
 if TYPE_CHECKING:
     from tideline.server.live_queries import Watches
 
-__all__ = ["BEGINNING", "BEHIND", "OVER", "TOLD", "Desk", "Tag", "Watch"]
+__all__ = ["BEGINNING", "BEHIND", "OVER", "TOLD", "Desk", "End", "Line", "Tag", "Watch"]
 
 BEGINNING, TOLD, BEHIND, OVER = range(4)
 Tag = int | str
@@ -132,20 +133,36 @@ class Desk:
         return version
 
 
+class Line(NamedTuple):
+    """What live queries of one connection, collection and kind have in common."""
+
+    owner: Watches
+    desk: Desk
+    kind: Kind
+
+
+class End:
+    """When a live query ends by itself: what the alarm rings."""
+
+    __slots__ = ("__weakref__", "until_us", "watch")
+
+    def __init__(self, watch: Watch, until_us: int) -> None:
+        self.watch = watch
+        self.until_us = until_us
+
+    def ring(self) -> None:
+        """The alarm: it is the time it was set to."""
+        self.watch.line.owner.look(self.watch)
+
+
 class Watch:
     """One live query on one connection."""
 
-    __slots__ = (
-        "__weakref__", "desk", "entry", "held", "kind", "owner", "state", "tag", "until_us",
-        "version",
-    )  # fmt: skip
+    __slots__ = ("entry", "held", "line", "state", "tag", "version")
 
-    def __init__(self, owner: Watches, desk: Desk, tag: Tag, kind: Kind, until_us: int) -> None:
-        self.owner = owner
-        self.desk = desk
+    def __init__(self, line: Line, tag: Tag) -> None:
+        self.line = line
         self.tag = tag
-        self.kind = kind
-        self.until_us = until_us
         self.entry: Any = None
         """Its query in the hub, while it is told of it."""
         self.state = BEGINNING
@@ -156,22 +173,22 @@ class Watch:
 
     def changed(self, entry: Any, changes: Sequence[LiveChange], version: int) -> None:
         """Its result changed."""
-        self.desk.tell(self, changes, version)
+        self.line.desk.tell(self, changes, version)
 
     def lost(self, entry: Any) -> None:
         """What changed is not known."""
-        self.desk.tell(self, None, 0)
+        self.line.desk.tell(self, None, 0)
 
     def ended(self, entry: Any, why: str) -> None:
         """Nothing more will come."""
-        self.desk.tell(self, why, 0)
+        self.line.desk.tell(self, why, 0)
 
     # ---- on the loop --------------------------------------------------------------------------
 
     @property
     def prefix(self) -> bytes:
         """How its messages with changes begin."""
-        return self.owner.prefix(self)
+        return self.line.owner.prefix(self)
 
     def sent(self, token: Any) -> None:
         """Something was handed to the socket."""
@@ -179,10 +196,10 @@ class Watch:
     def deliver(self, what: Any, version: int) -> None:
         """Put what the hub told into the outbox, if there is room."""
         if isinstance(what, str):
-            self.owner.end(self, "dropped" if "dropped" in what else "closed")
+            self.line.owner.end(self, "dropped" if "dropped" in what else "closed")
         elif self.state == TOLD:
             if what is None:
-                self.owner.fall_behind(self)
+                self.line.owner.fall_behind(self)
             else:
                 first, last = versions_of(what)
                 self._put(what, first, max(version, last))
@@ -195,12 +212,13 @@ class Watch:
                 self.held.append((what, version))
 
     def _put(self, changes: Sequence[LiveChange], first: int, version: int) -> None:
-        owner, outbox = self.owner, self.owner.outbox
+        owner, desk, kind = self.line
+        outbox = owner.outbox
         if first <= self.version:
             changes = [change for change in changes if change.version > self.version]
             if not changes:
                 return
-        wires = iter(self.desk.wires(changes, version, self.kind) if outbox.has_room else ())
+        wires = iter(desk.wires(changes, version, kind) if outbox.has_room else ())
         prefix = self.prefix
         while self.version < version:
             wire = next(wires, None)
@@ -217,7 +235,3 @@ class Watch:
         held, self.held = self.held, None
         for what, reached in held or ():
             self.deliver(what, reached)
-
-    def ring(self) -> None:
-        """The alarm: it is the time it was set to."""
-        self.owner.look(self)

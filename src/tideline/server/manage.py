@@ -20,7 +20,7 @@ from tideline.errors import InvalidRequest
 from tideline.lsm.files import telling
 from tideline.server.ops import Call, Op, Reply
 
-__all__ = ["OPS", "TAR"]
+__all__ = ["OPS", "TAR", "Tar"]
 
 TAR = "application/x-tar"
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
@@ -32,7 +32,15 @@ async def health(call: Call) -> Reply:
     logs = [channel.core.engine.store.log for channel in list(hub.db._open.values())]
     well = not (hub.stopping or hub.db._closed)
     well = well and all(getattr(log, "_refusal", None) is None for log in logs)
-    return Reply({"ok": well}, status=200 if well else 503)
+    said: dict[str, Any] = {"ok": well}
+    cluster = call.hub.cluster
+    if cluster is not None:
+        said["role"] = "leader" if cluster.leads else "follower"
+        said["leader"] = cluster.leader_url()
+        said["stale_s"] = cluster.stale_s()
+        failed = cluster.why_ended or cluster.node.status()["failure"]
+        well = said["ok"] = well and not failed
+    return Reply(said, status=200 if well else 503)
 
 
 async def metrics(call: Call) -> Reply:
@@ -45,13 +53,13 @@ async def backup(call: Call) -> Any:
     if db._temporary is not None:
         raise InvalidRequest("a database in memory cannot be backed up")
 
-    def make() -> _Tar:
+    def make() -> Tar:
         with telling("backup failed", db.path):
             (db.path / "channels").mkdir(exist_ok=True)
             folder = Path(tempfile.mkdtemp(prefix="backup-", dir=db.path / "channels"))
         try:
             db.backup(folder / "copy")
-            return _Tar(call.hub, folder)
+            return Tar(call.hub, folder)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
@@ -59,7 +67,7 @@ async def backup(call: Call) -> Any:
     return await call.hub.in_thread(make)
 
 
-class _Tar:
+class Tar:
     """A folder as a tar file, sent as the socket takes it; the folder is removed then."""
 
     def __init__(self, hub: Any, folder: Path) -> None:
@@ -102,7 +110,7 @@ async def _send(send: Any, data: bytes) -> None:
 
 
 OPS = [
-    Op("GET", "/healthz", "Whether the server works.", health, gives=dict[str, bool],
+    Op("GET", "/healthz", "Whether the server works.", health, gives=dict[str, Any],
        refuses=(503,)),
     Op("GET", "/metrics", "What the server does, for Prometheus.", metrics, scope="read",
        gives="text/plain"),

@@ -67,6 +67,8 @@ class Metrics:
             "log_lag_bytes", "gauge", "Bytes of the log that recovery would read.",
             [(label, store.log.size_from(store.first_log)) for label, store in stores],
         )  # fmt: skip
+        if hub.cluster is not None:
+            self._cluster(hub.cluster, family)
         waiting = [connection.waiting for connection in list(hub.connections)]
         family("connections", "gauge", "Open WebSockets and event streams.", [("", len(waiting))])
         family("outbox_messages", "gauge", "Messages that wait to be sent.", [("", sum(waiting))])
@@ -108,6 +110,26 @@ class Metrics:
             self._histogram(),
         )
         return "\n".join(lines) + "\n"
+
+    def _cluster(self, machine: Any, family: Any) -> None:
+        """Of a node: its role, how far it is, and on the leader how far the others are."""
+        said = machine.node.status()
+        family("cluster_leads", "gauge", "Whether this node leads.", [("", int(machine.leads))])
+        family("cluster_has_leader", "gauge", "Whether a leader is known here.",
+               [("", int(said["leader"] is not None))])  # fmt: skip
+        family("cluster_decided_index", "gauge", "How far the nodes have agreed, as known here.",
+               [("", said["decided"])])  # fmt: skip
+        family("cluster_applied_index", "gauge", "How far it is in the database of this node.",
+               [("", said["applied"])])  # fmt: skip
+        if said["stale_s"] is not None:
+            family("cluster_stale_seconds", "gauge", "How old reads here may be.",
+                   [("", round(said["stale_s"], 3))])  # fmt: skip
+        behind = [
+            (_labels(node=one["node"]), one["behind"])
+            for one in said["nodes"] if one["behind"] is not None
+        ]  # fmt: skip
+        family("cluster_behind_entries", "gauge", "Entries that a node lacks, as the leader knows.",
+               behind)  # fmt: skip
 
     def _histogram(self) -> list[tuple[str, Any]]:
         total, samples = 0, []

@@ -54,6 +54,8 @@ class Op:
     at_once: bool = False
     """Whether it may be answered as it arrives: it waits only where `Work` can say `Elsewhere`,
     and has done nothing until then."""
+    quick_bytes: int | None = None
+    """What its body may be at most for that."""
 
 
 @dataclass
@@ -69,6 +71,8 @@ class Call:
     """The parts of the path."""
     query: Any = None
     body: Any = None
+    placed: Any = None
+    """How a node of a cluster answers it (cluster.py)."""
 
     def header(self, name: str) -> str | None:
         """A header of the request."""

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import logging
 import time
+import weakref
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -129,11 +130,17 @@ class QuietHttp(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         self.scope["extensions"] = {}
         super().on_headers_complete()
         if self.cycle is not None and self.cycle.scope is self.scope:
-            self.scope["extensions"]["tideline"] = partial(self._last_words, self.cycle)
+            # The cycle has the scope: a reference back would leave every request to the collector.
+            self.scope["extensions"]["tideline"] = partial(
+                self._last_words, weakref.ref(self.cycle)
+            )
 
-    def _last_words(self, cycle: Any, data: bytes) -> None:
+    def _last_words(self, request: weakref.ref[Any], data: bytes) -> None:
         """End an answer that has begun with these bytes, now."""
-        if cycle.disconnected or cycle.response_complete or self.transport.is_closing():
+        cycle = request()
+        if cycle is None or cycle.disconnected or cycle.response_complete:
+            return
+        if self.transport.is_closing():
             return
         if cycle.chunked_encoding:
             data = b"%x\r\n%b\r\n0\r\n\r\n" % (len(data), data)

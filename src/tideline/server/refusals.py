@@ -32,7 +32,7 @@ _STATUS: dict[type[TidelineError], int] = {
     Unavailable: 503,
     Closed: 503,
 }
-_TOLD = ("earliest", "kept_after")
+_TOLD = ("earliest", "kept_after", "leader")
 _PRIVATE = ("file", "path", "folder", "owner", "reason", "error")
 
 

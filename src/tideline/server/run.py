@@ -210,18 +210,31 @@ def _bind(settings: Settings) -> socket.socket:
     return sock
 
 
-def serve(db: Any, settings: Settings, *, started: Any = None) -> None:
-    """Serve until SIGINT or SIGTERM; `started(url)` is called when requests are answered."""
+def serve(
+    db: Any, settings: Settings, *, started: Any = None, until: threading.Event | None = None
+) -> None:
+    """Serve until SIGINT or SIGTERM, or `until` is set; `started(url)` is called when requests are
+    answered."""
     server, sock, url = _prepare(db, settings)
+    if until is not None:
+
+        def stop() -> None:
+            until.wait()
+            server.ready.wait()
+            with contextlib.suppress(RuntimeError):  # it has ended by itself
+                server.stop()
+
+        threading.Thread(target=stop, name="tideline-until", daemon=True).start()
     log("start", url=url, folder=str(db.path), channels=len(db.channels()))
     if started is not None:
         watcher = threading.Thread(target=lambda: (server.ready.wait(), started(url)), daemon=True)
         watcher.start()
-    # What is loaded stays: the collector need not look at it again, and need not look so often.
-    # Open subscriptions are many objects without cycles.
+    # What is loaded stays: the collector need not look at it again. While it looks, nobody is
+    # answered: it looks at little at a time, and seldom at everything, for open subscriptions are
+    # many objects without cycles (docs/decisions/0088).
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
+    gc.set_threshold(5_000, 10, 50)
     db._sign(f"{SERVING} {url}")
     server.run(sockets=[sock])
     db._sign()

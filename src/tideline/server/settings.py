@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tideline.errors import InvalidRequest
 
@@ -43,6 +44,9 @@ class Settings:
     """A folder with the page, instead of the one in the package."""
     status: Callable[[], str] | None = None
     """A line about whoever runs the server, asked for ten times a second: the page shows it."""
+    start: dict[str, Any] | None = None
+    """Where the map begins, of a server that has something to show: `channel`, `at` as [lon, lat],
+    `radius_m` to ask about, `across_m` to see, `name`."""
 
     body_bytes: int = 1 << 20
     """Largest request body, and largest WebSocket message."""

@@ -27,7 +27,7 @@ import msgspec
 
 from tideline.channel.checks import check_text
 from tideline.database import check_name
-from tideline.errors import Corruption, InvalidRequest, NotFound
+from tideline.errors import Conflict, Corruption, InvalidRequest, NotFound
 from tideline.lsm.manifest import Manifest
 from tideline.server.collection_rules import check_rows
 
@@ -49,6 +49,11 @@ class Token(msgspec.Struct, frozen=True):
     made: str
     rows: dict[str, dict[str, Any]] | None = None
     """What documents must meet, by collection: collection_rules.py."""
+
+    @property
+    def may_all(self) -> bool:
+        """Whether it may do everything: admin, of nothing alone and for nobody alone."""
+        return "admin" in self.scopes and self.user is None
 
     def allows(self, scope: str, name: str | None) -> bool:
         """Whether a scope is granted, for one channel or collection, or (None) for all.
@@ -108,6 +113,10 @@ class Tokens:
         `rows` are the documents it may see and write, as conditions by collection.
         """
         check_grant(scopes, user, rows)
+        if name:
+            check_text(name, "name")
+        if not name.isprintable():  # it is shown in terminals
+            raise InvalidRequest("name must be printable text", name=name)
         id, secret = secrets.token_hex(4), secrets.token_urlsafe(32)
         made = datetime.now(UTC).isoformat(timespec="seconds")
         token = Token(id, _hash(secret), tuple(scopes), user, name, made, rows)
@@ -115,13 +124,21 @@ class Tokens:
             self._save([*self.load(), token])
         return f"tl_{id}_{secret}", token
 
-    def revoke(self, id: str) -> None:
-        """Forget a token; a running server closes its connections."""
+    def revoke(self, id: str, *, keep_admin: bool = False) -> None:
+        """Forget a token; a running server closes its connections.
+
+        `keep_admin`: the last one that may do everything is a `Conflict`.
+        """
         with self._changing():
             known = self.load()
             left = [token for token in known if token.id != id]
             if len(left) == len(known):
                 raise NotFound("no such token; `tideline token list` shows the ids", id=id)
+            if keep_admin and not any(token.may_all for token in left):
+                raise Conflict(
+                    "it is the last token that may do everything: make another one first, or"
+                    " revoke it where the folder is, with `tideline token revoke`", id=id,
+                )  # fmt: skip
             self._save(left)
 
     def match(self, text: str, known: Mapping[str, Token] | None = None) -> Token | None:

@@ -93,6 +93,9 @@ class Watch:
     def join(self, watcher: Watching) -> None:
         """Begin to tell somebody."""
         self._watchers.add(watcher)
+        start = self._hub.settings.start
+        if start is not None and start["channel"] == self._channel.name:
+            watcher.tell(Wire(encode({"start": start})))
         if self._task is None:
             self._begun = not self._hub.work.is_busy(self._channel)
             if self._begun:

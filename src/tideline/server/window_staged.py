@@ -9,6 +9,7 @@ As for channels (staged.py); stream/landing.py says what rows are.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
@@ -64,7 +65,7 @@ def _landing(call: Call) -> WindowLanding:
 async def stage_rows(call: Call) -> dict[str, str]:
     order, spool = Arriving(_window(call)).order, _spool(call)
     most_bytes = DECODED * call.hub.settings.batch_bytes
-    table = await call.hub.in_thread(read_stream, call.body, most_bytes)
+    table = await call.hub.in_thread(partial(read_stream, points=True), call.body, most_bytes)
     if order == "time" and (
         AT not in table.column_names or not pa.types.is_timestamp(table[AT].type)
     ):

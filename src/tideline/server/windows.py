@@ -3,7 +3,7 @@
     GET        windows                  those that the token may use
     GET, PUT, DELETE   window           what it is; make one; drop it
     POST       window/append            rows, or an Arrow stream
-    POST       window/get, get_many, range
+    POST       window/get, get_many, range, find
 
 Scopes are those of collections: `read` to ask and watch, `write` to append, `admin` to make and
 drop. Rows of a window belong to nobody: a token of a user, or with rows, may use none.
@@ -14,6 +14,7 @@ What WebSockets are told at each slide is in window_watch.py.
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
@@ -22,7 +23,7 @@ import pyarrow as pa
 from tideline.errors import Closed, InvalidRequest, NotFound
 from tideline.model import Appended, WindowStats
 from tideline.near import did_you_mean
-from tideline.server.collection_shapes import described
+from tideline.server.collection_shapes import Where, described
 from tideline.server.collection_verbs import FormatQuery
 from tideline.server.incoming import DECODED, read_stream
 from tideline.server.ops import ANY, ARROW, Call, Op, Reply
@@ -48,8 +49,15 @@ _KEY = Annotated[
 _VALUES = Annotated[
     Any,
     described(
-        "The numbers of a row with their types.", type=["object", "null"],
+        "What else a row has, with its types: numbers, point, text.", type=["object", "null"],
         additionalProperties={"type": "string"},
+    ),
+]  # fmt: skip
+_INDEXES = Annotated[
+    Any,
+    described(
+        "The kind of index on each value that is a point or a text.", type=["object", "null"],
+        additionalProperties={"type": ["string", "object"]},
     ),
 ]  # fmt: skip
 _TEXT = Annotated[Any, described("A name.", type=["string", "null"])]
@@ -85,6 +93,7 @@ class WindowIn(msgspec.Struct, forbid_unknown_fields=True):
     time: _TEXT = None
     durable: _FLAG = None
     max_ahead_s: _AHEAD = None
+    indexes: _INDEXES = None
 
 
 class WindowOut(msgspec.Struct):
@@ -137,6 +146,20 @@ class RangeIn(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """Which rows, and what is made of them; without `map` the rows."""
 
     keys: _KEYS = None
+    map: _MAP = None
+    last_s: _LAST = None
+    closed: Annotated[Any, described("Without the open sub-window.", type="boolean")] = False
+
+
+class FindIn(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A condition, and what is made of the rows that meet it; without `map` the rows."""
+
+    where: Where = None
+    keys: _KEYS = None
+    newest: Annotated[Any, described("Only the newest row of each key counts.", type="boolean")] = (
+        False
+    )
+    limit: Annotated[Any, described("How many.", type=["integer", "null"], minimum=1)] = None
     map: _MAP = None
     last_s: _LAST = None
     closed: Annotated[Any, described("Without the open sub-window.", type="boolean")] = False
@@ -213,7 +236,7 @@ async def append_rows(call: Call) -> Reply:
     to, body = _window(call), call.body
     if isinstance(body, bytes):
         most_bytes = DECODED * call.hub.settings.batch_bytes
-        rows: Any = await call.hub.in_thread(read_stream, body, most_bytes)
+        rows: Any = await call.hub.in_thread(partial(read_stream, points=True), body, most_bytes)
         once, count = _once(call.query.once), rows.num_rows
     else:
         rows, once, count = body.rows, body.once, len(body.rows)
@@ -269,6 +292,19 @@ async def range_rows(call: Call) -> Any:
     return await call.hub.in_thread(run)
 
 
+async def find_rows(call: Call) -> Any:
+    to, body = _window(call), call.body
+
+    def run() -> Any:
+        found = to.find(
+            body.where, keys=body.keys, newest=body.newest, limit=body.limit, map=body.map,
+            last_s=body.last_s, closed=body.closed,
+        )  # fmt: skip
+        return _table(call, found) if body.map is None else _answer(call, {"result": found})
+
+    return await call.hub.in_thread(run)
+
+
 def _table(call: Call, table: pa.Table) -> Any:
     accepts = (call.header("accept") or "").partition(";")[0].strip().lower()
     if call.query.format == "arrow" or accepts == ARROW:
@@ -302,4 +338,6 @@ OPS = [
        query=FormatQuery, takes=(GetManyIn,), gives=(GotOut, ARROW), large=True),
     Op("POST", f"{_W}/range", "Rows by key, or what is made of them.", range_rows, scope="read",
        query=FormatQuery, takes=(RangeIn,), gives=(GotOut, ARROW)),
+    Op("POST", f"{_W}/find", "Rows that meet a condition, or what is made of them.", find_rows,
+       scope="read", query=FormatQuery, takes=(FindIn,), gives=(GotOut, ARROW)),
 ]  # fmt: skip

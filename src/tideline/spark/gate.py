@@ -67,7 +67,8 @@ _gates: weakref.WeakKeyDictionary[Database, Gate] = weakref.WeakKeyDictionary()
 def share(db: Database) -> Gate:
     """Let other processes of this user use the database until it, or the gate, is closed.
 
-    Sharing what is shared already gives the same gate.
+    Sharing what is shared already gives the same gate. Of `with` blocks within each other the
+    outermost closes it; one that was shared before, by a call alone, none of them.
 
     >>> import tempfile, tideline
     >>> with tideline.open(tempfile.mkdtemp()) as db, share(db):
@@ -82,6 +83,8 @@ def share(db: Database) -> Gate:
         if gate is None or gate.closed:
             gate = Gate(db)
             _gates[db] = gate
+        else:
+            gate.held |= not gate.blocks
         return gate
 
 
@@ -98,6 +101,10 @@ class Gate:
     """An open gate; close it, or use it as a context manager. `share` makes one."""
 
     def __init__(self, db: Database) -> None:
+        self.blocks = 0
+        """How many `with` blocks are within it; `_lock` guards it."""
+        self.held = False
+        """Whether somebody has it without a block, until the database or the gate is closed."""
         self._ended = threading.Event()
         self._close_lock = threading.Lock()
         self._connections: dict[int, tuple[Connection, threading.Thread]] = {}
@@ -178,13 +185,19 @@ class Gate:
             atexit.unregister(self.close)
 
     def __enter__(self) -> Gate:
+        with _lock:
+            self.blocks += 1
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None,
         trace: TracebackType | None,
     ) -> None:  # fmt: skip
-        self.close()
+        with _lock:
+            self.blocks -= 1
+            last = not self.blocks and not self.held
+        if last:
+            self.close()
 
     # ---- inside -------------------------------------------------------------------------
 

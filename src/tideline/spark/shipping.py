@@ -33,7 +33,7 @@ def pack(target: Path) -> Path:
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as made:
         for path, file in _files(importlib.resources.files("tideline"), "tideline"):
             made.writestr(path, file.read_bytes())
-        for group in ("", "documents"):
+        for group in warm.FOLDERS:
             for folder in (cache.cache_folder(group), *cache.shipped_folders(group)):
                 for path, file in _kernels(group, folder):
                     if path not in made.NameToInfo:

@@ -34,9 +34,10 @@ _TYPES: dict[str, T.DataType] = {  # Spark has no unsigned numbers: the next lar
     "int8": T.ByteType(), "int16": T.ShortType(), "int32": T.IntegerType(), "int64": T.LongType(),
     "uint8": T.ShortType(), "uint16": T.IntegerType(), "uint32": T.LongType(),
     "float32": T.FloatType(), "float64": T.DoubleType(),
+    "point": T.ArrayType(T.DoubleType()), "text": T.StringType(),
 }  # fmt: skip
 _SETTINGS = (
-    "span_s", "slide_s", "key", "values", "keep", "time", "durable", "max_ahead_s",
+    "span_s", "slide_s", "key", "values", "keep", "time", "durable", "max_ahead_s", "indexes",
 )  # fmt: skip
 _AT = "at"  # what the time is called in staged rows: stream/landing.py
 
@@ -161,9 +162,14 @@ def _check_written(schema: T.StructType, settings: Mapping[str, Any]) -> None:
     for name, kind in settings["key"].items():
         either = ((T.IntegralType, T.StringType), "whole numbers or text")
         wanted[name] = text if kind == "text" else either if kind is None else whole
-    for name in settings["values"]:
-        number = (T.IntegralType, T.FloatType, T.DoubleType, T.BooleanType)
-        wanted[name] = number, "numbers that are no decimals"
+    number = (T.IntegralType, T.FloatType, T.DoubleType, T.BooleanType)
+    for name, kind in settings["values"].items():
+        if kind == "text":
+            wanted[name] = text
+        elif kind == "point":
+            wanted[name] = T.ArrayType, "arrays of two numbers, longitude and latitude"
+        else:
+            wanted[name] = number, "numbers that are no decimals"
     if time != "clock":
         wanted[time] = (T.TimestampType, T.TimestampNTZType), "timestamps"
     problems = []

@@ -149,6 +149,10 @@ class Standing:
         self._check(number)
         return parse_text(self._tables.text(number))
 
+    def text(self, number: int) -> bytes:
+        """The canonical text of a condition. Needs no lock, while the condition stays."""
+        return self._tables.text(number)
+
     @property
     def texts(self) -> tuple[Octets, Words, NDArray[np.int32]]:
         """For kernels: bytes of texts; by number, where each begins, and its size, -1 for none.

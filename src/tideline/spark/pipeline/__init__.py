@@ -119,8 +119,9 @@ class Pipeline:
         """
         if spark is None:
             ready()  # before anything else: what is not installed is said first
+        from tideline.spark.pipeline.files import is_connect
         from tideline.spark.pipeline.run import Runner, Watch
-        from tideline.spark.pipeline.surroundings import stop_on_signals
+        from tideline.spark.pipeline.surroundings import stop_on_signals, untold
         from tideline.spark.pipeline.target import open_target
 
         config = self.config
@@ -139,6 +140,8 @@ class Pipeline:
             watch.phase("opening the store")
             target = open_target(config, db, stack)
             running = self._session(spark, watch)
+            if spark is None and not is_connect(running):  # nobody else's query runs in it
+                stack.enter_context(untold(running))
             runner = Runner(config, running, target, summary, watch, done, self._stop)
             with stop_on_signals(self._stop):
                 runner.run(source, SystemClock().now())

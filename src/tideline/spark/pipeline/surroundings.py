@@ -52,7 +52,7 @@ def settings(spark: SparkSession, given: Mapping[str, Any] | None = None) -> Ite
 
 @contextlib.contextmanager
 def untold(spark: SparkSession) -> Iterator[None]:
-    """While a query is stopped: that its next batch was not begun is no error to be logged."""
+    """While a query is waited for, or stopped: what ends it is raised, and not logged as well."""
     java: Any = spark._jvm
     log4j = java.org.apache.logging.log4j
     before = log4j.LogManager.getLogger(_LOGGER).getLevel()
