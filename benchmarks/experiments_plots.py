@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import Results
+from benchmarks.common import Results, pyplot
 
 __all__ = ["plots"]
 
@@ -19,11 +19,7 @@ _TITLES = {"all": "any operation", "subscribe": "SUBSCRIBE", "publish": "PUBLISH
 
 def plots(results: Results) -> list[Path]:
     """Draw what there is."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
+    plt = pyplot()
     wanted: list[tuple[str, str, Callable[[Any, Any], Any]]] = [
         ("simple", "simple", _simple),
         ("selfjoin", "selfjoin", _selfjoin),

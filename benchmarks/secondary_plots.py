@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.common import Results
+from benchmarks.common import Results, pyplot
 
 __all__ = ["plots"]
 
@@ -20,11 +20,7 @@ _HIGH = (10, 4)
 
 def plots(results: Results) -> list[Path]:
     """Draw what there is."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
+    plt = pyplot()
     wanted: list[tuple[str, str, Callable[[Any, Any], Any]]] = [
         ("speed", "speed", _speed), ("static", "basic", _basic), ("static", "put", _put),
         ("static", "user", lambda p, d: _queries(p, d, "user")),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import Results
+from benchmarks.common import Results, pyplot
 from benchmarks.side_common import SYSTEMS
 
 __all__ = ["plots"]
@@ -23,11 +23,7 @@ NAMES = {
 
 def plots(results: Results) -> list[Path]:
     """Draw what there is."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
+    plt = pyplot()
     written = []
     for part, draw in (("speed", _speed), ("single", _single), ("growth", _growth)):
         data = results.get(part)
