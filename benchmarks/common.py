@@ -270,3 +270,18 @@ def markdown_table(head: list[str], rows: list[list[str]]) -> str:
     text = ["| " + " | ".join(line) + " |" for line in lines]
     text[1] = text[1].replace(" ", "")
     return "\n".join(text) + "\n"
+
+
+def draw_all(
+    results: Results, name: str, wanted: Iterable[tuple[str, str, Callable[[Any, Any], Any]]]
+) -> list[Path]:
+    """A picture NAME-... for each (part, what, what draws it) that has results; the files."""
+    plt, written = pyplot(), []
+    for part, what, draw in wanted:
+        data = results.get(part)
+        if data:
+            figure = draw(plt, data)
+            written.append(results.folder / f"{name}-{what}.png")
+            figure.savefig(written[-1], dpi=110)
+            plt.close(figure)
+    return written
