@@ -386,9 +386,7 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--size", choices=["small", "full"], default="small", help="of recovery")
     parser.add_argument("--big", type=int, default=20_000_000, help="subscriptions of big")
     parser.add_argument("--full", action="store_true", help="also big, and --size full")
-    parser.add_argument(
-        "--results", type=Path, default=common.RESULTS, metavar="DIR", help="where results go"
-    )
+    common.add_results(parser)
     options = parser.parse_args(arguments)
     options.workload = options.workload or list(common.WORKLOADS)
     options.size = "full" if options.full else options.size

@@ -6,7 +6,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import Results, markdown_table
+from benchmarks.common import Results, machine_of, markdown_table, pyplot
 
 __all__ = ["page", "write"]
 
@@ -42,7 +42,7 @@ def page(parts: dict[str, Any]) -> str:
     for name, table in tables.items():
         if name in parts:
             part = parts[name]
-            machine = ", ".join(f"{key} {value}" for key, value in part["facts"].items())
+            machine = machine_of(part)
             text.append(
                 f"## {_TITLES[name]}\n\n{table(part['data'])}\n"
                 f"Commit {part['commit']}, {part['date']}; {machine}.\n"
@@ -168,11 +168,7 @@ def _big(data: dict[str, Any]) -> str:
 
 
 def _plot(data: dict[str, Any], path: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
+    plt = pyplot()
     figure, axes = plt.subplots(figsize=(8, 4), layout="constrained")
     names = {"limit": "C++ limit", "ours": "Tideline", "peer": "RocksDB"}
     for shift, (who, label) in enumerate(names.items()):

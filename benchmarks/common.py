@@ -6,6 +6,7 @@ alone; `results/NAME.md` is written from it.
 
 from __future__ import annotations
 
+import argparse
 import ctypes
 import gc
 import json
@@ -15,7 +16,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -192,7 +193,43 @@ def memory() -> Memory:
     return Memory(info.rss, info.uss)
 
 
-# --- results ---
+# --- the command line, results and pages ---
+
+
+def parser(
+    doc: str | None, *, sizes: Iterable[str], parts: Iterable[str] = (), rounds: int = 0
+) -> argparse.ArgumentParser:
+    """The command line of a benchmark whose module says `doc`: what most of them take."""
+    made = argparse.ArgumentParser(description=(doc or "").splitlines()[0])
+    if parts:
+        made.add_argument("--only", nargs="+", choices=list(parts), help="run these parts only")
+    made.add_argument("--size", choices=list(sizes), default="small")
+    if rounds:
+        made.add_argument("--rounds", type=int, default=rounds, help=f"default {rounds}")
+    add_results(made)
+    return made
+
+
+def add_results(parser: argparse.ArgumentParser) -> None:
+    """The option `--results`."""
+    parser.add_argument(
+        "--results", type=Path, default=RESULTS, metavar="DIR", help="where results go"
+    )
+
+
+def machine_of(part: dict[str, Any]) -> str:
+    """The machine that a part ran on."""
+    return ", ".join(f"{key} {value}" for key, value in part["facts"].items())
+
+
+def pyplot() -> Any:
+    """What draws pictures, without a screen."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    return plt
 
 
 class Results:
@@ -233,3 +270,18 @@ def markdown_table(head: list[str], rows: list[list[str]]) -> str:
     text = ["| " + " | ".join(line) + " |" for line in lines]
     text[1] = text[1].replace(" ", "")
     return "\n".join(text) + "\n"
+
+
+def draw_all(
+    results: Results, name: str, wanted: Iterable[tuple[str, str, Callable[[Any, Any], Any]]]
+) -> list[Path]:
+    """A picture NAME-... for each (part, what, what draws it) that has results; the files."""
+    plt, written = pyplot(), []
+    for part, what, draw in wanted:
+        data = results.get(part)
+        if data:
+            figure = draw(plt, data)
+            written.append(results.folder / f"{name}-{what}.png")
+            figure.savefig(written[-1], dpi=110)
+            plt.close(figure)
+    return written

@@ -22,7 +22,7 @@ if __name__ == "__main__":  # also from a clone that is not installed
     sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 
 from benchmarks import common
-from benchmarks.common import markdown_table, say
+from benchmarks.common import machine_of, markdown_table, pyplot, say
 from tideline.where import parse
 
 PARTS = ["predicate", "batch"]
@@ -188,7 +188,7 @@ def write(results: common.Results) -> Path:
                 from benchmarks.conditions_batch import batch_page
 
                 title, shown = "A batch of bodies", batch_page(kept["data"])
-            machine = ", ".join(f"{key} {value}" for key, value in kept["facts"].items())
+            machine = machine_of(kept)
             text.append(
                 f"## {title}\n\n{shown}\nCommit {kept['commit']}, {kept['date']}; {machine}.\n"
             )
@@ -199,11 +199,7 @@ def write(results: common.Results) -> Path:
 
 def plot(data: dict[str, Any], path: Path) -> None:
     """How many times ours is as fast as each package, a condition a row."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
+    plt = pyplot()
     names = list(data["conditions"])[::-1]
     figure, axes = plt.subplots(figsize=(8, 6), layout="constrained")
     for package in PEERS:

@@ -26,7 +26,7 @@ if __name__ == "__main__":  # also from a clone that is not installed
     sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 
 from benchmarks import common
-from benchmarks.common import say
+from benchmarks.common import pyplot, say
 from benchmarks.peers import postgres_cluster, redis
 from benchmarks.server_processes import child, serve
 
@@ -189,11 +189,7 @@ def write(results: common.Results) -> Path:
 
 
 def _plot(one: dict[str, dict[str, float]], path: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
+    plt = pyplot()
     figure, axes = plt.subplots(figsize=(6, 3), layout="constrained")
     for number, verb in enumerate(VERBS):
         axes.barh([at + 0.4 * number for at in range(len(one))],

@@ -56,9 +56,7 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
         "--size", choices=list(SIZES), default="small",
         help="small: minutes (default); full: 15 million operations; tiny: does it run",
     )  # fmt: skip
-    parser.add_argument(
-        "--results", type=Path, default=common.RESULTS, metavar="DIR", help="where results go"
-    )
+    common.add_results(parser)
     return parser.parse_args(arguments)
 
 

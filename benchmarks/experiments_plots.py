@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import Results
+from benchmarks.common import Results, draw_all
 
 __all__ = ["plots"]
 
@@ -19,11 +19,6 @@ _TITLES = {"all": "any operation", "subscribe": "SUBSCRIBE", "publish": "PUBLISH
 
 def plots(results: Results) -> list[Path]:
     """Draw what there is."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
     wanted: list[tuple[str, str, Callable[[Any, Any], Any]]] = [
         ("simple", "simple", _simple),
         ("selfjoin", "selfjoin", _selfjoin),
@@ -34,15 +29,7 @@ def plots(results: Results) -> list[Path]:
         ("beyond", "beyond-selfjoin", lambda p, d: _selfjoin(p, d["selfjoin"])),
         ("beyond", "beyond-granularity", lambda p, d: _granularity(p, d["hierarchy"])),
     ]
-    written = []
-    for part, name, draw in wanted:
-        data = results.get(part)
-        if data:
-            figure = draw(plt, data)
-            written.append(results.folder / f"experiments-{name}.png")
-            figure.savefig(written[-1], dpi=110)
-            plt.close(figure)
-    return written
+    return draw_all(results, "experiments", wanted)
 
 
 def _lines(axes: Any, us: dict[str, list[float]], operations: int, title: str) -> None:

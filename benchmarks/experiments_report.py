@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks import experiments_plots
-from benchmarks.common import Results, markdown_table
+from benchmarks.common import Results, machine_of, markdown_table
 
 __all__ = ["page", "write"]
 
@@ -42,7 +42,7 @@ def page(parts: dict[str, Any]) -> str:
     for name, table in tables.items():
         if name in parts:
             part = parts[name]
-            machine = ", ".join(f"{key} {value}" for key, value in part["facts"].items())
+            machine = machine_of(part)
             when = f"Size {part['data']['size']}. Commit {part['commit']}, {part['date']}"
             text.append(f"## {_TITLES[name]}\n\n{table(part['data'])}\n{when}; {machine}.\n")
     return "\n".join(text)

@@ -15,7 +15,6 @@ written. Answers of all in a table are compared. Writes benchmarks/results/filte
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from collections.abc import Callable
@@ -233,21 +232,9 @@ def plots(parts: dict[str, Any]) -> list[Plot]:
     ]  # fmt: skip
 
 
-def parse_options(arguments: list[str] | None) -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--only", nargs="+", choices=PARTS, help="run these parts only")
-    parser.add_argument("--size", choices=list(SIZES), default="small")
-    parser.add_argument("--rounds", type=int, default=2, help="of questions; default 2")
-    parser.add_argument(
-        "--results", type=Path, default=common.RESULTS, metavar="DIR", help="where results go"
-    )
-    return parser.parse_args(arguments)
-
-
 def main(arguments: list[str] | None = None) -> None:
     """Run what was asked for and write the results."""
-    options = parse_options(arguments)
+    options = common.parser(__doc__, parts=PARTS, sizes=SIZES, rounds=2).parse_args(arguments)
     results = common.Results(options.results, "filters")
     measures = {
         "recency": recency, "kinds": kinds, "policies": policies, "disorder": disorder

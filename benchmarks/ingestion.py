@@ -15,7 +15,6 @@ and merged. Writes benchmarks/results/ingestion.json, .md and .png.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import threading
 import time
@@ -221,20 +220,9 @@ def plots(parts: dict[str, Any]) -> list[Plot]:
     return [Plot("ranges", "documents found", "mean us", curves, log_across=True)]
 
 
-def parse_options(arguments: list[str] | None) -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--only", nargs="+", choices=PARTS, help="run these parts only")
-    parser.add_argument("--size", choices=list(SIZES), default="small")
-    parser.add_argument(
-        "--results", type=Path, default=common.RESULTS, metavar="DIR", help="where results go"
-    )
-    return parser.parse_args(arguments)
-
-
 def main(arguments: list[str] | None = None) -> None:
     """Run what was asked for and write the results."""
-    options = parse_options(arguments)
+    options = common.parser(__doc__, parts=PARTS, sizes=SIZES).parse_args(arguments)
     results = common.Results(options.results, "ingestion")
     for part in options.only or PARTS:
         say(part)

@@ -14,7 +14,6 @@ documents. Their policy is the same: leveled documents are apart by key. Points 
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from functools import partial
@@ -170,20 +169,9 @@ def plots(parts: dict[str, Any]) -> list[Plot]:
     ]
 
 
-def parse_options(arguments: list[str] | None) -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--size", choices=list(SIZES), default="small")
-    parser.add_argument("--rounds", type=int, default=2, help="of questions; default 2")
-    parser.add_argument(
-        "--results", type=Path, default=common.RESULTS, metavar="DIR", help="where results go"
-    )
-    return parser.parse_args(arguments)
-
-
 def main(arguments: list[str] | None = None) -> None:
     """Run it and write the results."""
-    options = parse_options(arguments)
+    options = common.parser(__doc__, sizes=SIZES, rounds=2).parse_args(arguments)
     results = common.Results(options.results, "levels")
     measured = measure(options.size, options.rounds)
     results.put("levels", {**measured, "size": options.size})

@@ -39,7 +39,7 @@ if __name__ == "__main__":  # also from a clone that is not installed
     sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 
 from benchmarks import common
-from benchmarks.common import markdown_table, say
+from benchmarks.common import markdown_table, pyplot, say
 from examples.linear_road.answers import AnswerFiles, read_answers
 from examples.linear_road.drive import drive, prepare, prepared
 from examples.linear_road.progress import Progress
@@ -333,11 +333,7 @@ def _index_page(data: dict[str, Any]) -> str:
 
 def draw(parts: dict[str, Any], path: Path) -> None:
     """Response by speed, and a second's work by L."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
+    plt = pyplot()
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4))
     if "whole" in parts:
         runs = parts["whole"]["data"]

@@ -32,14 +32,8 @@ PARTS = ["matching", "paper", "million", "peers"]
 
 def parse_options(arguments: list[str] | None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--only", nargs="+", choices=PARTS, help="run these parts only")
-    parser.add_argument("--size", choices=["tiny", "small", "full"], default="small")
-    parser.add_argument("--rounds", type=int, default=3, help="of matching; default 3")
+    parser = common.parser(__doc__, parts=PARTS, sizes=["tiny", "small", "full"], rounds=3)
     parser.add_argument("--limit", type=Path, metavar="DIR", help="the folder of the prototype")
-    parser.add_argument(
-        "--results", type=Path, default=common.RESULTS, metavar="DIR", help="where results go"
-    )
     return parser.parse_args(arguments)
 
 

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.server_load import Tideline, frame
-from benchmarks.server_processes import System
+from benchmarks.server_processes import serve_until_told
 
 __all__ = ["COLLECTION", "Arrivals", "Line", "Reader", "churn", "read", "serve", "summary", "write"]
 
@@ -44,29 +44,11 @@ Arrivals = tuple[Any, Any, int]
 
 def serve(pipe: Any, folder: str) -> None:
     """The process of `tideline serve` with one collection, and room for very many queries."""
-    import os
-    import signal
-    import threading
-
-    import tideline
-    from tideline.server import Settings
-    from tideline.server import serve as run
-
-    def stop() -> None:
-        pipe.recv()  # until it is told to
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    def started(url: str) -> None:
-        pipe.send(System(int(url.rpartition(":")[2]), os.getpid()))
-        threading.Thread(target=stop, daemon=True).start()
-
     most = 10_000_000
-    settings = Settings(
-        port=0, rate_per_s=1e9, watches_per_caller=most, watches_per_connection=most
-    )
-    with tideline.open(folder) as database:
-        database.collection(COLLECTION, key="id")
-        run(database, settings, started=started)
+    serve_until_told(
+        pipe, folder, lambda database: database.collection(COLLECTION, key="id"),
+        watches_per_caller=most, watches_per_connection=most,
+    )  # fmt: skip
 
 
 def _never_pause() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import Results, markdown_table
+from benchmarks.common import Results, machine_of, markdown_table, pyplot
 from benchmarks.live_served import BOUNDS_MS, PAPER
 
 __all__ = ["page", "write"]
@@ -30,7 +30,7 @@ def page(parts: dict[str, Any]) -> str:
     for name, (title, section) in _SECTIONS.items():
         if name in parts:
             part = parts[name]
-            machine = ", ".join(f"{key} {value}" for key, value in part["facts"].items())
+            machine = machine_of(part)
             text.append(
                 f"## {title}\n\n{section(part['data'])}\nSize {part['data']['size']}, commit "
                 f"{part['commit']}, {part['date']}; {machine}.\n"
@@ -190,11 +190,7 @@ _PANELS = {"matching": _draw_matching, "paper": _draw_paper, "peers": _draw_peer
 
 
 def _plot(shown: dict[str, Part], path: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
+    plt = pyplot()
     figure, grid = plt.subplots(
         1, len(shown), figsize=(5 * len(shown), 3.6), layout="constrained", squeeze=False
     )

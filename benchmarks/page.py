@@ -28,7 +28,7 @@ if __name__ == "__main__":  # also from a clone that is not installed
     sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 
 from benchmarks import common
-from benchmarks.common import markdown_table, say
+from benchmarks.common import markdown_table, pyplot, say
 
 EVERY_S = 2.0  # a driver asks again
 START_S = 4.0  # the page loads what is there, and finds out whether it must draw coarser
@@ -197,11 +197,7 @@ def write(results: common.Results) -> Path:
 
 def _plot(rows: list[dict[str, Any]], path: Path) -> None:
     """Every time between two frames, one strip a window."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
+    plt = pyplot()
     figure, axes = plt.subplots(
         len(rows), 1, figsize=(8, 1.5 * len(rows) + 0.6), layout="constrained", sharex=True,
         sharey=True, squeeze=False,

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.common import Results
+from benchmarks.common import Results, machine_of, pyplot
 
 __all__ = ["Plot", "by_turns", "check_same", "draw", "percentiles", "write"]
 
@@ -39,7 +39,7 @@ def write(
     for part, table in tables.items():
         if part in results.parts:
             found = results.parts[part]
-            machine = ", ".join(f"{key} {value}" for key, value in found["facts"].items())
+            machine = machine_of(found)
             text.append(table(found["data"]))
             text.append(f"Commit {found['commit']}, {found['date']}; {machine}.\n")
     written = [results.folder / f"{name}.md"]
@@ -53,11 +53,7 @@ def write(
 
 def draw(plots: list[Plot], path: Path) -> None:
     """Pictures side by side, at most three in a row."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
+    plt = pyplot()
     wide = min(len(plots), 3)
     high = -(-len(plots) // wide)
     figure, grid = plt.subplots(high, wide, figsize=(5 * wide, 4 * high), squeeze=False)

@@ -27,7 +27,7 @@ if __name__ == "__main__":  # also from a clone that is not installed
     sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 
 from benchmarks import common
-from benchmarks.common import markdown_table, say
+from benchmarks.common import markdown_table, pyplot, say
 
 TWEETS = 60_000
 VERBS = ("get", "lookup", "embedded", "find", "scan")
@@ -167,11 +167,7 @@ def write(results: common.Results) -> Path:
 
 
 def _plot(trees: dict[str, Any], path: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
+    plt = pyplot()
     figure, axes = plt.subplots(1, len(VERBS), figsize=(12, 3), layout="constrained")
     width = 0.8 / len(trees)
     for each, verb in zip(axes, VERBS, strict=True):

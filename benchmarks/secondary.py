@@ -50,9 +50,7 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--cell-s", type=float, default=0.3, help="seconds for the queries of a sort (default 0.3)"
     )
-    parser.add_argument(
-        "--results", type=Path, default=common.RESULTS, metavar="DIR", help="where results go"
-    )
+    common.add_results(parser)
     options = parser.parse_args(arguments)
     options.speed_count = options.count or SIZES[options.size]
     options.count = options.count or max(1_000, round(options.scale * SEED_TWEETS))

@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.common import Results
+from benchmarks.common import Results, draw_all
 
 __all__ = ["plots"]
 
@@ -20,26 +20,13 @@ _HIGH = (10, 4)
 
 def plots(results: Results) -> list[Path]:
     """Draw what there is."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
     wanted: list[tuple[str, str, Callable[[Any, Any], Any]]] = [
         ("speed", "speed", _speed), ("static", "basic", _basic), ("static", "put", _put),
         ("static", "user", lambda p, d: _queries(p, d, "user")),
         ("static", "time", lambda p, d: _queries(p, d, "time")),
         ("mixed", "mixed", _mixed), ("bloom", "bloom", _bloom),
     ]  # fmt: skip
-    written = []
-    for part, name, draw in wanted:
-        data = results.get(part)
-        if data:
-            figure = draw(plt, data)
-            written.append(results.folder / f"secondary-{name}.png")
-            figure.savefig(written[-1], dpi=110)
-            plt.close(figure)
-    return written
+    return draw_all(results, "secondary", wanted)
 
 
 def _bars(axes: Any, names: list[str], values: list[float], title: str) -> None:

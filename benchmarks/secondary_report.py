@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.common import Results, markdown_table
+from benchmarks.common import Results, machine_of, markdown_table
 from benchmarks.secondary_plots import plots
 
 __all__ = ["page", "write"]
@@ -39,7 +39,7 @@ def page(parts: Data) -> str:
     for name, tables in sections.items():
         if name in parts:
             part = parts[name]
-            machine = ", ".join(f"{key} {value}" for key, value in part["facts"].items())
+            machine = machine_of(part)
             for title, table in tables:
                 text.append(f"## {title}\n\n{table(part['data'])}")
             text.append(f"Commit {part['commit']}, {part['date']}; {machine}.\n")

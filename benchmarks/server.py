@@ -264,9 +264,7 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3, help="by turns (default 3)")
     parser.add_argument("--fanout", action="append", type=int, help="listeners; repeatable")
     parser.add_argument("--batch", type=int, default=10_000, help="rows of a table")
-    parser.add_argument(
-        "--results", type=Path, default=common.RESULTS, metavar="DIR", help="where results go"
-    )
+    common.add_results(parser)
     return parser.parse_args(arguments)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -14,7 +14,7 @@ import psutil
 from benchmarks import common
 from benchmarks.peers import redis
 
-__all__ = ["System", "Usage", "ask", "child", "systems"]
+__all__ = ["System", "Usage", "ask", "child", "serve_until_told", "systems"]
 
 _spawn = get_context("spawn")
 
@@ -29,6 +29,11 @@ class System:
 
 def serve(pipe: Any, folder: str) -> None:
     """The process of `tideline serve`: one channel, no limit on the rate of one caller."""
+    serve_until_told(pipe, folder, lambda database: database.channel("bench"))
+
+
+def serve_until_told(pipe: Any, folder: str, make: Callable[[Any], Any], **limits: int) -> None:
+    """Serve what `make` makes; tell the pipe where, and end when something comes through it."""
     import os
     import signal
     import threading
@@ -46,8 +51,8 @@ def serve(pipe: Any, folder: str) -> None:
         threading.Thread(target=stop, daemon=True).start()
 
     with tideline.open(folder) as database:
-        database.channel("bench")
-        run(database, Settings(port=0, rate_per_s=1e9), started=started)
+        make(database)
+        run(database, Settings(port=0, rate_per_s=1e9, **limits), started=started)
 
 
 @contextmanager

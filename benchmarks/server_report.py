@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import Results, markdown_table
+from benchmarks.common import Results, machine_of, markdown_table, pyplot
 
 __all__ = ["CURVE", "page", "write"]
 
@@ -54,7 +54,7 @@ def page(parts: dict[str, Any]) -> str:
     for name, table in tables.items():
         if name in parts:
             part = parts[name]
-            machine = ", ".join(f"{key} {value}" for key, value in part["facts"].items())
+            machine = machine_of(part)
             text.append(
                 f"## {_TITLES[name]}\n\n{table(part['data'])}\n"
                 f"Commit {part['commit']}, {part['date']}; {machine}, "
@@ -122,11 +122,7 @@ def _publish(data: dict[str, Any]) -> str:
 
 
 def _plot(latency: dict[str, Any], publish: dict[str, Any], path: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
+    plt = pyplot()
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained")
     # A percentile that is as far from 100 as the last one, in tenths, is as far to the right.
     shown = [(place, p) for place, p in enumerate(CURVE) if 50 <= p <= 99.9]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import Results
+from benchmarks.common import Results, draw_all
 from benchmarks.side_common import SYSTEMS
 
 __all__ = ["plots"]
@@ -23,20 +24,13 @@ NAMES = {
 
 def plots(results: Results) -> list[Path]:
     """Draw what there is."""
-    import matplotlib
+    draws = {"speed": _speed, "single": _single, "growth": _growth}
+    wanted = [(part, part, partial(_of_systems, draw)) for part, draw in draws.items()]
+    return draw_all(results, "side-by-side", wanted)
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
 
-    written = []
-    for part, draw in (("speed", _speed), ("single", _single), ("growth", _growth)):
-        data = results.get(part)
-        if data:
-            figure = draw(plt, data["systems"])
-            written.append(results.folder / f"side-by-side-{part}.png")
-            figure.savefig(written[-1], dpi=110)
-            plt.close(figure)
-    return written
+def _of_systems(draw: Any, plt: Any, data: Any) -> Any:
+    return draw(plt, data["systems"])
 
 
 def _bars(axis: Any, values: dict[str, float], title: str, unit: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import Results, markdown_table
+from benchmarks.common import Results, machine_of, markdown_table
 from benchmarks.side_can import ABILITIES, KILL
 from benchmarks.side_common import SIZES, SYSTEMS, Size
 from benchmarks.side_plots import plots
@@ -54,7 +54,7 @@ def page(parts: Data) -> str:
         absent = [f"{NAMES[key]}: {why}." for key, why in data["missing"].items()]
         if absent:
             text.append(" ".join(absent) + "\n")
-        machine = ", ".join(f"{key} {value}" for key, value in part["facts"].items())
+        machine = machine_of(part)
         versions = ", ".join(data["versions"][key] for key in keys if key != "tideline-server")
         text.append(
             f"Size {data['size']}. {versions}. Commit {part['commit']}, {part['date']}; "

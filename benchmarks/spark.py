@@ -45,15 +45,9 @@ def versions() -> str:
 
 def parse_options(arguments: list[str] | None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--only", nargs="+", choices=PARTS, help="run these parts only")
-    parser.add_argument("--size", choices=["tiny", "small", "full"], default="small")
-    parser.add_argument("--rounds", type=int, default=3, help="of load and match; default 3")
+    parser = common.parser(__doc__, parts=PARTS, sizes=["tiny", "small", "full"], rounds=3)
     parser.add_argument(
         "--rate", type=int, default=spark_latency.RATE, help="events a second of latency"
-    )
-    parser.add_argument(
-        "--results", type=Path, default=common.RESULTS, metavar="DIR", help="where results go"
     )
     return parser.parse_args(arguments)
 

@@ -37,7 +37,7 @@ if __name__ == "__main__":  # also from a clone that is not installed
     sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 
 from benchmarks import common
-from benchmarks.common import markdown_table, say
+from benchmarks.common import markdown_table, pyplot, say
 from benchmarks.spark_common import started
 
 INDEXES = {"user": "lazy", "place": "composite"}
@@ -250,11 +250,7 @@ def write(results: common.Results) -> Path:
 
 
 def _plot(now: dict[str, float], before: dict[str, float], path: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
+    plt = pyplot()
     figure, axes = plt.subplots(figsize=(7, 3.5), layout="constrained")
     names = list(now)[::-1]
     for rates, label, shift in ((now, "now", 0.2), (before, "before", -0.2)):

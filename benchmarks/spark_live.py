@@ -31,7 +31,7 @@ if __name__ == "__main__":  # also from a clone that is not installed
     sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 
 from benchmarks import common
-from benchmarks.common import markdown_table, say
+from benchmarks.common import markdown_table, pyplot, say
 from benchmarks.spark_common import run_stream, started, stream, write_file
 
 SIZES = {
@@ -191,11 +191,7 @@ def _sustained(lines: list[dict[str, Any]]) -> list[list[str]]:
 
 
 def _plot(lines: list[dict[str, Any]], path: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
+    plt = pyplot()
     figure, panes = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
     for pane, axis in zip(panes, ("queries", "writes"), strict=True):
         for kind, master, _ in CONFIGS:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import Results, markdown_table
+from benchmarks.common import Results, machine_of, markdown_table, pyplot
 from benchmarks.spark_match import BATCH, MATCH, STREAMS
 
 __all__ = ["page", "write"]
@@ -34,7 +34,7 @@ def page(parts: dict[str, Any]) -> str:
     for name, (title, section) in _SECTIONS.items():
         if name in parts:
             part = parts[name]
-            machine = ", ".join(f"{key} {value}" for key, value in part["facts"].items())
+            machine = machine_of(part)
             text.append(
                 f"## {title}\n\n{section(part['data'])}\n"
                 f"Size {part['data']['size']}, commit {part['commit']}, {part['date']}; "
@@ -172,11 +172,7 @@ _OURS, _OTHER, _GOAL = "#1f6f8b", "#b8b8b8", "#c44536"
 
 
 def _plot(data: dict[str, Part], path: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
+    plt = pyplot()
     lines = -(-len(data) // 2)
     figure, axes = plt.subplots(
         lines, min(len(data), 2), figsize=(12, 3.8 * lines), layout="constrained", squeeze=False

@@ -23,7 +23,7 @@ if __name__ == "__main__":  # also from a clone that is not installed
     sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 
 from benchmarks import common
-from benchmarks.common import markdown_table, say
+from benchmarks.common import markdown_table, pyplot, say
 
 EVENTS_S = 2
 RADIUS_M = 20_000
@@ -109,11 +109,7 @@ def write(results: common.Results) -> Path:
 
 
 def _plot(rows: list[dict[str, Any]], path: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
+    plt = pyplot()
     figure, axes = plt.subplots(figsize=(7, 3.5), layout="constrained")
     for kind in KINDS:
         axes.plot([row["second"] for row in rows], [row[f"{kind} ask"] for row in rows], "o-",

@@ -16,8 +16,11 @@ Profiles of Hypothesis: `default` repeats the same bounded examples on every run
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import gc
 import os
+import shutil
+import sys
 import time
 from asyncio.selector_events import BaseSelectorEventLoop
 from collections.abc import Callable, Iterator
@@ -216,6 +219,43 @@ def open_database(tmp_path: Path, clock: ManualClock) -> Iterator[Callable[..., 
     yield factory
     while opened:
         opened.pop().close()
+
+
+@pytest.fixture
+def copies(golden: Path, tmp_path: Path) -> Callable[[], Path]:
+    """`copies()` makes a fresh copy of the module's `golden` folder, in place of the last one."""
+    scratch = tmp_path / "copy"
+
+    def fresh() -> Path:
+        shutil.rmtree(scratch, ignore_errors=True)
+        shutil.copytree(golden, scratch)
+        return scratch
+
+    return fresh
+
+
+@pytest.fixture
+def watchdog() -> Iterator[None]:
+    """A lock that stays locked shows where everybody waits."""
+    faulthandler.dump_traceback_later(300.0, exit=True)
+    yield
+    faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.fixture
+def silent_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is thrown into a generator that is being closed is swallowed there, and told."""
+    monkeypatch.setattr(sys, "unraisablehook", lambda told: None)
+
+
+@pytest.fixture(scope="module")
+def mingo() -> Iterator[Any]:
+    """Another implementation of MongoDB's language, in a process of node's."""
+    from tests.where.peers import Mingo
+
+    found = Mingo()
+    yield found
+    found.close()
 
 
 @pytest.fixture(

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from contract import Opener, ids
 
 import tideline
 from tideline.errors import InvalidRequest, Unavailable
 from tideline.lsm import backup
-
-Opener = Callable[..., Any]
-
-
-def ids(events: list[Any]) -> list[str]:
-    return [event.id for event in events]
 
 
 @pytest.mark.parametrize("layout", ["dual", "two"])

@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from contract import START, Opener
 
 import tideline
 from tideline import Box, Circle, Flat, Grid, QuadTree, Topics
@@ -22,7 +23,6 @@ LAYOUTS = ["dual", "two", "poll"]
 QUAD = QuadTree(bounds=(0.0, 0.0, 8.0, 8.0), depth=3)
 GRID = Grid(bounds=(0.0, 0.0, 8.0, 8.0), rows=4, cols=4)
 NAN, INF = float("nan"), float("inf")
-START = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=1_000)
 EARLIER = START - timedelta(seconds=1)
 DEEP: list[Any] = []
 for _ in range(3_000):
@@ -30,7 +30,6 @@ for _ in range(3_000):
 CIRCULAR: list[Any] = []
 CIRCULAR.append(CIRCULAR)
 
-Opener = Callable[..., Any]
 
 # What the message must name, beside each bad value.
 IDS = [

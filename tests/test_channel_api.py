@@ -7,11 +7,11 @@ ids given twice are test_ids.py.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from contract import ASKING, LAYOUTS, Opener, after, ids
 from model import WORLDS
 from tables import table_of
 
@@ -20,20 +20,7 @@ from tideline import Circle, Flat, QuadTree, Topics
 from tideline.errors import Closed, Conflict, InvalidRequest, NotFound
 from tideline.testing import ManualClock
 
-LAYOUTS = ["dual", "two", "http", "async", "async-http"]
-ASKING = [*LAYOUTS, "poll"]
 OVER = ["", "http", "async", "async-http"]  # a folder, a server
-START = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=1_000)
-
-Opener = Callable[..., Any]
-
-
-def after(seconds: float) -> datetime:
-    return START + timedelta(seconds=seconds)
-
-
-def ids(events: list[Any]) -> list[str]:
-    return [event.id for event in events]
 
 
 # Values come back as they went in -----------------------------------------------------

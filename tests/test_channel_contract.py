@@ -6,34 +6,16 @@ Every test that holds for the `poll` layout runs on it too; the rest of poll is 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from contract import ASKING, LAYOUTS, START, Opener, after, ids, told
 
 from tideline import Box, Circle, Grid, QuadTree, Topics
 from tideline.testing import ManualClock
 
-LAYOUTS = ["dual", "two", "http", "async", "async-http"]
-ASKING = [*LAYOUTS, "poll"]
 QUAD = QuadTree(bounds=(-80.0, 40.0, -72.0, 44.0), depth=6)
 GRID = Grid(bounds=(-80.0, 40.0, -72.0, 44.0), rows=16, cols=16)
-START = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=1_000)
-
-Opener = Callable[..., Any]
-
-
-def after(seconds: float) -> datetime:
-    return START + timedelta(seconds=seconds)
-
-
-def ids(events: list[Any]) -> list[str]:
-    return [event.id for event in events]
-
-
-def told(answer: Any) -> list[str]:
-    return [subscriber.id for subscriber in answer.subscriptions]
 
 
 def past(channel: Any, place: Any, **options: Any) -> list[str]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import random
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -65,19 +64,6 @@ def damage_found(folder: Path) -> Corruption | None:
 def files(folder: Path, pattern: str) -> list[Path]:
     """Relative paths, so that they name the same file in every copy."""
     return sorted(p.relative_to(folder) for p in folder.rglob(pattern) if p.is_file())
-
-
-@pytest.fixture
-def copies(golden: Path, tmp_path: Path) -> Callable[[], Path]:
-    """`copies()` makes a fresh copy to damage in place of the last one."""
-    scratch = tmp_path / "copy"
-
-    def fresh() -> Path:
-        shutil.rmtree(scratch, ignore_errors=True)
-        shutil.copytree(golden, scratch)
-        return scratch
-
-    return fresh
 
 
 def positions(size_bytes: int) -> list[int]:

@@ -6,43 +6,24 @@ Damaged bytes are test_damage.py. The processes are worker.py.
 from __future__ import annotations
 
 import json
-import os
 import random
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
+from killed import script
 from worker import PLACES, body_of
 
 import tideline
 from tideline.errors import Unavailable
 
 LAYOUTS = ["dual", "two"]
-TESTS = Path(__file__).resolve().parent
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 GUARD_S = 300.0
 
 
-@contextmanager
-def worker(*arguments: Any) -> Iterator[subprocess.Popen[str]]:
-    environment = {**os.environ, "PYTHONPATH": str(TESTS.parent / "src")}
-    process = subprocess.Popen(
-        [sys.executable, str(TESTS / "worker.py"), *map(str, arguments)],
-        env=environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
+worker = partial(script, Path(__file__).with_name("worker.py"))
 
 
 class Acknowledged:

@@ -6,33 +6,14 @@ component, in a log that was replayed. Events and subscriptions have names of th
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from contract import LAYOUTS, START, Opener, after, ids, told
 
 from tideline.errors import Conflict, NotFound
 from tideline.testing import ManualClock
-
-LAYOUTS = ["dual", "two", "http", "async", "async-http"]
-START = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=1_000)
-
-Opener = Callable[..., Any]
-
-
-def after(seconds: float) -> datetime:
-    return START + timedelta(seconds=seconds)
-
-
-def ids(events: list[Any]) -> list[str]:
-    return [event.id for event in events]
-
-
-def told(answer: Any) -> list[str]:
-    return [subscriber.id for subscriber in answer.subscriptions]
-
 
 # Retry and conflict -------------------------------------------------------------------
 

@@ -8,13 +8,12 @@ waits for a lock; and the folder opens again with the same content.
 
 from __future__ import annotations
 
-import faulthandler
 import random
 import subprocess
 import sys
 import threading
 from _thread import start_new_thread
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -42,12 +41,7 @@ _LATER = datetime(2100, 1, 1, tzinfo=UTC)
 _SOONER = datetime(2090, 1, 1, tzinfo=UTC)
 
 
-@pytest.fixture(autouse=True)
-def watchdog() -> Iterator[None]:
-    """A lock that stays locked shows where everybody waits."""
-    faulthandler.dump_traceback_later(_LONG_S, exit=True)
-    yield
-    faulthandler.cancel_dump_traceback_later()
+pytestmark = pytest.mark.usefixtures("watchdog")
 
 
 class Model:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from contract import Opener, ids
 
 from tideline.clock import FOREVER, SystemClock
 from tideline.testing import ManualClock
@@ -21,8 +21,6 @@ LAYOUTS = ["dual", "two", "http"]
 BLOCKING = [*LAYOUTS, "async", "async-http"]
 GUARD_S = 300.0
 END = object()
-
-Opener = Callable[..., Any]
 
 
 class Reader:
@@ -47,10 +45,6 @@ class Reader:
     def join(self) -> None:
         self._thread.join(GUARD_S)
         assert not self._thread.is_alive()
-
-
-def ids(events: list[Any]) -> list[str]:
-    return [event.id for event in events]
 
 
 @pytest.mark.parametrize("layout", BLOCKING)

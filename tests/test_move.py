@@ -6,11 +6,11 @@ Moves mixed with everything else, kills too: tests/test_channel_machine.py.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from contract import LAYOUTS, Opener, ids
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,13 +18,6 @@ import tideline
 from tideline import Circle, QuadTree, Topics
 from tideline.errors import InvalidRequest, NotFound, Unavailable
 from tideline.testing import ManualClock
-
-LAYOUTS = ["dual", "two", "http", "async", "async-http"]
-Opener = Callable[..., Any]
-
-
-def ids(events: list[Any]) -> list[str]:
-    return [event.id for event in events]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

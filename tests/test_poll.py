@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from contract import START, Opener, ids
 from model import WORLDS
 from tables import answers_of, rejected_of, table_of
 
@@ -23,13 +23,6 @@ from tideline.testing import ManualClock
 
 GUARD_S = 300.0
 END = object()
-START = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=1_000)
-
-Opener = Callable[..., Any]
-
-
-def ids(events: list[Any]) -> list[str]:
-    return [event.id for event in events]
 
 
 def test_publish_tells_nobody(open_channel: Opener) -> None:

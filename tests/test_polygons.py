@@ -7,36 +7,23 @@ kills: tests/test_channel_machine.py and test_state_machine.py.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
+from contract import ASKING, LAYOUTS, Opener, ids, told
 from killed import copy_as_killed
 
 import tideline
 from tideline import Box, Circle, Conflict, InvalidRequest, MultiPolygon, Polygon, QuadTree, Topics
 from tideline.testing import ManualClock
 
-LAYOUTS = ["dual", "two", "http", "async", "async-http"]
-ASKING = [*LAYOUTS, "poll"]
 QUAD = QuadTree(bounds=(0.0, 0.0, 8.0, 8.0), depth=4)
 CORNER = Polygon([(0, 0), (4, 0), (0, 4)])
 RING = Polygon([(1, 1), (7, 1), (7, 7), (1, 7)], [[(3, 3), (5, 3), (5, 5), (3, 5)]])
 EAST = Polygon([(7, 0), (8, 0), (8, 1)])
 ISLANDS = MultiPolygon([Polygon([(0, 7.25), (2, 7.25), (0, 8)]), EAST])
 MANY = Polygon([(n / 200, (n % 2) / 8) for n in range(999)] + [(5, 8)])
-
-Opener = Callable[..., Any]
-
-
-def ids(events: list[Any]) -> list[str]:
-    return [event.id for event in events]
-
-
-def told(answer: Any) -> list[str]:
-    return [subscriber.id for subscriber in answer.subscriptions]
 
 
 @pytest.mark.parametrize("layout", ASKING)

@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from contract import START, Opener, ids, told
 
 from tideline.errors import InvalidRequest, NotFound
 from tideline.testing import ManualClock
 
 LAYOUTS = ["dual", "two"]
-START = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=1_000)
-Opener = Callable[..., Any]
-
-
-def ids(events: list[Any]) -> list[str]:
-    return [event.id for event in events]
-
-
-def told(answer: Any) -> list[str]:
-    return [subscriber.id for subscriber in answer.subscriptions]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

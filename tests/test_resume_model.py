@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from contract import START, Opener, ids
 from cuts import HandleReader, Step, World, sealed_stories, steps
 from hypothesis import given
 
@@ -19,12 +19,6 @@ from tideline.lsm.store import FORMAT
 from tideline.testing import ManualClock
 
 LAYOUTS = ["dual", "two"]
-START = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=1_000)
-Opener = Callable[..., Any]
-
-
-def ids(events: list[Any]) -> list[str]:
-    return [event.id for event in events]
 
 
 def run(layout: str, story: list[Step]) -> None:

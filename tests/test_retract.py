@@ -6,25 +6,16 @@ Both mixed with everything else, kills too: tests/test_channel_machine.py.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from contract import LAYOUTS, START, Opener, ids
 
 import tideline
 from tideline import Box, QuadTree, Topics
 from tideline.errors import InvalidRequest, NotFound, Unavailable
 from tideline.kernels import layout as at
 from tideline.testing import ManualClock
-
-LAYOUTS = ["dual", "two", "http", "async", "async-http"]
-START = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=1_000)
-Opener = Callable[..., Any]
-
-
-def ids(events: list[Any]) -> list[str]:
-    return [event.id for event in events]
 
 
 def heard(sub: Any) -> list[tuple[str, bool]]:

@@ -13,13 +13,11 @@ import sys
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 sys.path.append(str(ROOT / "scripts"))
 
-from site_pages import commands, decisions, http, links, python, results  # noqa: E402
+from site_pages import commands, decisions, http, links, python, results, words  # noqa: E402
 
 SETTINGS = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
 MENU = set(
@@ -33,7 +31,7 @@ CODE = re.compile(r"^```.*?^```|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 def made() -> dict[str, str]:
     """The pages that are written while the site is built."""
     found: dict[str, str] = {}
-    for part in (python, commands, http, decisions, results, links):
+    for part in (python, commands, http, decisions, results, links, words):
         found |= part.pages()
     return found
 
@@ -71,6 +69,14 @@ def test_the_list_of_decisions_is_made() -> None:
     assert all(f"({p.name})" in text for p in (DOCS / "decisions").glob("*.md"))
 
 
+def test_every_layout_of_words_is_on_its_page() -> None:
+    from tideline.kernels import layout
+
+    text = made()["internals/words.md"]
+    assert all(f"| `{word.name}` |" in text for word in layout.ENGINE.words)
+    assert text.count("| | word | | |") == len(words.layouts()) > 10
+
+
 def test_every_public_name_is_in_the_reference() -> None:
     import tideline
     import tideline.spark
@@ -103,18 +109,19 @@ def test_every_command_and_every_route_has_its_page() -> None:
     assert [op.path for op in all_ops() if f"### {op.method} {op.path}\n" not in text] == []
 
 
-@pytest.mark.parametrize("page", sorted(site()))
-def test_links_of_the_site_lead_somewhere(page: str) -> None:
+def test_links_of_the_site_lead_somewhere() -> None:
     pictures = {p.relative_to(DOCS).as_posix() for p in DOCS.rglob("*") if p.suffix != ".md"}
     there = set(site()) | pictures | set(results.pictures())
     broken = []
-    for link in LINK.findall(CODE.sub("``", site()[page])):
-        if "://" in link or link.startswith("mailto:"):
-            continue
-        name, _, anchor = link.partition("#")
-        target = posixpath.normpath(posixpath.join(posixpath.dirname(page), name)) if name else page
-        if target not in there or (anchor and anchor not in anchors(target)):
-            broken.append(link)
+    for page, text in site().items():
+        folder = posixpath.dirname(page)
+        for link in LINK.findall(CODE.sub("``", text)):
+            if "://" in link or link.startswith("mailto:"):
+                continue
+            name, _, anchor = link.partition("#")
+            target = posixpath.normpath(posixpath.join(folder, name)) if name else page
+            if target not in there or (anchor and anchor not in anchors(target)):
+                broken.append((page, link))
     assert broken == []
 
 

@@ -11,6 +11,7 @@ from unittest import mock
 import numpy as np
 import pyarrow as pa
 import pytest
+from contract import ids
 from killed import copy_as_killed
 
 import tideline
@@ -21,10 +22,6 @@ from tideline.testing import ManualClock
 
 LAYOUTS = ["dual", "two"]
 T0 = 1_700_000_000
-
-
-def ids(events: Any) -> list[str]:
-    return [event.id for event in events]
 
 
 def asked(channel: Channel, place: str, user: str) -> list[str]:

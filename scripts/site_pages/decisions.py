@@ -22,7 +22,9 @@ def pages() -> dict[str, str]:
     """The one page."""
     rows = []
     for path in sorted(FOLDER.glob("[0-9]*.md")):
-        found = re.search(r"^# (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+        text = path.read_text(encoding="utf-8")
+        found = re.search(r"^# (.*)$", text, re.MULTILINE)
         title = re.sub(r"^[\d.:\s]+", "", found[1] if found else path.stem)
-        rows.append(f"| {int(path.name[:4])} | [{title}]({path.name}) |\n")
+        later = " (superseded)" if re.search(r"^Status: superseded", text, re.MULTILINE) else ""
+        rows.append(f"| {int(path.name[:4])} | [{title}]({path.name}){later} |\n")
     return {"decisions/index.md": HEAD + "".join(rows)}

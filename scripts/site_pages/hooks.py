@@ -1,7 +1,7 @@
 """What MkDocs calls while it builds the site (mkdocs.yml, `hooks`).
 
     on_files            adds pages that are made here: Python names, commands, OpenAPI, results,
-                        decisions, and files of the repository that pages link to
+                        decisions, words of kernels, and files of the repository that pages link to
     on_page_markdown    links into the repository become links within the site; sessions of
                         Python are coloured as such
 
@@ -21,14 +21,14 @@ from mkdocs.structure.files import File, Files
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "src")]
 
-from site_pages import commands, decisions, http, links, python, results  # noqa: E402
+from site_pages import commands, decisions, http, links, python, results, words  # noqa: E402
 
 
 def on_files(files: Files, *, config: Any) -> Files:
     """The pages of docs/ and those that are made."""
     os.environ |= {"COLUMNS": "100", "TERM": "dumb"}
     pages: dict[str, str] = {}
-    for part in (python, commands, http, decisions, results):
+    for part in (python, commands, http, decisions, results, words):
         pages |= part.pages()
     pages |= links.pages()
     for name, text in pages.items():

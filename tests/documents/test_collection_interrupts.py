@@ -8,9 +8,7 @@ writes, and after the folder is opened again.
 
 from __future__ import annotations
 
-import faulthandler
 import random
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -32,19 +30,11 @@ from tideline.index.entries import EntryKind
 from tideline.index.records import Records
 from tideline.index.texts import Texts
 
-_LONG_S = 300.0
 INDEXES = {"a": "lazy", "b": "composite", "c": "eager", "d": "embedded"}
 Document = dict[str, Any]
 
 
-@pytest.fixture(autouse=True)
-def watchdog(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A lock that stays locked shows where everybody waits."""
-    # What is thrown into a generator that is being closed is swallowed there, and told.
-    monkeypatch.setattr(sys, "unraisablehook", lambda told: None)
-    faulthandler.dump_traceback_later(_LONG_S, exit=True)
-    yield
-    faulthandler.cancel_dump_traceback_later()
+pytestmark = pytest.mark.usefixtures("watchdog", "silent_cuts")
 
 
 def document(key: int, n: int, size: int = 0) -> Document:

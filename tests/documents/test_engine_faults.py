@@ -7,17 +7,15 @@ import json
 import os
 import random
 import shutil
-import subprocess
-import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from engine_model import Model, entries_of, extract, open_engine, records_in, rows_of
 from engine_worker import EXTRA, FACTS, document
+from killed import script
 from profiles import many
 
 import tideline
@@ -26,23 +24,10 @@ from tideline.errors import Closed, Corruption, Unavailable
 from tideline.index.texts import Texts
 from tideline.where.keys import encode
 
-HERE = Path(__file__).resolve().parent
 GUARD_S = 300.0
 
 
-@contextmanager
-def worker(*arguments: Any) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(
-        [sys.executable, str(HERE / "engine_worker.py"), *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": str(HERE.parents[1] / "src")},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
+worker = partial(script, Path(__file__).with_name("engine_worker.py"))
 
 
 def everything(engine: Engine) -> dict[bytes, dict[str, Any]]:
@@ -138,18 +123,6 @@ def golden(tmp_path_factory: pytest.TempPathFactory) -> Path:
     engine.write(rows_of([(3, None)]))
     engine.close()
     return folder
-
-
-@pytest.fixture
-def copies(golden: Path, tmp_path: Path) -> Callable[[], Path]:
-    scratch = tmp_path / "copy"
-
-    def fresh() -> Path:
-        shutil.rmtree(scratch, ignore_errors=True)
-        shutil.copytree(golden, scratch)
-        return scratch
-
-    return fresh
 
 
 def damage_found(folder: Path) -> Corruption | None:

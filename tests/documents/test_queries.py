@@ -33,13 +33,6 @@ EXAMPLES = settings(max_examples=many(200))
 
 
 @pytest.fixture(scope="module")
-def mingo() -> Iterator[Mingo]:
-    found = Mingo()
-    yield found
-    found.close()
-
-
-@pytest.fixture(scope="module")
 def db() -> Iterator[tideline.Database]:
     with tideline.open(":memory:") as database:
         yield database

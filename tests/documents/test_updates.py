@@ -11,7 +11,6 @@ repeats of `$addToSet` with `$each` on a missing field.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 from typing import Any
 
 import mongomock
@@ -200,13 +199,6 @@ def test_every_operator_is_asked() -> None:
 def changes(draw: Any) -> Document:
     name = draw(st.sampled_from(sorted(OPERANDS)))
     return {name: {draw(PATHS): draw(OPERANDS[name])}}
-
-
-@pytest.fixture(scope="module")
-def mingo() -> Iterator[Mingo]:
-    found = Mingo()
-    yield found
-    found.close()
 
 
 def by_mongomock(body: Document, change: Document) -> Document | None:

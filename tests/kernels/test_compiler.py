@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -59,26 +60,35 @@ def run(program: str, *args: str, path: Path = SOURCE, **environment: str) -> di
     return end(start(program, *args, path=path, **environment))[0]
 
 
-def test_what_was_compiled_is_found_by_the_next_process(tmp_path: Path) -> None:
-    first = run(SHAPES, NUMBA_CACHE_DIR=str(tmp_path))
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache that one process has filled."""
+    cache = tmp_path_factory.mktemp("compiled")
+    first = run(SHAPES, NUMBA_CACHE_DIR=str(cache))
     assert first["found"] == [True, False]
     assert first["compiled"] > 1
-    again = run(SHAPES, NUMBA_CACHE_DIR=str(tmp_path))
+    return cache
+
+
+def test_what_was_compiled_is_found_by_the_next_process(compiled: Path) -> None:
+    again = run(SHAPES, NUMBA_CACHE_DIR=str(compiled))
     assert (again["found"], again["compiled"]) == ([True, False], 0)
 
 
 @pytest.mark.parametrize("damage", ["gone", "cut"])
 @pytest.mark.parametrize("kind", ["body", "wrapper"])
-def test_a_damaged_cache_is_compiled_again(tmp_path: Path, kind: str, damage: str) -> None:
-    run(SHAPES, NUMBA_CACHE_DIR=str(tmp_path))
-    paths = list(tmp_path.rglob(f"*.{kind}"))
+def test_a_damaged_cache_is_compiled_again(
+    compiled: Path, tmp_path: Path, kind: str, damage: str
+) -> None:
+    cache = shutil.copytree(compiled, tmp_path / "cache")
+    paths = list(cache.rglob(f"*.{kind}"))
     assert paths
     for path in paths:
         if damage == "gone":
             path.unlink()
         else:
             path.write_bytes(path.read_bytes()[:100])
-    again = run(SHAPES, NUMBA_CACHE_DIR=str(tmp_path))
+    again = run(SHAPES, NUMBA_CACHE_DIR=str(cache))
     assert again["found"] == [True, False]
 
 

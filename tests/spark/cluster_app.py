@@ -43,6 +43,23 @@ def told(spark: Any) -> Any:
     )  # fmt: skip
 
 
+def matched_as_stream(spark: Any, folder: Path, buckets: int) -> None:
+    """Match the same as two streams, whose answers go to the folder `answers`."""
+    asked(spark).write.parquet(str(folder / "asked"))
+    told(spark).write.parquet(str(folder / "told"))
+    streams = [
+        spark.readStream.schema(spark.read.parquet(str(folder / side)).schema)
+        .parquet(str(folder / side))
+        for side in ("asked", "told")
+    ]  # fmt: skip
+    answers = match(*streams, space=Flat(), buckets=buckets)
+    query = (
+        answers.writeStream.format("parquet").option("path", str(folder / "answers"))
+        .option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start()
+    )  # fmt: skip
+    query.awaitTermination()
+
+
 def main(url: str, folder: Path) -> None:
     started = time.monotonic()
     before = dict(os.environ)
@@ -61,19 +78,7 @@ def main(url: str, folder: Path) -> None:
     said["read"] = [rows.count(), rows.where("place = 'p7'").count(), rows.count()]
 
     said["matched"] = match(asked(spark), told(spark), space=Flat(), buckets=4).count()
-    asked(spark).write.parquet(str(folder / "asked"))
-    told(spark).write.parquet(str(folder / "told"))
-    streams = [
-        spark.readStream.schema(spark.read.parquet(str(folder / side)).schema)
-        .parquet(str(folder / side))
-        for side in ("asked", "told")
-    ]  # fmt: skip
-    answers = match(*streams, space=Flat(), buckets=4)
-    query = (
-        answers.writeStream.format("parquet").option("path", str(folder / "answers"))
-        .option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start()
-    )  # fmt: skip
-    query.awaitTermination()
+    matched_as_stream(spark, folder, buckets=4)
     said["streamed"] = spark.read.parquet(str(folder / "answers")).distinct().count()
     said["took_s"] = round(time.monotonic() - started, 1)
     print(json.dumps(said))

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from cluster_app import asked, told
+from cluster_app import asked, matched_as_stream, told
 
 from tideline import Flat
 from tideline.spark import match, session
@@ -27,22 +27,10 @@ def main(url: str, folder: Path) -> None:
     said["read"] = [rows.count(), rows.where("place = 'p7'").count(), rows.count()]
     said["matched"] = match(asked(spark), told(spark), space=Flat(), buckets=2).count()
 
-    asked(spark).write.parquet(str(folder / "asked"))
-    told(spark).write.parquet(str(folder / "told"))
-    streams = [
-        spark.readStream.schema(spark.read.parquet(str(folder / side)).schema)
-        .parquet(str(folder / side))
-        for side in ("asked", "told")
-    ]  # fmt: skip
     rocks = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     spark.conf.set("spark.sql.streaming.stateStore.providerClass", rocks)
     spark.conf.set("spark.sql.shuffle.partitions", "2")
-    answers = match(*streams, space=Flat(), buckets=2)
-    query = (
-        answers.writeStream.format("parquet").option("path", str(folder / "answers"))
-        .option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start()
-    )  # fmt: skip
-    query.awaitTermination()
+    matched_as_stream(spark, folder, buckets=2)
     said["streamed"] = spark.read.parquet(str(folder / "answers")).count()
     print(json.dumps(said))
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import faulthandler
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +12,10 @@ from interrupting import try_every_place
 import tideline
 from tideline.testing import ManualClock
 
-_LONG_S = 300.0
 ROWS = 6
 
 
-@pytest.fixture(autouse=True)
-def watchdog(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A lock that stays locked shows where everybody waits."""
-    monkeypatch.setattr(sys, "unraisablehook", lambda told: None)
-    faulthandler.dump_traceback_later(_LONG_S, exit=True)
-    yield
-    faulthandler.cancel_dump_traceback_later()
+pytestmark = pytest.mark.usefixtures("watchdog", "silent_cuts")
 
 
 class Model:

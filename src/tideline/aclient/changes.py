@@ -19,7 +19,6 @@ import contextlib
 import logging
 import time
 import weakref
-from types import TracebackType
 
 from websockets.exceptions import WebSocketException
 
@@ -120,10 +119,7 @@ class AsyncRemoteChanges(Arriving):
         self._raise()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:  # fmt: skip
+    async def __aexit__(self, *_: object) -> None:
         self.close()
 
     def __del__(self) -> None:

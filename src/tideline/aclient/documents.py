@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
-from types import TracebackType
 from typing import Any
 
 from tideline.aclient.embedded_live import AsyncEmbeddedLive
@@ -230,10 +229,7 @@ class AsyncChanges:
     async def __aenter__(self) -> AsyncChanges:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:  # fmt: skip
+    async def __aexit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import datetime
-from types import TracebackType
 from typing import Any
 
 from tideline.aclient.threads import Run, threaded
@@ -81,10 +80,7 @@ class AsyncEmbeddedLive:
     async def __aenter__(self) -> AsyncEmbeddedLive:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:  # fmt: skip
+    async def __aexit__(self, *_: object) -> None:
         await self.cancel()
 
     def __repr__(self) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from tideline.aclient.channel import AsyncRemoteChannel
@@ -86,10 +85,7 @@ class AsyncRemote(DatabaseVerbs[AsyncRemoteChannel]):
     async def __aenter__(self) -> AsyncRemote:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:  # fmt: skip
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     def __repr__(self) -> str:

@@ -31,7 +31,7 @@ from tideline.channel.writers import WriterBatch
 from tideline.kernels import layout as at
 from tideline.kernels.rows import UNKNOWN
 from tideline.lsm.position import Position
-from tideline.model import Applied, Event, RetractedEvent
+from tideline.model.channels import Applied, Event, RetractedEvent
 
 if TYPE_CHECKING:
     from tideline.channel.core import Core

@@ -35,6 +35,7 @@ from tideline.channel.results import CONDITIONAL, NO_WORDS, Done, Taken, Written
 from tideline.channel.upkeep import Upkeep
 from tideline.channel.writers import WriterBatch
 from tideline.errors import Closed
+from tideline.kernels import again
 from tideline.kernels import layout as at
 from tideline.kernels import rows as kernel
 from tideline.kernels.rows import UNKNOWN
@@ -220,7 +221,7 @@ class Calls:
         except BaseException:
             if log_write.failed():
                 parts.answers = answered
-                kernel.take_back(address, first_word, first_row, int(state[at.C_ROW]))
+                again.take_back(address, first_word, first_row, int(state[at.C_ROW]))
             else:  # what is in the log stays, though nobody got its answers
                 landed()
             raise

@@ -19,8 +19,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from tideline.channel.parts import Parts
+from tideline.kernels import again
 from tideline.kernels import layout as at
-from tideline.kernels import rows as kernel
 
 __all__ = ["Interrupts"]
 
@@ -97,7 +97,7 @@ class Interrupts:
                 self.owed = None
                 parts.answers = answered
                 if parts.view[at.C_NEXT_SEQ] != seq:
-                    kernel.take_back(parts.address, 0, 0, parts.view[at.C_ROW])
+                    again.take_back(parts.address, 0, 0, parts.view[at.C_ROW])
                 parts.view[at.C_NEWEST] = newest
         if inside:
             self.unfinished = self.outer

@@ -25,7 +25,7 @@ from tideline.channel.resume import START, missed, turn_of
 from tideline.clock import FOREVER
 from tideline.kernels import layout as at
 from tideline.lsm.position import Position
-from tideline.model import Event, LateEvent
+from tideline.model.channels import Event, LateEvent
 from tideline.space.place import Place
 
 __all__ = ["move"]

@@ -21,7 +21,7 @@ from tideline.channel.resume import by_rule
 from tideline.errors import InvalidRequest
 from tideline.kernels import layout as at
 from tideline.lsm.position import Position
-from tideline.model import Event, LateEvent
+from tideline.model.channels import Event, LateEvent
 
 __all__ = ["prolong"]
 

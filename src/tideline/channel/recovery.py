@@ -22,8 +22,8 @@ from tideline.channel.codec import read_rows
 from tideline.channel.expiry import Expiry
 from tideline.channel.parts import Parts
 from tideline.channel.pressure import Pressure
+from tideline.kernels import again
 from tideline.kernels import layout as at
-from tideline.kernels import rows as kernel
 
 __all__ = ["Recovery"]
 
@@ -61,7 +61,7 @@ class Recovery:
         state[at.C_ROWS_WORDS] = len(rows)
         state[at.C_POS] = 0
         while True:
-            kernel.replay_rows(parts.address)
+            again.replay_rows(parts.address)
             status = int(state[at.C_STATUS])
             if status == at.DONE:
                 break

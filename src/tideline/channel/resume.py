@@ -25,7 +25,7 @@ from tideline.channel.find import find_event, find_events
 from tideline.clock import FOREVER
 from tideline.errors import InvalidRequest
 from tideline.kernels import layout as at
-from tideline.model import Event, LateEvent
+from tideline.model.channels import Event, LateEvent
 from tideline.where import parse_text
 
 __all__ = ["START", "After", "by_rule", "missed", "read_token", "token_text", "turn_of"]

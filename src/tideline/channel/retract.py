@@ -19,7 +19,7 @@ from tideline.channel.resume import by_rule
 from tideline.channel.subscription import Subscription
 from tideline.errors import NotFound
 from tideline.kernels import layout as at
-from tideline.model import Event, RetractedEvent
+from tideline.model.channels import Event, RetractedEvent
 from tideline.space.place import Place
 
 __all__ = ["retract", "tell_retracted", "told_of"]

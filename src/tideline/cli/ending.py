@@ -19,7 +19,6 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 __all__ = ["Ending"]
@@ -50,10 +49,7 @@ class Ending:
         threading.Thread(target=self._watch, name="tideline-ending", daemon=True).start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:  # fmt: skip
+    def __exit__(self, *_: object) -> None:
         self._done.set()
         self.stop.set()
         for number, handler in self._before.items():

@@ -18,7 +18,6 @@ from collections import deque
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
-from types import TracebackType
 from typing import Any
 
 import msgspec
@@ -93,10 +92,7 @@ class Figures:
     def __enter__(self) -> Figures:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:  # fmt: skip
+    def __exit__(self, *_: object) -> None:
         self._closing.set()
         with self._lock:
             self._open.close()

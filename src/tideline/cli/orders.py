@@ -7,19 +7,17 @@ An order is opened, grows, is packed and sent, and is deleted: `WRITES_S` writes
 where the machine does not keep up, and never fewer than `_LEAST` or more than `_MOST` documents.
 Old versions stay in the journal for a while, so a page that was cut off goes on without a gap.
 
-The collection belongs to the demo. If a visitor drops it, or puts another one in its place, it is
-made again with all its orders. What visitors store in it expires.
+What visitors store in the collection expires.
 """
 
 from __future__ import annotations
 
 import random
-import sys
-import threading
 import time
+from collections.abc import Iterable
 from typing import Any
 
-from tideline.errors import Conflict, TidelineError
+from tideline.cli.demo_feed import Feed
 
 __all__ = ["WRITES_S", "Orders"]
 
@@ -33,57 +31,26 @@ _DEAREST = 999.99
 _NEXT = {"open": "packed", "packed": "sent"}
 
 
-class Orders:
-    """Writes orders from `start` to `stop`."""
+class Orders(Feed):
+    """Orders, as a feed (demo_feed.py)."""
+
+    name = "orders"
 
     def __init__(self, database: Any, seed: int, writes_s: float = WRITES_S) -> None:
-        self._database = database
-        self._pause_s = 1 / writes_s
+        super().__init__(database, 1 / writes_s)
         self._random = random.Random(seed)
         self._orders: dict[int, dict[str, Any]] = {}
         self._free = list(range(_MOST, 0, -1))
-        self._stop = threading.Event()
-        self._told = False
-        self._thread = threading.Thread(target=self._run, name="tideline-orders", daemon=True)
         while len(self._orders) < (_LEAST + _MOST) // 2:
             self._open()
 
-    def start(self) -> None:
-        self._thread.start()
+    def settings(self) -> dict[str, Any]:
+        return {"key": "id", "journal_s": _JOURNAL_S, "journal_before": True, "ttl_s": _TTL_S}
 
-    def stop(self) -> None:
-        """End after the current write."""
-        self._stop.set()
-        self._thread.join()
+    def documents(self) -> Iterable[Any]:
+        return self._orders.values()
 
-    def _run(self) -> None:
-        orders: Any = None
-        while not self._stop.is_set():
-            began = time.monotonic()
-            try:
-                orders = self._made() if orders is None else orders
-                self._write(orders)
-            except Exception as error:  # the demo goes on, whatever became of the collection
-                orders = None
-                self._say(error)
-            took = time.monotonic() - began
-            self._stop.wait(max(self._pause_s - took, took))
-
-    def _made(self) -> Any:
-        """The collection, with all orders. What a visitor put in its place goes."""
-        made: dict[str, Any] = {
-            "key": "id", "journal_s": _JOURNAL_S, "journal_before": True, "ttl_s": _TTL_S
-        }  # fmt: skip
-        try:
-            found = self._database.collection("orders", **made)
-        except Conflict:
-            drop = "drop_channel" if "orders" in self._database.channels() else "drop_collection"
-            getattr(self._database, drop)("orders")
-            found = self._database.collection("orders", **made)
-        found.put_many(list(self._orders.values()))
-        return found
-
-    def _write(self, orders: Any) -> None:
+    def write(self, orders: Any) -> None:
         """One order more, one less, or one that goes on."""
         chance = self._random.random()
         if len(self._orders) < _LEAST or (chance < 0.15 and self._free):
@@ -115,14 +82,6 @@ class Orders:
             "at": time.time_ns() // 1_000_000,
         }
         return order
-
-    def _say(self, error: Exception) -> None:
-        """What is no error of ours is a bug: said once, in full."""
-        if isinstance(error, TidelineError) or self._told:
-            return
-        self._told = True
-        text = f"tideline: the demo's orders failed, and go on: {type(error).__name__}: {error}"
-        print(text, file=sys.stderr, flush=True)
 
 
 def _total(order: dict[str, Any]) -> float:

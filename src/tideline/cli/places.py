@@ -6,18 +6,15 @@
 They lie around the towns of New York State, more of them around larger ones. About one a second
 opens, closes or gets another name, so a search that stays answered has something to tell. All are
 made up.
-
-The collection belongs to the demo: what a visitor put in its place goes.
 """
 
 from __future__ import annotations
 
 import random
-import sys
-import threading
+from collections.abc import Iterable
 from typing import Any
 
-from tideline.errors import Conflict, TidelineError
+from tideline.cli.demo_feed import Feed
 from tideline.index.kind import kind_names
 from tideline.workload.newyork import CITIES, inside
 
@@ -39,51 +36,25 @@ _KINDS = {
 _WANTED = {"at": "spatial", "name": "ngrams"}
 
 
-class Places:
-    """Opens and closes places from `start` to `stop`."""
+class Places(Feed):
+    """Places that open and close, as a feed (demo_feed.py)."""
+
+    name = "places"
 
     def __init__(self, database: Any, seed: int, pause_s: float = _PAUSE_S) -> None:
-        self._database = database
-        self._pause_s = pause_s
+        super().__init__(database, pause_s)
         self._random = random.Random(seed)
         self._places = {key: self._open(key) for key in range(1, _COUNT + 1)}
-        self._stop = threading.Event()
-        self._told = False
-        self._thread = threading.Thread(target=self._run, name="tideline-places", daemon=True)
 
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End after the current write."""
-        self._stop.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        places: Any = None
-        while not self._stop.is_set():
-            try:
-                places = self._made() if places is None else places
-                self._change(places)
-            except Exception as error:  # the demo goes on, whatever became of the collection
-                places = None
-                self._say(error)
-            self._stop.wait(self._pause_s)
-
-    def _made(self) -> Any:
-        """The collection, with all places."""
+    def settings(self) -> dict[str, Any]:
         known = kind_names()
         indexes = {field: kind for field, kind in _WANTED.items() if kind in known}
-        try:
-            found = self._database.collection("places", key="id", indexes=indexes)
-        except Conflict:
-            drop = "drop_channel" if "places" in self._database.channels() else "drop_collection"
-            getattr(self._database, drop)("places")
-            found = self._database.collection("places", key="id", indexes=indexes)
-        found.put_many([place for place in self._places.values() if place])
-        return found
+        return {"key": "id", "indexes": indexes}
 
-    def _change(self, places: Any) -> None:
+    def documents(self) -> Iterable[Any]:
+        return (place for place in self._places.values() if place)
+
+    def write(self, places: Any) -> None:
         """A place that is there closes or gets another name; one that is not opens."""
         key = self._random.randrange(1, _COUNT + 1)
         place = self._places[key]
@@ -115,11 +86,3 @@ class Places:
 
     def _name(self, kind: str) -> str:
         return f"{self._random.choice(_FIRST)} {self._random.choice(_KINDS[kind])}"
-
-    def _say(self, error: Exception) -> None:
-        """What is no error of ours is a bug: said once, in full."""
-        if isinstance(error, TidelineError) or self._told:
-            return
-        self._told = True
-        text = f"tideline: the demo's places failed, and go on: {type(error).__name__}: {error}"
-        print(text, file=sys.stderr, flush=True)

@@ -18,7 +18,6 @@ import contextlib
 import logging
 import threading
 import time
-from types import TracebackType
 
 from websockets.exceptions import WebSocketException
 
@@ -128,10 +127,7 @@ class RemoteChanges(Arriving):
     def __enter__(self) -> RemoteChanges:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:  # fmt: skip
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __del__(self) -> None:

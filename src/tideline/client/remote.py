@@ -13,7 +13,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
-from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
@@ -314,10 +313,7 @@ class Remote:
     def __enter__(self) -> Remote:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:  # fmt: skip
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

@@ -21,7 +21,7 @@ import msgspec
 from tideline import errors
 from tideline.clock import FOREVER, Seconds, from_us, span_s, to_us
 from tideline.errors import InvalidRequest, TidelineError, Unauthorized, Unavailable
-from tideline.model import Event, LateEvent, RetractedEvent, SubscriptionInfo
+from tideline.model.channels import Event, LateEvent, RetractedEvent, SubscriptionInfo
 from tideline.space import CELLS, Box, Circle, MultiPolygon, Polygon, Space
 from tideline.space.geojson import from_mapping, interface_of
 from tideline.space.plain import from_plain, to_plain

@@ -20,8 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tideline.addresses import address_of
-from tideline.kernels import heap, tables, told
+from tideline.kernels import heap, tables
 from tideline.kernels import layout as at
+from tideline.kernels.marks import enter_marks, list_marks
 from tideline.lsm.pages import ask_for_huge_pages, fetch, reserve, zeros
 
 __all__ = ["Budget", "Memory", "WindowFacts"]
@@ -270,8 +271,8 @@ class Memory:
         state[at.E_TOLD_USED] = 0
         listed = np.empty(max([window.told for window in windows], default=0), np.int64)
         for window in windows:
-            count = told.list_marks(self.address, window.number, listed)
-            told.enter_marks(self.address, listed, count)
+            count = list_marks(self.address, window.number, listed)
+            enter_marks(self.address, listed, count)
 
     def lacks_marks(self, more: int) -> bool:
         """Whether a table of all marks, with so many to come, would take too much memory.

@@ -32,8 +32,8 @@ from tideline.clock import FOREVER
 from tideline.errors import Corruption
 from tideline.index.memory import Memory, WindowFacts
 from tideline.index.oldhashes import rehashed
-from tideline.kernels import export
 from tideline.kernels import layout as at
+from tideline.kernels import sealing
 from tideline.lsm.component import Component, Product
 from tideline.lsm.filter import MinMax
 from tideline.lsm.tree import MergeContext
@@ -187,30 +187,30 @@ class PostingsKind:
         address, window = memory.address, context
         slots = np.empty(window.slots, np.int64)
         lengths = np.empty(window.slots, np.int64)
-        count = int(export.list_slots(address, window.number, slots, lengths))
+        count = int(sealing.list_slots(address, window.number, slots, lengths))
         slots, lengths = slots[:count], lengths[:count]
         key_at = _running(lengths)
         keys = np.empty(max(int(key_at[-1]), 1), np.uint8)
-        export.copy_keys(address, slots, key_at, keys)
+        sealing.copy_keys(address, slots, key_at, keys)
         places = _binary(key_at, keys)
         order = pc.array_sort_indices(places).to_numpy().astype(np.int64)
         slots = np.ascontiguousarray(slots[order])
         sub_lists = np.zeros(count + 1, np.int64)
         event_lists = np.zeros(count + 1, np.int64)
-        sizes = export.measure(address, slots, sub_lists, event_lists)
+        sizes = sealing.measure(address, slots, sub_lists, event_lists)
         n, m = int(sub_lists[-1]), int(event_lists[-1])
         buffers = [np.empty(max(int(size), 1), np.uint8) for size in sizes[:5]]
         corners = [np.empty(int(size), np.float64) for size in sizes[5:]]
         starts = [np.zeros(k + 1, np.int64) for k in (n, n, n, m, m, n, m)]
         numbers = np.empty((len(_SUB_NUMBERS), n), np.int64)
         shapes = np.zeros((n if self.shaped else 0, 5))
-        export.fill_subs(
+        sealing.fill_subs(
             address, slots, numbers, shapes, buffers[0], starts[0], buffers[1], starts[1],
             buffers[2], starts[2], corners[0], starts[5],
         )  # fmt: skip
         event_numbers = np.empty((len(_EVENT_NUMBERS), m), np.int64)
         event_shapes = np.zeros((m if self.shaped else 0, 5))
-        export.fill_events(
+        sealing.fill_events(
             address, slots, event_numbers, event_shapes, buffers[3], starts[3], buffers[4],
             starts[4], corners[1], starts[6],
         )  # fmt: skip

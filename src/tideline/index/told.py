@@ -21,7 +21,7 @@ from tideline.addresses import address_of
 from tideline.errors import Corruption
 from tideline.index.memory import Memory, WindowFacts
 from tideline.kernels import layout as at
-from tideline.kernels import told
+from tideline.kernels.marks import list_marks
 from tideline.lsm.component import Component, Product
 from tideline.lsm.filter import MinMax
 from tideline.lsm.tree import MergeContext
@@ -70,7 +70,7 @@ class ToldKind:
         """A frozen window of marks as a component."""
         window = context
         marks = np.empty(window.told, np.int64)
-        count = int(told.list_marks(memory.address, window.number, marks))
+        count = int(list_marks(memory.address, window.number, marks))
         bucket = [window.width, window.limit]
         return _products(_distinct(marks[:count]), window.event_until_high, bucket)
 

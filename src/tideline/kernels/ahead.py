@@ -10,7 +10,7 @@ For flat spaces, in which a place is one entry a window.
 from __future__ import annotations
 
 from tideline.kernels import jit
-from tideline.kernels.heap import GOLDEN, may_have, searched, windows_of
+from tideline.kernels.heap import searched, windows_of
 from tideline.kernels.layout import (
     C_ROWS_WORDS,
     DIR_ENTRY,
@@ -29,6 +29,7 @@ from tideline.kernels.layout import (
     VOID,
     W_GEN,
 )
+from tideline.kernels.slots import GOLDEN, may_have
 from tideline.kernels.store import id_hash_of, row_parts
 from tideline.kernels.text import step1
 from tideline.kernels.views import prefetch, words

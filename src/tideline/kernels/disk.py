@@ -85,18 +85,6 @@ def first_beyond(d, key, start, limit, low):
 
 
 @jit
-def find_place(d, key, start, limit):
-    """The row of exactly this place, or -1."""
-    low = first_at_least(d, key, start, limit, 0)
-    if low < d[D_PLACES]:
-        offsets = words(d[D_KEY_OFFSETS], d[D_PLACES] + 1)
-        if offsets[low + 1] - offsets[low] == limit - start:
-            if same(octets(d[D_KEYS], d[D_KEY_BYTES]), offsets[low], key, start, limit - start):
-                return low
-    return -1
-
-
-@jit
 def place_ranges(e, d, key, start, tree, count, out):
     """Ranges of places that meet a place, as (low, high) pairs in `out`; returns how many."""
     e[E_READS] += 1

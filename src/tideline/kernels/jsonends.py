@@ -18,8 +18,10 @@ from tideline.kernels import jsontext
 from tideline.kernels.jsonnumber import (
     FLOAT,
     INT,
+    UNSURE,
     bits_of,
     check_number,
+    double_of,
     eight_digits,
     read_number,
 )  # fmt: skip
@@ -27,7 +29,8 @@ from tideline.kernels.lanes import apart, get8, get64, hot, trailing_zeros
 
 __all__ = [
     "ARRAY", "ESCAPED", "FALSE", "MISSING", "NULL", "OBJECT", "TEXT", "TRUE", "array_end",
-    "number_end", "skip_space", "take_number", "text_end", "text_stop", "word_kind", "word_size",
+    "number_end", "skip_space", "spaced_number", "take_number", "text_end", "text_stop",
+    "word_kind", "word_size",
 ]  # fmt: skip
 
 # With INT, FLOAT and UNSURE, which are 4, 5 and 10.
@@ -66,6 +69,20 @@ def skip_space(i, limit):
     while get8(i) <= 0x20 and i < limit and _SPACE[get8(i)]:
         i += 1
     return i
+
+
+@hot
+def spaced_number(i, limit):
+    """(end, whether it is sure, the number); the end is -1 when no number begins here."""
+    i = skip_space(i, limit)
+    c = get8(i)
+    if c > _NINE or (c < 0x30 and c != _MINUS):
+        return -1, True, 0.0
+    i, kind, value = read_number(i, limit)
+    if i < 0 or kind == UNSURE:
+        return i, False, 0.0
+    number = float(value) if kind == INT else double_of(value)
+    return skip_space(i, limit), True, number
 
 
 @hot

@@ -32,7 +32,9 @@ from tideline.kernels.lanes import (
     trailing_zeros,
 )  # fmt: skip
 
-__all__ = ["FLOAT", "INT", "UNSURE", "bits_of", "check_number", "eight_digits", "read_number"]
+__all__ = [
+    "FLOAT", "INT", "UNSURE", "bits_of", "check_number", "double_of", "eight_digits", "read_number",
+]  # fmt: skip
 
 INT, FLOAT, UNSURE = 4, 5, 10  # of the kinds in jsonpath.py
 
@@ -68,6 +70,16 @@ def bits_of(typingctx: Any, value: Any) -> Any:
         return builder.bitcast(args[0], ir.IntType(64))
 
     return types.int64(types.float64), codegen
+
+
+@intrinsic
+def double_of(typingctx: Any, bits: Any) -> Any:
+    """The float64 of these bits."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], ir.DoubleType())
+
+    return types.float64(types.int64), codegen
 
 
 @apart

@@ -17,7 +17,7 @@ from __future__ import annotations
 from tideline.kernels import inline, jit
 from tideline.kernels.disk import component, place_ranges
 from tideline.kernels.geo import POLYGON, shapes_meet
-from tideline.kernels.heap import active_of, chunk_used, fetch_chunk, find_slot, heads
+from tideline.kernels.heap import active_of
 from tideline.kernels.layout import (
     AT,
     BLOB_TEXT,
@@ -103,6 +103,7 @@ from tideline.kernels.layout import (
     W_WORDS,
 )
 from tideline.kernels.polygon import polygon_meets
+from tideline.kernels.slots import chunk_used, fetch_chunk, find_slot, heads
 from tideline.kernels.tables import find_tomb
 from tideline.kernels.views import doubles, halves, words
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from tideline.kernels import jit
 
-__all__ = ["orient"]
+__all__ = ["apart", "orient", "same_side"]
 
 _ROUNDING = 3.3306690738754716e-16  # (3 + 16 u) u, with u = 2**-53
 _SPLIT = 134217729.0  # 2**27 + 1
@@ -33,6 +33,22 @@ def orient(ax: float, ay: float, bx: float, by: float, cx: float, cy: float) -> 
     if (ax == bx and ay == by) or (ax == cx and ay == cy) or (bx == cx and by == cy):
         return 0.0
     return _exact(ax, ay, bx, by, cx, cy)
+
+
+@jit
+def same_side(one: float, other: float) -> bool:
+    """Whether two of `orient` say the same side, and neither that a point is on the line."""
+    return (one > 0.0 and other > 0.0) or (one < 0.0 and other < 0.0)
+
+
+@jit
+def apart(
+    ax: float, ay: float, bx: float, by: float, cx: float, cy: float, dx: float, dy: float
+) -> bool:
+    """Whether one of the edges a to b and c to d lies on one side of the other's line."""
+    return same_side(orient(ax, ay, bx, by, cx, cy), orient(ax, ay, bx, by, dx, dy)) or same_side(
+        orient(cx, cy, dx, dy, ax, ay), orient(cx, cy, dx, dy, bx, by)
+    )
 
 
 @jit

@@ -31,7 +31,7 @@ from tideline.kernels.geo import (
     circle_bounds,
     haversine_m,
 )
-from tideline.kernels.orient import orient
+from tideline.kernels.orient import apart, orient, same_side
 from tideline.kernels.views import doubles
 
 __all__ = ["polygon_meets"]
@@ -163,18 +163,12 @@ def _edge_meets(
                 and south <= max(cy, dy)
                 and min(cx, dx) <= east
                 and west <= max(cx, dx)
-                and not _same_side(orient(ax, ay, bx, by, cx, cy), orient(ax, ay, bx, by, dx, dy))
-                and not _same_side(orient(cx, cy, dx, dy, ax, ay), orient(cx, cy, dx, dy, bx, by))
+                and not apart(ax, ay, bx, by, cx, cy, dx, dy)
             ):
                 return True
             cx, cy = dx, dy
         start = limit
     return False
-
-
-@jit
-def _same_side(one: float, other: float) -> bool:
-    return (one > 0.0 and other > 0.0) or (one < 0.0 and other < 0.0)
 
 
 @jit
@@ -192,9 +186,9 @@ def _edge_in_box(corners: int, w: float, s: float, e: float, n: float) -> bool:
             if min(ax, bx) <= e and w <= max(ax, bx) and min(ay, by) <= n and s <= max(ay, by):
                 one = orient(ax, ay, bx, by, w, s)
                 if not (
-                    _same_side(one, orient(ax, ay, bx, by, e, s))
-                    and _same_side(one, orient(ax, ay, bx, by, e, n))
-                    and _same_side(one, orient(ax, ay, bx, by, w, n))
+                    same_side(one, orient(ax, ay, bx, by, e, s))
+                    and same_side(one, orient(ax, ay, bx, by, e, n))
+                    and same_side(one, orient(ax, ay, bx, by, w, n))
                 ):
                     return True
             ax, ay = bx, by

@@ -1,4 +1,4 @@
-"""Run rows: match, store, number. The one entry for single calls, batches and recovery.
+"""Run rows: match, store, number. The one entry for single calls and batches (again.py: recovery).
 
 `run_rows` does rows in order until the end or until it needs something only Python
 can give (memory, a larger table or buffer): it then says
@@ -17,7 +17,7 @@ from tideline.kernels import jit
 from tideline.kernels.ahead import AHEAD, NEAR, RING, look_ahead, look_closer
 from tideline.kernels.export import pack_answers
 from tideline.kernels.frames import put_header
-from tideline.kernels.heap import engine, has_room, heap_of
+from tideline.kernels.heap import engine, heap_of
 from tideline.kernels.layout import (
     C_AFTER,
     C_ANSWER_COUNT,
@@ -61,33 +61,25 @@ from tideline.kernels.layout import (
     E_SEED1,
     E_SEED2,
     E_TOLD_CAP,
-    EVENT_BLOB,
     EVENT_STAMP,
     EVENTS,
     EXPIRED,
-    F_CANCELLED,
-    F_VOID,
     FIND,
     FOREVER,
     FRAMED,
-    GHOST,
     IN_ROW,
     LOW16,
     MAYBE,
-    N_MARK,
     NEED_MEMORY,
     NEED_OUTPUT,
-    NEED_READER,
     NEED_TOLD,
     NEED_VERDICT,
-    NOTE,
     ON_DISK,
     PUBLISH,
     R_ASKED,
     R_AT,
     R_COND,
     R_ENTRY,
-    R_EVENT,
     R_LENGTHS,
     R_NOW,
     R_PROLONGED,
@@ -101,12 +93,8 @@ from tideline.kernels.layout import (
     RETRACT,
     STAMP,
     STORED,
-    SUB_BLOB,
     SUBS,
     SUBSCRIBE,
-    TOLD,
-    TOMB,
-    UNTIL,
     VOID,
 )
 from tideline.kernels.match import (
@@ -120,10 +108,9 @@ from tideline.kernels.match import (
 from tideline.kernels.runs import (
     finish_told_row,
     no_runs,
-    replay_told,
     room_for,
-    take_told_back,
 )
+from tideline.kernels.slots import has_room
 from tideline.kernels.store import (
     find_id,
     id_hash_of,
@@ -132,23 +119,18 @@ from tideline.kernels.store import (
     store_subscription,
     user_hash_of,
 )
-from tideline.kernels.tables import give_back_id, take_over_id, take_tomb_back
+from tideline.kernels.tables import take_over_id
 from tideline.kernels.text import nodes
 from tideline.kernels.told import (
     leave_in_answered,
     leave_out_told,
-    root_of,
     tell_published,
     tell_subscribed,
     yield_to_earlier,
 )
 from tideline.kernels.tombs import (
     cancel,
-    is_cancelled,
-    is_retracted,
-    replay_tomb,
     retract,
-    retract_back,
 )
 from tideline.kernels.views import octets, words
 
@@ -435,21 +417,10 @@ def run_subscribe(c, es, hs, ee, he, row, octet, p, replaced, now, tree):
     first = c[C_ANSWER_COUNT]
     seq = c[C_NEXT_SEQ]
     status = answer_events(
-        c,
-        ee,
-        he,
-        octet,
-        key,
-        tree,
-        count,
+        c, ee, he, octet, key, tree, count,
         max(row[p + R_AT], row[end + R_ASKED]) if flags & R_PROLONGED else row[p + R_AT],
-        until,
-        now,
-        -1,
-        shape,
-        False,
-        MAYBE if flags & R_COND else 0,
-    )
+        until, now, -1, shape, False, MAYBE if flags & R_COND else 0,
+    )  # fmt: skip
     if status != DONE:
         return status
     user_hash = user_hash_of(es, octet, user, text)
@@ -529,188 +500,9 @@ def run_find(c, es, hs, ee, he, row, octet, p, tree):
     flags = row[p] >> 8
     first = c[C_ANSWER_COUNT]
     status = answer_events(
-        c,
-        ee,
-        he,
-        octet,
-        key,
-        tree,
-        count,
-        row[p + R_AT],
-        row[p + R_UNTIL],
-        row[p + R_NOW],
-        c[C_AFTER],
-        shape,
-        (flags & R_SAME) != 0,
-        MAYBE if flags & R_COND else 0,
-    )
+        c, ee, he, octet, key, tree, count, row[p + R_AT], row[p + R_UNTIL], row[p + R_NOW],
+        c[C_AFTER], shape, (flags & R_SAME) != 0, MAYBE if flags & R_COND else 0,
+    )  # fmt: skip
     if status == DONE and flags & R_UNSEEN:
         leave_in_answered(c, ee, he, first, row[p + R_SEQ])
     return status
-
-
-# ---- recovery and taking back -------------------------------------------------------------
-
-
-@jit
-def replay_rows(address):
-    """Store rows from the log again, without looking for answers."""
-    c = words(address, C_WORDS)
-    es = engine(c[C_SUBS])
-    ee = engine(c[C_EVENTS])
-    hs = heap_of(es)
-    he = heap_of(ee)
-    row = words(c[C_ROWS], c[C_ROWS_WORDS])
-    octet = octets(c[C_ROWS], c[C_ROWS_WORDS] * 8)
-    tree = words(c[C_SCRATCH], TREE)
-    c[C_STATUS] = DONE
-    p = c[C_POS]
-    while p < c[C_ROWS_WORDS]:
-        kind = row[p] & 0xFF
-        c[C_TOLD_WANTED] = 0
-        if kind == NOTE:
-            if (row[p] >> 8) & N_MARK:
-                c[C_STATUS] = NEED_READER
-                break
-        elif kind == TOLD:
-            c[C_STATUS] = replay_told(c, ee, he, row, p)
-            if c[C_STATUS] != DONE:
-                break
-        elif kind != VOID and kind != GHOST:
-            now = row[p + R_NOW]
-            seq = row[p + R_SEQ]
-            if now > c[C_NEWEST]:
-                c[C_NEWEST] = now
-            if not has_room(es) or not has_room(ee):
-                c[C_STATUS] = NEED_MEMORY
-                break
-            _, key, ident, user, text, limit = row_parts(row, p)
-            count = nodes(
-                octet,
-                key,
-                key + (row[p + R_LENGTHS] & LOW16),
-                es[E_MODE],
-                es[E_SEED1],
-                es[E_SEED2],
-                tree,
-            )
-            until = row[p + R_UNTIL]
-            # What has expired by what is known of the channel's time need not come back.
-            counts = until > now and until > c[C_NEWEST]
-            if kind == PUBLISH:
-                ended = 0
-                if (row[p] >> 8) & R_REPLACES:
-                    target = row[p + (row[p] >> 32) + R_TARGET]
-                    ended = retract_again(c, ee, he, octet, ident, user, target, seq, now)
-                if counts and not known(ee, he, EVENTS, octet, ident, user, now, seq):
-                    o = store_event(ee, he, row, octet, p, seq, now, tree, count)
-                    if 0 < ended < ON_DISK:
-                        id_hash = id_hash_of(ee, EVENTS, octet, ident, user)
-                        take_over_id(ee, id_hash, o, ended)
-            elif kind == SUBSCRIBE:
-                if (row[p] >> 8) & R_PROLONGED:
-                    target = row[p + (row[p] >> 32) + R_TARGET]
-                    end_again(c, es, hs, octet, ident, user, target, seq, now)
-                if counts and not known(es, hs, SUBS, octet, ident, user, now, seq):
-                    root = root_of(row, p)
-                    store_subscription(es, hs, row, octet, p, seq, now, tree, count, root)
-            elif kind == TOMB:
-                if (row[p] >> 8) & R_EVENT:
-                    replay_tomb(ee, he, row, octet, p, key, tree, count, c[C_NEWEST])
-                else:
-                    replay_tomb(es, hs, row, octet, p, key, tree, count, c[C_NEWEST])
-            elif kind == RETRACT:
-                retract_again(c, ee, he, octet, ident, user, row[p + R_AT], seq, now)
-            else:
-                end_again(c, es, hs, octet, ident, user, row[p + R_AT], seq, now)
-            if seq >= c[C_NEXT_SEQ]:
-                c[C_NEXT_SEQ] = seq + 1
-        p += row[p] >> 32
-    c[C_POS] = p
-
-
-@jit
-def end_again(c, e, h, octet, ident, user, target, seq, now):
-    """End the subscription with the seq `target` again, unless it is gone or has ended."""
-    id_hash = id_hash_of(e, SUBS, octet, ident, user)
-    ref = find_id(e, h, SUBS, id_hash, octet, ident, user, now, target)
-    if ref != 0 and not is_cancelled(e, h, ref):
-        cancel(c, e, h, ref, seq, now, words(c[C_SCRATCH] + TREE * 8, TREE), False)
-
-
-@jit
-def retract_again(c, e, h, octet, ident, user, target, seq, now):
-    """End the event with the seq `target` again, unless it is gone or has ended. Its record, or 0.
-
-    With the rows of the log, tombs come back on their own.
-    """
-    if target == 0:
-        return 0
-    id_hash = id_hash_of(e, EVENTS, octet, ident, user)
-    ref = find_id(e, h, EVENTS, id_hash, octet, ident, user, now, target)
-    if ref != 0 and not is_retracted(e, h, ref):
-        retract(c, e, h, ref, seq, now, words(c[C_SCRATCH] + TREE * 8, TREE), False)
-    return ref
-
-
-@jit
-def known(e, h, side, octet, ident, user, now, seq):
-    """Whether a component already holds what the log still has (sealed, log not yet cut)."""
-    id_hash = id_hash_of(e, side, octet, ident, user)
-    return find_id(e, h, side, id_hash, octet, ident, user, now, seq) != 0
-
-
-@jit
-def take_back(address, p, first, limit):
-    """Undo rows [first, limit) (the first lies at word p): what they stored never counts."""
-    c = words(address, C_WORDS)
-    es = engine(c[C_SUBS])
-    ee = engine(c[C_EVENTS])
-    hs = heap_of(es)
-    he = heap_of(ee)
-    row = words(c[C_ROWS], c[C_ROWS_WORDS])
-    own = words(c[C_OWN], limit)
-    replaced = words(c[C_DUPLICATES], limit)
-    for i in range(first, limit):
-        kind = row[p] & 0xFF
-        ref = own[i]
-        if kind == PUBLISH:
-            if (row[p] >> 8) & R_REPLACES:
-                event_back(ee, he, row, octets(c[C_ROWS], c[C_ROWS_WORDS] * 8), p, ref, replaced[i])
-            if ref > 0:
-                he[ref + EVENT_BLOB] |= F_VOID
-                he[ref + UNTIL] = -FOREVER
-        elif kind == RETRACT and ref > 0:
-            retract_back(ee, he, ref, row[p + R_AT])
-        elif kind == SUBSCRIBE:
-            if ref > 0:
-                hs[ref + SUB_BLOB] |= F_VOID
-                hs[ref + UNTIL] = -FOREVER
-            if (row[p] >> 8) & R_PROLONGED:
-                cancel_back(es, hs, replaced[i], row[p + (row[p] >> 32) + R_TARGET])
-        elif kind == CANCEL and ref > 0:
-            cancel_back(es, hs, ref, row[p + R_AT])
-        p += row[p] >> 32
-    take_told_back(c, ee, he)
-    c[C_NEWEST] = c[C_NEWEST_LOGGED]
-
-
-@jit
-def event_back(e, h, row, octet, p, ref, replaced):
-    """The event that a row replaced did not end after all; `ref` is the one that replaced it."""
-    end = p + (row[p] >> 32)
-    if row[end + R_TARGET] == 0:
-        return
-    retract_back(e, h, replaced, row[end + R_TARGET])
-    if ref > 0 and row[end + R_ENTRY] != 0:
-        _, key, ident, user, text, limit = row_parts(row, p)
-        give_back_id(e, id_hash_of(e, EVENTS, octet, ident, user), ref, row[end + R_ENTRY])
-
-
-@jit
-def cancel_back(e, h, ref, seq):
-    """A subscription did not end after all."""
-    take_tomb_back(e, h, seq)
-    if ref < ON_DISK:
-        h[ref + SUB_BLOB] &= ~F_CANCELLED
-        h[ref + STAMP] = 0

@@ -36,7 +36,6 @@ from tideline.kernels.heap import (
     LEAST_WIDTH,
     MOST_MARKS,
     allocate,
-    chunk_used,
     free_segments,
     pick_window,
     windows_of,
@@ -84,6 +83,7 @@ from tideline.kernels.layout import (
     W_TOLD_HEAD,
     W_WIDTH,
 )
+from tideline.kernels.slots import chunk_used
 from tideline.kernels.views import words
 
 BY_ASKER, OF_SUB, REF, VOID = 1, 2, 4, 8

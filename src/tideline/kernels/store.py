@@ -5,17 +5,7 @@ from __future__ import annotations
 from tideline.kernels import jit
 from tideline.kernels.disk import component, find_disk_id
 from tideline.kernels.geo import POLYGON
-from tideline.kernels.heap import (
-    allocate,
-    append_record,
-    entry_slot,
-    entry_window,
-    heap_bytes,
-    note_event,
-    note_subscription,
-    pick_window,
-    reach_entry,
-)
+from tideline.kernels.heap import allocate, heap_bytes, note_event, note_subscription, pick_window
 from tideline.kernels.layout import (
     BLOB_TEXT,
     E_COMPONENT_COUNT,
@@ -57,6 +47,7 @@ from tideline.kernels.layout import (
     UNTIL,
     USER,
 )
+from tideline.kernels.slots import append_record, entry_slot, entry_window, reach_entry
 from tideline.kernels.tables import put_id
 from tideline.kernels.text import hash_id, hash_user, same
 from tideline.kernels.views import words

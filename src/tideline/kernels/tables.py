@@ -11,15 +11,7 @@ or moved.
 from __future__ import annotations
 
 from tideline.kernels import jit
-from tideline.kernels.heap import (
-    ENTRY_REF,
-    GOLDEN,
-    engine,
-    entry_window,
-    pack_entry,
-    put_entry,
-    windows_of,
-)
+from tideline.kernels.heap import engine, windows_of
 from tideline.kernels.layout import (
     DIR_ENTRY,
     E_DIR,
@@ -38,6 +30,7 @@ from tideline.kernels.layout import (
     SUB_BLOB,
     W_GEN,
 )
+from tideline.kernels.slots import ENTRY_REF, GOLDEN, entry_window, pack_entry, put_entry
 from tideline.kernels.views import prefetch, words
 
 # ---- ids ---------------------------------------------------------------------------

@@ -29,13 +29,9 @@ from tideline.kernels.disk import component, place_of
 from tideline.kernels.heap import (
     active_of,
     allocate,
-    append_record,
-    entry_slot,
     heap_bytes,
     note_subscription,
     pick_window,
-    reach_entry,
-    slot_key_length,
     windows_of,
 )
 from tideline.kernels.layout import (
@@ -92,9 +88,29 @@ from tideline.kernels.layout import (
     W_STATE,
     W_WORDS,
 )
+from tideline.kernels.slots import append_record, entry_slot, reach_entry, slot_key_length
 from tideline.kernels.tables import find_tomb, put_tomb, take_tomb_back
 from tideline.kernels.text import copy, nodes
 from tideline.kernels.views import octets, words
+
+
+@jit
+def _lies(e, h, side, ref):
+    """(keys, begin and end of its key, seq, until, whether a tomb has to say its end)."""
+    if ref < ON_DISK:
+        slot = h[(h[ref + (SUB_BLOB if side == SUBS else EVENT_BLOB)] & LOW48) + 1]
+        start = (slot + SLOT_KEY) * 8
+        limit = start + slot_key_length(h, slot)
+        return heap_bytes(e), start, limit, h[ref + SEQ], h[ref + UNTIL], any_frozen(e)
+    d = component(e, (ref >> 40) & REF_COMPONENT)
+    index = ref & REF_INDEX
+    place = place_of(d, side, index)
+    offsets = words(d[D_KEY_OFFSETS], d[D_PLACES] + 1)
+    count = d[D_SUBS if side == SUBS else D_EVENTS]
+    seq = words(d[D_SUB_SEQ if side == SUBS else D_EVENT_SEQ], count)[index]
+    until = words(d[D_SUB_UNTIL if side == SUBS else D_EVENT_UNTIL], count)[index]
+    keys = octets(d[D_KEYS], d[D_KEY_BYTES])
+    return keys, offsets[place], offsets[place + 1], seq, until, True
 
 
 @jit
@@ -103,25 +119,7 @@ def cancel(c, e, h, ref, ended, now, tree, logged):
 
     Nothing has happened when it returns -1.
     """
-    if ref >= ON_DISK:
-        d = component(e, (ref >> 40) & REF_COMPONENT)
-        index = ref & REF_INDEX
-        place = place_of(d, SUBS, index)
-        offsets = words(d[D_KEY_OFFSETS], d[D_PLACES] + 1)
-        key = octets(d[D_KEYS], d[D_KEY_BYTES])
-        start = offsets[place]
-        limit = offsets[place + 1]
-        seq = words(d[D_SUB_SEQ], d[D_SUBS])[index]
-        until = words(d[D_SUB_UNTIL], d[D_SUBS])[index]
-        unmarked = True
-    else:
-        slot = h[(h[ref + SUB_BLOB] & LOW48) + 1]
-        key = heap_bytes(e)
-        start = (slot + SLOT_KEY) * 8
-        limit = start + slot_key_length(h, slot)
-        seq = h[ref + SEQ]
-        until = h[ref + UNTIL]
-        unmarked = any_frozen(e)
+    key, start, limit, seq, until, unmarked = _lies(e, h, SUBS, ref)
     if unmarked:
         count = nodes(key, start, limit, e[E_MODE], e[E_SEED1], e[E_SEED2], tree)
         if logged and not log_tomb(c, seq, ended, until, now, key, start, limit, 0):
@@ -139,25 +137,7 @@ def retract(c, e, h, ref, ended, now, tree, logged):
 
     Nothing has happened when it returns -1.
     """
-    if ref >= ON_DISK:
-        d = component(e, (ref >> 40) & REF_COMPONENT)
-        index = ref & REF_INDEX
-        place = place_of(d, EVENTS, index)
-        offsets = words(d[D_KEY_OFFSETS], d[D_PLACES] + 1)
-        key = octets(d[D_KEYS], d[D_KEY_BYTES])
-        start = offsets[place]
-        limit = offsets[place + 1]
-        seq = words(d[D_EVENT_SEQ], d[D_EVENTS])[index]
-        until = words(d[D_EVENT_UNTIL], d[D_EVENTS])[index]
-        unmarked = True
-    else:
-        slot = h[(h[ref + EVENT_BLOB] & LOW48) + 1]
-        key = heap_bytes(e)
-        start = (slot + SLOT_KEY) * 8
-        limit = start + slot_key_length(h, slot)
-        seq = h[ref + SEQ]
-        until = h[ref + UNTIL]
-        unmarked = any_frozen(e)
+    key, start, limit, seq, until, unmarked = _lies(e, h, EVENTS, ref)
     if unmarked:
         count = nodes(key, start, limit, e[E_MODE], e[E_SEED1], e[E_SEED2], tree)
         if logged and not log_tomb(c, seq, ended, until, now, key, start, limit, R_EVENT):

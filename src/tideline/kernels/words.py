@@ -10,7 +10,7 @@ It is declared once, as a run of lines that read as a table:
 
 The constants are plain ints of the module, in the order of the lines, so numba compiles them in.
 From the same lines come the size (`end`), the names, a numpy dtype, a text of a state for who
-debugs (`dump`) and docs/internals/words.md (scripts/words_docs.py).
+debugs (`dump`) and a page of the site (scripts/site_pages/words.py).
 
 Invariants, which `end` checks when the module is imported:
 1. Between `Layout(...)` and `end()` stand words of that layout and nothing else.

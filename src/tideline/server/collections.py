@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
@@ -242,15 +243,11 @@ def _spool(call: Call) -> Any:
 def _landing(call: Call) -> DocumentLanding:
     from tideline.documents.landing import Arriving
 
-    def go_on() -> None:
-        if call.hub.stopping:
-            raise Closed("the server is stopping")
-
     found, body = _whole(call), call.body
     Arriving(found, body.op, body.version)  # refuses what it cannot be
     return DocumentLanding(
         lambda once: Arriving(found, body.op, body.version, once), found._landing, _spool(call),
-        go_on,
+        partial(staged.go_on, call),
     )  # fmt: skip
 
 
@@ -262,28 +259,7 @@ async def stage_documents(call: Call) -> dict[str, str]:
     return {"token": await call.hub.in_thread(staged.put_aside, call, spool, table, "arrival")}
 
 
-async def check_documents(call: Call) -> Landed:
-    landing = _landing(call)
-    return await call.hub.in_thread(landing.check, call.body.tokens, call.body.keep)
-
-
-async def commit_documents(call: Call) -> Landed:
-    body, landing = call.body, _landing(call)
-
-    def run() -> Landed:
-        return landing.commit(body.tokens, once=body.once, keep=body.keep)
-
-    return await call.hub.in_thread(run)
-
-
-async def fetch_documents(call: Call) -> Any:
-    return await staged.fetch_from(call, _spool(call))
-
-
-async def discard_documents(call: Call) -> dict[str, str]:
-    await call.hub.in_thread(_spool(call).discard, call.query.job, call.query.over)
-    return {"discarded": call.query.job}
-
+check, commit, fetch, discard = staged.handlers("documents", _spool, _landing)
 
 _C = "/v1/collections/{collection}"
 _S = f"{_C}/staged"
@@ -306,13 +282,13 @@ OPS = [
        query=ChangesQuery, gives=ARROW),
     Op("POST", _S, "Put rows aside for a collection.", stage_documents, scope="publish|write",
        query=staged.DiscardQuery, takes=ARROW, gives=dict[str, str], large=True),
-    Op("DELETE", _S, "Remove what a job put aside for a collection.", discard_documents,
+    Op("DELETE", _S, "Remove what a job put aside for a collection.", discard,
        scope="publish|write", query=staged.DiscardQuery, gives=dict[str, str]),
     Op("POST", f"{_S}/check", "What is wrong with rows put aside for a collection.",
-       check_documents, scope="publish|write", takes=(DocumentsCheckIn,), gives=Landed),
-    Op("POST", f"{_S}/commit", "Land rows put aside for a collection.", commit_documents,
+       check, scope="publish|write", takes=(DocumentsCheckIn,), gives=Landed),
+    Op("POST", f"{_S}/commit", "Land rows put aside for a collection.", commit,
        scope="publish|write", takes=(DocumentsCommitIn,), gives=Landed),
-    Op("GET", f"{_S}/{{token}}", "Rows put aside for a collection.", fetch_documents,
+    Op("GET", f"{_S}/{{token}}", "Rows put aside for a collection.", fetch,
        scope="publish|write", gives=ARROW),
     *collection_verbs.OPS,
 ]  # fmt: skip

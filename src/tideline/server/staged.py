@@ -14,6 +14,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import shutil
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -27,8 +29,9 @@ from tideline.server.ops import ARROW, Call, Op
 from tideline.server.refusals import Refused
 from tideline.server.tables import answer, read_operations, stream_of
 
-__all__ = ["OPS", "forget_staged", "put_aside", "spool_of"]
+__all__ = ["OPS", "forget_staged", "go_on", "handlers", "put_aside", "spool_of"]
 
+Handler = Callable[[Call], Awaitable[Any]]
 Order = Literal["time", "arrival"]
 Job = Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9_-]{1,100}$")]
 
@@ -86,13 +89,9 @@ def spool_of(call: Call, identity: str) -> Spool:
 
 
 def _landing(call: Call) -> Landing:
-    def go_on() -> None:
-        if call.hub.stopping:
-            raise Closed("the server is stopping")
-
     if call.channel.layout == "poll":
         raise InvalidRequest("layout 'poll' takes no staged rows", channel=call.channel.name)
-    return Landing(call.hub.counted(call.channel), _spool(call), go_on)
+    return Landing(call.hub.counted(call.channel), _spool(call), partial(go_on, call))
 
 
 async def stage(call: Call) -> dict[str, str]:
@@ -152,26 +151,44 @@ async def commit_staged(call: Call) -> Landed:
     return await call.hub.long(call.caller, call.channel, run)
 
 
-async def fetch_staged(call: Call) -> Any:
-    return await fetch_from(call, _spool(call))
+def go_on(call: Call) -> None:
+    """Raises when what goes over staged rows should end."""
+    if call.hub.stopping:
+        raise Closed("the server is stopping")
 
 
-async def fetch_from(call: Call, spool: Spool) -> Any:
-    """Rows that were put aside, as an answer."""
+def handlers(
+    what: str, spool: Callable[[Call], Spool], landing: Callable[[Call], Any]
+) -> tuple[Handler, Handler, Handler, Handler]:
+    """What checks, commits, fetches and discards rows that were put aside."""
 
-    def run() -> pa.Buffer:
-        return stream_of(pa.Table.from_batches(spool.runs([call.names["token"]])))
+    async def check(call: Call) -> Landed:
+        found: Landing = landing(call)
+        return await call.hub.in_thread(found.check, call.body.tokens, call.body.keep)
 
-    try:
-        return answer(await call.hub.in_thread(run), {})
-    except pa.ArrowInvalid:
-        raise InvalidRequest("nothing is staged under this token") from None
+    async def commit(call: Call) -> Landed:
+        body, run = call.body, partial(landing(call).commit, call.body.tokens)
+        return await call.hub.in_thread(partial(run, once=body.once, keep=body.keep))
+
+    async def fetch(call: Call) -> Any:
+        def run() -> pa.Buffer:
+            return stream_of(pa.Table.from_batches(spool(call).runs([call.names["token"]])))
+
+        try:
+            return answer(await call.hub.in_thread(run), {})
+        except pa.ArrowInvalid:
+            raise InvalidRequest("nothing is staged under this token") from None
+
+    async def discard(call: Call) -> dict[str, str]:
+        await call.hub.in_thread(spool(call).discard, call.query.job, call.query.over)
+        return {"discarded": call.query.job}
+
+    for each in (check, commit, fetch, discard):
+        each.__name__ = f"{each.__name__}_{what}"  # of the operation in OpenAPI
+    return check, commit, fetch, discard
 
 
-async def discard_staged(call: Call) -> dict[str, str]:
-    await call.hub.in_thread(_spool(call).discard, call.query.job, call.query.over)
-    return {"discarded": call.query.job}
-
+*_, fetch_staged, discard_staged = handlers("staged", _spool, _landing)
 
 _C = "/v1/channels/{channel}/staged"
 

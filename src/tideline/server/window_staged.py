@@ -16,7 +16,7 @@ import msgspec
 import pyarrow as pa
 
 from tideline.channel.landing import Landed, WindowLanding
-from tideline.errors import Closed, InvalidRequest
+from tideline.errors import InvalidRequest
 from tideline.server import staged
 from tideline.server.incoming import DECODED, read_stream
 from tideline.server.ops import ARROW, Call, Op
@@ -55,11 +55,7 @@ def _spool(call: Call) -> Any:
 
 
 def _landing(call: Call) -> WindowLanding:
-    def go_on() -> None:
-        if call.hub.stopping:
-            raise Closed("the server is stopping")
-
-    return WindowLanding(Arriving(_window(call)), _spool(call), go_on)
+    return WindowLanding(Arriving(_window(call)), _spool(call), partial(staged.go_on, call))
 
 
 async def stage_rows(call: Call) -> dict[str, str]:
@@ -76,40 +72,19 @@ async def stage_rows(call: Call) -> dict[str, str]:
     return {"token": await call.hub.in_thread(staged.put_aside, call, spool, table, order)}
 
 
-async def check_rows(call: Call) -> Landed:
-    landing = _landing(call)
-    return await call.hub.in_thread(landing.check, call.body.tokens, call.body.keep)
-
-
-async def commit_rows(call: Call) -> Landed:
-    body, landing = call.body, _landing(call)
-
-    def run() -> Landed:
-        return landing.commit(body.tokens, once=body.once, keep=body.keep)
-
-    return await call.hub.in_thread(run)
-
-
-async def fetch_rows(call: Call) -> Any:
-    return await staged.fetch_from(call, _spool(call))
-
-
-async def discard_rows(call: Call) -> dict[str, str]:
-    await call.hub.in_thread(_spool(call).discard, call.query.job, call.query.over)
-    return {"discarded": call.query.job}
-
+check, commit, fetch, discard = staged.handlers("rows", _spool, _landing)
 
 _S = "/v1/windows/{window}/staged"
 
 OPS = [
     Op("POST", _S, "Put rows aside for a window.", stage_rows, scope="write", query=StageQuery,
        takes=ARROW, gives=dict[str, str], large=True),
-    Op("DELETE", _S, "Remove what a job put aside for a window.", discard_rows, scope="write",
+    Op("DELETE", _S, "Remove what a job put aside for a window.", discard, scope="write",
        query=staged.DiscardQuery, gives=dict[str, str]),
-    Op("POST", f"{_S}/check", "What is wrong with rows put aside for a window.", check_rows,
+    Op("POST", f"{_S}/check", "What is wrong with rows put aside for a window.", check,
        scope="write", takes=(WindowCheckIn,), gives=Landed),
-    Op("POST", f"{_S}/commit", "Append rows put aside for a window.", commit_rows, scope="write",
+    Op("POST", f"{_S}/commit", "Append rows put aside for a window.", commit, scope="write",
        takes=(WindowCommitIn,), gives=Landed),
-    Op("GET", f"{_S}/{{token}}", "Rows put aside for a window.", fetch_rows, scope="write",
+    Op("GET", f"{_S}/{{token}}", "Rows put aside for a window.", fetch, scope="write",
        gives=ARROW),
 ]  # fmt: skip

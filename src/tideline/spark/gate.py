@@ -38,7 +38,6 @@ from multiprocessing.connection import (
     deliver_challenge,
 )
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
@@ -189,10 +188,7 @@ class Gate:
             self.blocks += 1
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:  # fmt: skip
+    def __exit__(self, *_: object) -> None:
         with _lock:
             self.blocks -= 1
             last = not self.blocks and not self.held

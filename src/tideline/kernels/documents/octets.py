@@ -18,8 +18,8 @@ from tideline.kernels.lanes import get8, get64, hot, put64
 from tideline.kernels.views import octets
 
 __all__ = [
-    "copy_bytes", "first_not_below", "hash_bytes", "order_bytes", "prefix_of", "put_sorted",
-    "same_bytes", "sorted_word",
+    "copy_bytes", "digest", "first_not_below", "hash_bytes", "order_bytes", "prefix_of",
+    "put_sorted", "same_bytes", "sorted_word",
 ]  # fmt: skip
 
 _SIGN = -9223372036854775808
@@ -59,9 +59,9 @@ def _mix(h):
     return h ^ ((h >> 29) & 0x7FFFFFFFF)
 
 
-@jit
-def hash_bytes(at, size, seed):
-    """A hash of `size` bytes that is never 0."""
+@hot
+def digest(at, size, seed):
+    """A hash of `size` bytes."""
     h = seed ^ (size * _P1)
     i = 0
     while i + 8 <= size:
@@ -76,7 +76,13 @@ def hash_bytes(at, size, seed):
                 tail = (tail << 8) | get8(at + i)
                 i += 1
         h = _mix((h ^ tail) * _P1)
-    h = _mix(h * _P2)
+    return _mix(h * _P2)
+
+
+@jit
+def hash_bytes(at, size, seed):
+    """A hash of `size` bytes that is never 0."""
+    h = digest(at, size, seed)
     return h if h != 0 else 1
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from tideline.kernels import jit
 from tideline.kernels.geo import cell_number
 from tideline.kernels.jsonends import ARRAY, MISSING, NULL, OBJECT, TEXT
+from tideline.kernels.jsonnumber import double_of
 from tideline.kernels.lanes import get64
-from tideline.kernels.standing.values import double_of, point_at, text_is_point
+from tideline.kernels.standing.values import point_at, text_is_point
 
 __all__ = ["count_points"]
 

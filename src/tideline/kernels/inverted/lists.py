@@ -164,7 +164,7 @@ def collect(place_at, query_at, lists_at, driver, out_at):
 
 
 @hot
-def _seek(entries, low, limit, wanted):
+def seek(entries, low, limit, wanted):
     """The first place from `low` on whose entry is not below the one wanted; by growing steps."""
     step = 1
     high = low
@@ -274,7 +274,7 @@ def hold(place_at, query_at, lists_at, candidates_at, count, below, seqs_at, ats
                 if there + last - item < least:
                     break
                 at = L_WORDS * item
-                start = _seek(entries, lists[at + L_FIRST], lists[at + L_LIMIT], entry)
+                start = seek(entries, lists[at + L_FIRST], lists[at + L_LIMIT], entry)
                 lists[at + L_FIRST] = start
                 if start < lists[at + L_LIMIT] and entries[start] == entry:
                     there += 1

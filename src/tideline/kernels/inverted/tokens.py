@@ -10,41 +10,19 @@ What is written for each token: hash, entry, position, where its bytes are, and 
 from __future__ import annotations
 
 from tideline.kernels import jit
-from tideline.kernels.lanes import get8, get64, hot
+from tideline.kernels.documents.octets import digest
+from tideline.kernels.lanes import get8, hot
 from tideline.kernels.views import halves, words
 
 __all__ = ["hash_token", "hash_tokens", "tokenise"]
 
-_P1 = -7046029254386353131
-_P2 = -4417276706812531889
 _NO_SIGN = 0x7FFFFFFFFFFFFFFF
-
-
-@hot
-def _mix(h):
-    # Shifts without a sign: with one, the highest bit of the result would always be 0.
-    h = (h ^ ((h >> 32) & 0xFFFFFFFF)) * _P2
-    return h ^ ((h >> 29) & 0x7FFFFFFFF)
 
 
 @jit
 def hash_token(at, size, seed):
     """A hash of `size` bytes, from 0 to 2^63 - 1."""
-    h = seed ^ (size * _P1)
-    i = 0
-    while i + 8 <= size:
-        h = _mix((h ^ get64(at + i)) * _P1)
-        i += 8
-    if i < size:
-        tail = 0
-        if size >= 8:
-            tail = get64(at + size - 8)
-        else:
-            while i < size:
-                tail = (tail << 8) | get8(at + i)
-                i += 1
-        h = _mix((h ^ tail) * _P1)
-    return _mix(h * _P2) & _NO_SIGN
+    return digest(at, size, seed) & _NO_SIGN
 
 
 @jit

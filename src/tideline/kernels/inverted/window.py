@@ -31,6 +31,7 @@ from tideline.kernels.inverted.dictionary import (
     find_by_scan,
     prepare,
 )
+from tideline.kernels.inverted.lists import seek
 from tideline.kernels.lanes import hot
 from tideline.kernels.views import doubles, halves, octets, words
 
@@ -173,25 +174,6 @@ def _meets(boxes, at, windows, window_count):
     return False
 
 
-@hot
-def _seek(postings, low, limit, wanted):
-    """The first of postings[low:limit) that is not below the one wanted, by growing steps."""
-    step = 1
-    high = low
-    while high < limit and postings[high] < wanted:
-        low = high + 1
-        high += step
-        step += step
-    high = min(high, limit)
-    while low < high:
-        middle = (low + high) >> 1
-        if postings[middle] < wanted:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
 @jit
 def _sort(numbers, first, count):
     """Numbers in order, each once; how many are left."""
@@ -243,7 +225,7 @@ def _walk(
             turn += 1
             if low >= high:
                 continue
-            at = _seek(postings, at, end, low)
+            at = seek(postings, at, end, low)
             while at < end and postings[at] < high:
                 entry = postings[at]
                 at += 1
@@ -262,7 +244,7 @@ def _walk(
         for i in range(keyword * room, keyword * room + counts[keyword]):
             at, end = first[found[i]], first[found[i] + 1]
             for j in range(count):
-                at = _seek(postings, at, end, out[begin + j])
+                at = seek(postings, at, end, out[begin + j])
                 if at == end:
                     break
                 if postings[at] == out[begin + j]:

@@ -21,7 +21,7 @@ import math
 
 from tideline.kernels import jit
 from tideline.kernels.geo import EARTH_RADIUS_M, bend_of
-from tideline.kernels.orient import orient
+from tideline.kernels.orient import apart, orient
 from tideline.kernels.views import doubles
 
 __all__ = ["covers", "farthest_m", "meets", "nearest_h", "nearest_m", "within"]
@@ -87,11 +87,6 @@ def _covered(at: int, x: float, y: float) -> bool:
 
 
 @jit
-def _same_side(one: float, other: float) -> bool:
-    return (one > 0.0 and other > 0.0) or (one < 0.0 and other < 0.0)
-
-
-@jit
 def _edge_meets(at: int, ax: float, ay: float, bx: float, by: float) -> bool:
     """Whether the edge from a to b, or a point when they are one, meets any point or edge."""
     west, east = min(ax, bx), max(ax, bx)
@@ -112,8 +107,7 @@ def _edge_meets(at: int, ax: float, ay: float, bx: float, by: float) -> bool:
             if (
                 min(cx, dx) <= east and west <= max(cx, dx)
                 and min(cy, dy) <= north and south <= max(cy, dy)
-                and not _same_side(orient(ax, ay, bx, by, cx, cy), orient(ax, ay, bx, by, dx, dy))
-                and not _same_side(orient(cx, cy, dx, dy, ax, ay), orient(cx, cy, dx, dy, bx, by))
+                and not apart(ax, ay, bx, by, cx, cy, dx, dy)
             ):  # fmt: skip
                 return True
             cx, cy = dx, dy

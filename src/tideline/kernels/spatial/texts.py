@@ -5,15 +5,8 @@ No Python objects, no state; all release the GIL.
 
 from __future__ import annotations
 
-from typing import Any
-
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
-
 from tideline.kernels import jit
-from tideline.kernels.jsonends import skip_space
-from tideline.kernels.jsonnumber import INT, UNSURE, read_number
+from tideline.kernels.jsonends import spaced_number
 from tideline.kernels.jsonpath import ARRAY, ESCAPED, OBJECT, TEXT
 from tideline.kernels.jsonpath import UNSURE as UNREAD
 from tideline.kernels.lanes import get8
@@ -26,43 +19,19 @@ _WORD = int.from_bytes(b"Point", "little")
 NONE, POINT, OPEN = 0, 1, 2
 
 
-@intrinsic
-def _double_of(typingctx: Any, bits: Any) -> Any:
-    """The float64 of these bits."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.bitcast(args[0], ir.DoubleType())
-
-    return types.float64(types.int64), codegen
-
-
-@jit
-def _number(i, limit):
-    """(end, whether it is sure, the number); the end is -1 when no number begins here."""
-    i = skip_space(i, limit)
-    c = get8(i)
-    if c > _NINE or (c < 0x30 and c != _MINUS):
-        return -1, True, 0.0
-    i, kind, value = read_number(i, limit)
-    if i < 0 or kind == UNSURE:
-        return i, False, 0.0
-    number = float(value) if kind == INT else _double_of(value)
-    return skip_space(i, limit), True, number
-
-
 @jit
 def _point(i, limit, count, most, out, at):
     """Read the point that the array at `i` is: NONE, POINT or OPEN."""
     if count < 2 or count > most:
         return NONE
-    i, sure, lon = _number(i, limit)
+    i, sure, lon = spaced_number(i, limit)
     if i < 0 or not sure:
         return NONE if sure else OPEN
-    i, sure, lat = _number(i + 1, limit)
+    i, sure, lat = spaced_number(i + 1, limit)
     if i < 0 or not sure:
         return NONE if sure else OPEN
     if count == 3:
-        i, sure, height = _number(i + 1, limit)
+        i, sure, height = spaced_number(i + 1, limit)
         if i < 0 or not sure:
             return NONE if sure else OPEN
     if not (-180.0 <= lon <= 180.0 and -90.0 <= lat <= 90.0):

@@ -12,8 +12,10 @@ import numpy as np
 from numba import uint64 as U
 
 from tideline.kernels import jit
+from tideline.kernels.documents.octets import same_bytes
 from tideline.kernels.geo import haversine_m
-from tideline.kernels.lanes import apart, get8, get64, hot
+from tideline.kernels.jsonnumber import double_of
+from tideline.kernels.lanes import apart, get64, hot
 from tideline.kernels.standing.layout import (
     CHECK,
     K_LOOSE,
@@ -36,27 +38,12 @@ from tideline.kernels.standing.layout import (
     OR,
     VALUE,
 )
-from tideline.kernels.standing.values import double_of, single_of
+from tideline.kernels.standing.values import single_of
 
 __all__ = ["check", "run_box"]
 
 _HALF_RADIANS = math.pi / 360.0
 _SMALL = 1e-4  # of the square below: a circle of 127 km
-
-
-@apart
-def _same(a, b, size):
-    """Whether two stretches of bytes are the same."""
-    k = 0
-    while k + 8 <= size:
-        if get64(a + k) != get64(b + k):
-            return False
-        k += 8
-    while k < size:
-        if get8(a + k) != get8(b + k):
-            return False
-        k += 1
-    return True
 
 
 @apart
@@ -156,7 +143,7 @@ def _check_more(op, at, more, value, limit, texts):
             where = get64(at + 8)
             size = where & 0xFFFFFF
             if get64(value + 8) == get64(at) and kind == K_TEXT and get64(value + 32) == size:
-                if _same(get64(value + 24), texts + (where >> 24), size):
+                if same_bytes(get64(value + 24), texts + (where >> 24), size):
                     return 2
         elif op == OP_HASH:
             if get64(value + 8) == get64(at):
@@ -165,7 +152,7 @@ def _check_more(op, at, more, value, limit, texts):
             where = get64(at + 8)
             size = where & 0xFFFFFF
             if kind == K_TEXT and get64(value + 32) >= size:
-                if _same(get64(value + 24), texts + (where >> 24), size):
+                if same_bytes(get64(value + 24), texts + (where >> 24), size):
                     return 2
         elif op == OP_GRAMS:
             allowed = more >> 32 if more else get64(at + 16)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from tideline.kernels import jit
-from tideline.kernels.jsonnumber import bits_of
+from tideline.kernels.jsonnumber import bits_of, double_of
 from tideline.kernels.lanes import apart, get8, get64, hot, put64
 from tideline.kernels.standing.layout import (
     ABOVE,
@@ -43,7 +43,7 @@ from tideline.kernels.standing.layout import (
     VALUE,
 )
 from tideline.kernels.standing.table import slot_of
-from tideline.kernels.standing.values import double_of, hash_text, mix
+from tideline.kernels.standing.values import hash_text, mix
 from tideline.kernels.views import prefetch
 
 __all__ = ["bucket", "cell", "pairs_of", "slots_of", "tokens_of"]

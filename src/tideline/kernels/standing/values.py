@@ -26,9 +26,17 @@ from tideline.kernels.jsonends import (
     TEXT,
     TRUE,
     skip_space,
+    spaced_number,
 )
 from tideline.kernels.jsonends import OBJECT as OBJECT_TAG
-from tideline.kernels.jsonnumber import FLOAT, INT, UNSURE, bits_of, read_number
+from tideline.kernels.jsonnumber import (
+    FLOAT,
+    INT,
+    UNSURE,
+    bits_of,
+    double_of,
+    read_number,
+)
 from tideline.kernels.lanes import apart, get8, get64, hot, put64
 from tideline.kernels.standing.layout import (
     COLUMN,
@@ -61,16 +69,6 @@ _RADIANS = math.pi / 180.0
 _MINUS, _NINE, _QUOTE, _BACKSLASH = 0x2D, 0x39, 0x22, 0x5C
 _N, _T, _F = 0x6E, 0x74, 0x66
 _POINT = int.from_bytes(b"Point", "little")
-
-
-@intrinsic
-def double_of(typingctx: Any, bits: Any) -> Any:
-    """The float64 of these bits."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.bitcast(args[0], ir.DoubleType())
-
-    return types.float64(types.int64), codegen
 
 
 @intrinsic
@@ -190,33 +188,19 @@ def _grams(at, size, found):
     return True
 
 
-@hot
-def _coordinate(i, limit):
-    """(end, whether it is sure, the number); the end is -1 when no number begins here."""
-    i = skip_space(i, limit)
-    c = get8(i)
-    if c > _NINE or (c < 0x30 and c != _MINUS):
-        return -1, True, 0.0
-    i, kind, value = read_number(i, limit)
-    if i < 0 or kind == UNSURE:
-        return i, False, 0.0
-    number = float(value) if kind == INT else double_of(value)
-    return skip_space(i, limit), True, number
-
-
 @apart
 def point_at(i, limit, count, most, found):
     """The point that the array at `i` is: 1 and into `found`, 0 for none, -1 when unsure."""
     if count < 2 or count > most:
         return 0
-    i, sure, lon = _coordinate(i, limit)
+    i, sure, lon = spaced_number(i, limit)
     if i < 0 or not sure:
         return 0 if sure else -1
-    i, sure, lat = _coordinate(i + 1, limit)
+    i, sure, lat = spaced_number(i + 1, limit)
     if i < 0 or not sure:
         return 0 if sure else -1
     if count == 3:
-        i, sure, height = _coordinate(i + 1, limit)
+        i, sure, height = spaced_number(i + 1, limit)
         if i < 0 or not sure:
             return 0 if sure else -1
     if not (-180.0 <= lon <= 180.0 and -90.0 <= lat <= 90.0):
