@@ -472,7 +472,7 @@ class AsyncCollection(Protocol):
 
 @runtime_checkable
 class AsyncPanes(Protocol):
-    """What a range of a stream window becomes, told at each slide: `AsyncWindow.watch`."""
+    """What becomes of rows of a stream window, told at each slide: `AsyncWindow.watch`."""
 
     async def take(self, limit: int | None = None, *, timeout_s: float = 0) -> list[Pane]:
         """The panes that are there; waits so long for the first."""
@@ -536,10 +536,10 @@ class AsyncWindow(Protocol):
         """
 
     def watch(
-        self, keys: Any = None, *, map: Any, initial: Any = None, combine: Any = None,
-        last_s: Seconds | None = None,
+        self, keys: Any = None, *, map: Any, where: Any = None, newest: bool = False,
+        initial: Any = None, combine: Any = None, last_s: Seconds | None = None,
     ) -> AsyncPanes:  # fmt: skip
-        """What `range` gives, told at each slide."""
+        """What `range` gives, told at each slide; with `where` or `newest` what `find` gives."""
 
     async def stats(self) -> WindowStats:
         """What it holds, and what was done since it was opened."""

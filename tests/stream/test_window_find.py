@@ -74,10 +74,13 @@ def condition(rng: random.Random) -> dict[str, Any]:
     return {**first, **second}
 
 
-def wanted(model: Model, where: Any, panes: int, newest: bool, prefix: Any) -> list[Row]:
+def wanted(
+    model: Model, where: Any, panes: int, newest: bool, prefix: Any, of: Any = None,
+    upto: int | None = None,
+) -> list[Row]:  # fmt: skip
     """By looking at every row; `newest`: those that nothing with their key came after."""
     matches = parse(where).matches
-    rows = model.found(lambda key: key[: len(prefix)] == prefix, panes)
+    rows = model.found(lambda key: key[: len(prefix)] == prefix, panes, of, upto)
     # The newest row of a key: of all that is asked, the last that came in the last sub-window.
     last: dict[Any, int] = {key: place for place, (_, key, _) in enumerate(rows)}
     found = []

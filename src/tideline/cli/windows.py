@@ -44,6 +44,9 @@ Map = Annotated[
 LastS = Annotated[
     float | None, typer.Option("--last-s", metavar="S", help="The last so many seconds of it.")
 ]
+Newest = Annotated[
+    bool, typer.Option("--newest", help="Of each key only its newest row counts.")
+]  # fmt: skip
 File = Annotated[Path | None, typer.Option(metavar="FILE", help=".jsonl, .parquet or .arrow")]
 
 
@@ -267,9 +270,7 @@ def find(
     key: Annotated[
         str | None, typer.Option(metavar="JSON", help="Among keys that begin so: 7 or '[0, 1]'.")
     ] = None,
-    newest: Annotated[
-        bool, typer.Option("--newest", help="Of each key only its newest row counts.")
-    ] = False,
+    newest: Newest = False,
     limit: Annotated[int | None, typer.Option(metavar="N", help="At most so many.")] = None,
     last_s: LastS = None,
     closed: Annotated[
@@ -301,10 +302,14 @@ def watch(
     window: Name,
     key: Keys = None,
     map: Map = None,
+    where: Annotated[
+        str | None, typer.Option(metavar="WHERE", help="Only rows that meet this condition: JSON.")
+    ] = None,
+    newest: Newest = False,
     last_s: LastS = None,
     count: Annotated[int | None, typer.Option(help="End after so many panes.")] = None,
 ) -> None:
-    """Print what --map makes of a range at each slide, until Ctrl-C.
+    """Print what --map makes of a range, or of a condition, at each slide, until Ctrl-C.
 
     Twin of StreamWindow.watch.
     """
@@ -312,8 +317,8 @@ def watch(
         raise InvalidRequest("--map must say what is made of the rows: --map 'count()'")
     with (
         _opened(database, window) as opened,
-        opened.watch([value_of(part) for part in key or []], map=_mapper(map),
-                     last_s=last_s) as panes,
+        opened.watch([value_of(part) for part in key] if key else None, map=_mapper(map),
+                     where=condition_of(where), newest=newest, last_s=last_s) as panes,
     ):  # fmt: skip
         for pane in itertools.islice(panes, count):
             line({"since": pane.since, "until": pane.until, "value": pane.value,

@@ -51,12 +51,15 @@ class _Result(msgspec.Struct):
     result: Any
 
 
-def asked_of(keys: Any, map: Any, last_s: Seconds | None) -> dict[str, Any]:
-    """What `range` and `watch` ask, as JSON has it; what is wrong with it, the server says."""
+def asked_of(
+    keys: Any, map: Any, last_s: Seconds | None, where: Any = None
+) -> dict[str, Any]:  # fmt: skip
+    """What `range`, `find` and `watch` ask, as JSON; what is wrong with it, the server says."""
     asked = {
         "keys": keys,
         "map": map,
         "last_s": None if last_s is None else span_s(last_s, "last_s"),
+        "where": where,
     }
     return {name: _plain(value, name) for name, value in asked.items() if value is not None}
 
@@ -166,9 +169,8 @@ class WindowVerbs:
         """Rows that meet a condition, or what a mapper makes of them: `StreamWindow.find`."""
         check_no_function(map, initial, combine)
         asked = {"newest": newest, "limit": limit, "closed": closed}
-        body = asked_of(keys, map, last_s) | {n: v for n, v in asked.items() if v is not None}
-        if where is not None:
-            body["where"] = _plain(where, "where")
+        given = {name: value for name, value in asked.items() if value is not None}
+        body = asked_of(keys, map, last_s, where) | given
         if map is None:
             return read_table(await self._ask("find", query={"format": "arrow"}, body=body))
         return plain_result(map, (await self._json("find", body)).result)
@@ -276,12 +278,12 @@ class RemoteWindow:
     stats = blocking(WindowVerbs.stats)
 
     def watch(
-        self, keys: Any = None, *, map: Any, initial: Any = None, combine: Any = None,
-        last_s: Seconds | None = None,
+        self, keys: Any = None, *, map: Any, where: Any = None, newest: bool = False,
+        initial: Any = None, combine: Any = None, last_s: Seconds | None = None,
     ) -> RemotePanes:  # fmt: skip
-        """What `range` gives, told at each slide: `StreamWindow.watch`."""
+        """What `range` or `find` gives, told at each slide: `StreamWindow.watch`."""
         check_no_function(map, initial, combine)
-        asked = {"map": None, **asked_of(keys, map, last_s)}
+        asked = {"map": None, "newest": newest, **asked_of(keys, map, last_s, where)}
         return RemotePanes(self._http, self.name, asked, self.settings["slide_s"])
 
     def __repr__(self) -> str:

@@ -4,7 +4,7 @@
     get       the newest row of a key, or all of them
     range     rows whose keys begin alike, or lie in [low, high); or what a mapper makes of them
     find      rows that meet a condition, by indexes of places and words: finding.py
-    watch     the same, told at each slide: watching.py
+    watch     what a mapper makes of either, told at each slide: watching.py
     stats, seal, maintain
 
 A window of `span_s` is the open sub-window and those before it: what is asked for, whole
@@ -28,10 +28,19 @@ from tideline.index.values import TEXT, TextColumn, as_arrow, joined, plain_valu
 from tideline.lsm.writers import check_once
 from tideline.model import Appended, WindowStats
 from tideline.stream.engine import Engine
-from tideline.stream.finding import Finder
+from tideline.stream.finding import ByCondition, Finder
 from tideline.stream.mappers import mapper_of
 from tideline.stream.memory import NOTHING, Sub
-from tideline.stream.reading import Where, check_prefix, key_columns, newest, rows_in, where_of
+from tideline.stream.reading import (
+    Asked,
+    ByKey,
+    Where,
+    check_prefix,
+    key_columns,
+    newest,
+    rows_in,
+    where_of,
+)  # fmt: skip
 from tideline.stream.rows import Incoming, read
 from tideline.stream.settings import Settings
 from tideline.stream.sliding import folded
@@ -224,7 +233,7 @@ class StreamWindow:
             return self._table(where, self._subs(last_s, closed=closed))
         mapper = mapper_of(map, settings, initial, combine)
         subs = self._subs(last_s, closed=closed)
-        return mapper.result(folded(mapper, subs, where, last=settings.last))
+        return mapper.result(folded(mapper, subs, ByKey(where, last=settings.last)))
 
     def find(
         self, where: Any = None, *, keys: Any = None, newest: bool = False,
@@ -253,8 +262,6 @@ class StreamWindow:
         >>> db.close()
         """
         settings = self._engine.settings
-        if not isinstance(newest, bool):
-            raise InvalidRequest("newest must be True or False", newest=newest)
         if limit is not None and (type(limit) is not int or limit < 1):
             raise InvalidRequest("limit must be a whole number from 1 on", limit=limit)
         if map is None and (initial is not None or combine is not None):
@@ -263,30 +270,32 @@ class StreamWindow:
             raise InvalidRequest(
                 "a map is of all rows that are found: it has no limit", limit=limit
             )
-        finder = Finder(where, settings, self._engine.indexes)
-        within = where_of(finder.beginning if keys is None else keys, settings)
-        mapper = None if map is None else mapper_of(map, settings, initial, combine)
+        asked = self._condition(where, keys, newest)
+        finder = asked.finder
+        if map is not None:
+            mapper = mapper_of(map, settings, initial, combine)
+            return mapper.result(folded(mapper, self._subs(last_s, closed=closed), asked))
         subs = self._subs(last_s, closed=closed)
-        state = None if mapper is None else mapper.empty()
         first = limit if finder.near is not None else None
-        parts = []
-        for place, sub in enumerate(subs):
-            later = subs[place + 1 :] if newest else ()
-            found = finder.found(
-                sub, within, last=settings.last or newest, later=later, first=first
-            )
-            if found is not None and mapper is not None:
-                state = mapper.of(found, state)
-            elif found is not None and found.rows:
-                parts.append((found, sub.pane * settings.slide_us))
-        if mapper is not None:
-            return mapper.result(state)
+        parts = [
+            (found, sub.pane * settings.slide_us)
+            for place, sub in enumerate(subs)
+            for found in asked.rows(sub, subs[place + 1 :], first=first)
+            if found.rows
+        ]
         table = self._ordered(parts)
         if finder.near is not None:
             metres = finder.metres(table)
             table = table.append_column("metres", pa.array(metres))
             table = table.take(np.argsort(metres, kind="stable"))
         return table if limit is None else table.slice(0, limit)
+
+    def _condition(self, where: Any, keys: Any, newest: Any) -> ByCondition:
+        if not isinstance(newest, bool):
+            raise InvalidRequest("newest must be True or False", newest=newest)
+        settings = self._engine.settings
+        finder = Finder(where, settings, self._engine.indexes)
+        return ByCondition(finder, keys, settings, is_newest=newest)
 
     def _table(self, where: Where, subs: list[Sub]) -> pa.Table:
         settings = self._engine.settings
@@ -325,10 +334,13 @@ class StreamWindow:
         return pa.table({**columns, "since": pa.array([], _SINCE)})
 
     def watch(
-        self, keys: Any = None, *, map: Any, initial: Any = None, combine: Any = None,
-        last_s: Seconds | None = None,
+        self, keys: Any = None, *, map: Any, where: Any = None, newest: bool = False,
+        initial: Any = None, combine: Any = None, last_s: Seconds | None = None,
     ) -> Watch:  # fmt: skip
         """What `range` gives with this map, told at each slide: `for pane in window.watch(...)`.
+
+        With a condition, `where`, or `newest=True`, what `find` gives with this map. A `$near`
+        counts what is within its `$maxDistance`.
 
         A pane has `since`, `until`, `value` and `missed`; it is about the whole sub-windows that
         end with the slide. A window that goes by the clock slides whether rows come or not; one
@@ -338,7 +350,12 @@ class StreamWindow:
         mapper = mapper_of(map, settings, initial, combine)
         self._engine.require_open()
         panes = settings.panes_of(last_s)
-        return Watch(self._engine, where_of(keys, settings), mapper, panes)
+        asked: Asked
+        if where is None and newest is False:
+            asked = ByKey(where_of(keys, settings), last=settings.last)
+        else:
+            asked = self._condition(where, keys, newest)
+        return Watch(self._engine, asked, mapper, panes)
 
     def _subs(self, last_s: Any, *, closed: bool) -> list[Sub]:
         settings = self._engine.settings
