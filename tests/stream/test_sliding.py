@@ -40,6 +40,22 @@ def run_of(rows: list[tuple[int, Any]], dtype: str) -> Any:
     return sorted_run(CODEC, keys, [np.array([v for _, v in rows], dtype)], last=False)
 
 
+@pytest.mark.parametrize("dtype", ["i1", "u1", "i2", "u2", "i4", "u4", "f4", "i8", "f8"])
+@pytest.mark.parametrize("most", [99, (1 << 40) - 1])
+def test_a_value_of_any_width_stays_with_its_key(dtype: str, most: int) -> None:
+    rng = np.random.default_rng(3)
+    codec = Packed([(0, most)])
+    given = rng.integers(0, 90, 2000)
+    values = rng.integers(-128, 256, 2000).astype(dtype)
+    order = np.argsort(given, kind="stable")
+    for columns in ([values], [values, values]):
+        run = sorted_run(codec, codec.pack([given]), columns, last=False)
+        assert codec.unpack(run.keys)[0].tolist() == given[order].tolist()
+        for each in run.values:
+            assert each.dtype == values.dtype
+            assert each.tolist() == values[order].tolist()
+
+
 @given(st.lists(st.lists(FINITE, max_size=12), max_size=6))
 def test_sums_of_doubles_are_exact_in_any_grouping(groups: list[list[float]]) -> None:
     settings = settings_of("float64")
