@@ -8,6 +8,9 @@ memory.py     sub-windows in memory; what there is at one moment
 landing.py    rows that Spark staged, appended as one batch
 engine.py     log, sealing, recovery: a client of lsm/dataset.py
 reading.py    searches over the sub-windows of a moment
+finding.py    rows that meet a condition, by the indexes of their runs
+moments.py    what there was at a moment, held for who reads it in parts
+tables.py     rows as tables and dicts
 mappers.py    what a range becomes: sums, quantiles, functions of the user's
 sliding.py    aggregates of a window that moves, kept by sub-windows
 watching.py   panes, told as the window slides

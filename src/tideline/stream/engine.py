@@ -49,6 +49,7 @@ from tideline.lsm.tree import MergeContext, Tree, Work
 from tideline.lsm.writers import Writers
 from tideline.stream.batch import Batch, Once, codec_for, planned, read_payload, written
 from tideline.stream.memory import NOTHING, State, Sub, grown, is_mapped
+from tideline.stream.moments import Moments
 from tideline.stream.rows import Incoming
 from tideline.stream.settings import CLOCK, Settings, max_ahead
 
@@ -95,6 +96,7 @@ class Engine:
         self.clock = clock
         self.budget = budget
         self.watchers: list[Told] = []
+        self.moments = Moments(clock)
         self.unfinished: tuple[Batch | None, int] | None = None
         self.writers = Writers(self.facts.get("writers", []))
         self._logged = logged
@@ -665,6 +667,7 @@ class Engine:
             self.watchers = []
             self.dataset.close()
             self.state = self.state._replace(subs={})
+        self.moments.clear()
         self._leave_budget()
 
     def leave_to_parent(self, why: str) -> None:

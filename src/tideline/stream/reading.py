@@ -27,8 +27,8 @@ from tideline.stream.memory import Sub
 from tideline.stream.settings import Settings
 
 __all__ = [
-    "Asked", "ByKey", "Where", "check_prefix", "key_columns", "newest", "present", "rows_in",
-    "where_of",
+    "Asked", "Between", "ByKey", "Where", "check_prefix", "key_columns", "newest", "present",
+    "rows_in", "scanned", "where_of",
 ]  # fmt: skip
 
 
@@ -58,8 +58,26 @@ class Where:
     def holds(self, rows: Run) -> NDArray[np.bool_]:
         """Which rows, in any order, are meant."""
         kept = np.zeros(rows.rows, np.bool_)
-        kept[_scanned(rows, self.bounds(rows.codec))] = True
+        kept[scanned(rows, self.bounds(rows.codec))] = True
         return kept
+
+
+class Between(Where):
+    """Those of some keys that lie in [low, high), too."""
+
+    __slots__ = ("_others",)
+
+    def __init__(self, others: Where, low: Any, high: Any) -> None:
+        super().__init__(None, low, high)
+        self._others = others
+
+    def bounds(self, codec: Codec) -> tuple[Any, Any] | None:
+        """As `Run.span` takes them."""
+        own, others = super().bounds(codec), self._others.bounds(codec)
+        if own is None or others is None:
+            return None
+        low, high = max(own[0], others[0]), min(own[1], others[1])
+        return (low, high) if low < high or (codec.is_packed and low == high) else None
 
 
 class Asked(Protocol):
@@ -153,7 +171,7 @@ def rows_in(sub: Sub, where: Where, *, last: bool, ordered: bool = False) -> lis
             parts.append(run.part(start, limit))
     if sub.tail is not None and sub.tail_rows:
         rows = sub.tail.rows(sub.tail_rows)
-        places = _scanned(rows, where.bounds(rows.codec))
+        places = scanned(rows, where.bounds(rows.codec))
         if len(places):
             taken = rows.take(places)
             if last or ordered:
@@ -164,7 +182,7 @@ def rows_in(sub: Sub, where: Where, *, last: bool, ordered: bool = False) -> lis
     return parts
 
 
-def _scanned(rows: Run, bounds: tuple[Any, Any] | None) -> NDArray[np.int64]:
+def scanned(rows: Run, bounds: tuple[Any, Any] | None) -> NDArray[np.int64]:
     """Where rows without order are within bounds."""
     if bounds is None:
         return np.zeros(0, np.int64)
