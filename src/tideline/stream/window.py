@@ -28,6 +28,7 @@ from tideline.lsm.writers import check_once
 from tideline.model import Appended, WindowStats
 from tideline.stream.engine import Engine
 from tideline.stream.finding import ByCondition, Finder
+from tideline.stream.incoming import Incoming
 from tideline.stream.mappers import mapper_of
 from tideline.stream.memory import NOTHING, Sub
 from tideline.stream.moments import cuts, moment_of
@@ -41,7 +42,7 @@ from tideline.stream.reading import (
     rows_in,
     where_of,
 )
-from tideline.stream.rows import Incoming, read
+from tideline.stream.rows import read
 from tideline.stream.sliding import folded
 from tideline.stream.tables import dicts, fits, in_order, keys_of
 from tideline.stream.watching import Watch
