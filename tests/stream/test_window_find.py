@@ -373,7 +373,7 @@ def test_the_command_line_finds_what_the_library_finds(tmp_path: Path, run: Run)
     made = command(
         "create", folder, "r", "--span-s", "30", "--key", "vid", "--time", "t", "--value",
         "at=point", "--value", "text=text", "--value", "vel=int8", "--index", "at=spatial",
-        "--index", 'text={"kind": "ngrams", "n": 2}',
+        "--index", "text=ngrams,n=2",
     )  # fmt: skip
     assert made[0]["indexes"] == {"at": "spatial", "text": {"kind": "ngrams", "n": 2}}
     rows = [{"vid": n, "at": [n / 10, 48], "text": f"car {n}", "vel": n, "t": 5} for n in range(9)]

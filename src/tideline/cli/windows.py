@@ -20,7 +20,7 @@ from typing import Annotated, Any
 import typer
 
 from tideline.cli.command import AsJson, Database, add
-from tideline.cli.documents import BATCH, Where, condition_of, documents_in, value_of
+from tideline.cli.documents import BATCH, Where, condition_of, documents_in, kind_of, value_of
 from tideline.cli.output import line, plain, print_all, show, warn
 from tideline.cli.parse import parse_json
 from tideline.cli.session import failed
@@ -100,7 +100,7 @@ def create(
     index: Annotated[
         list[str] | None,
         typer.Option(metavar="FIELD=KIND", help="An index on a point (spatial) or a text (words, "
-                     "ngrams, fuzzy), for find; repeatable."),
+                     "ngrams, fuzzy), for find; with settings: ngrams,n=2; repeatable."),
     ] = None,
     keep: Annotated[
         str | None, typer.Option(help="last (of a key in a sub-window; the default) or all.")
@@ -132,7 +132,7 @@ def create(
         field, kind = _split(each, "--index", "FIELD=KIND")
         if kind is None:
             raise InvalidRequest("--index must be FIELD=KIND", value=each)
-        indexes[field] = parse_json(kind, "index") if kind.startswith("{") else kind
+        indexes[field] = parse_json(kind, "index") if kind.startswith("{") else kind_of(kind)
     with open_database(database, create=True) as found:
         made = found.window(
             name, span_s=span_s, slide_s=slide_s, key=fields, values=values or None, keep=keep,
@@ -307,7 +307,7 @@ def watch(
     ] = None,
     newest: Newest = False,
     last_s: LastS = None,
-    count: Annotated[int | None, typer.Option(help="End after so many panes.")] = None,
+    count: Annotated[int | None, typer.Option(help="End after so many panes.", min=1)] = None,
 ) -> None:
     """Print what --map makes of a range, or of a condition, at each slide, until Ctrl-C.
 

@@ -207,16 +207,18 @@ def _table_of(rows: Any, points: Collection[str]) -> pa.Table | None:
     """Rows as a table, if they are one or columns; a point has a length in a row, too."""
     import pyarrow as pa
 
-    if isinstance(rows, pa.RecordBatch):
-        return pa.Table.from_batches([rows])
-    if isinstance(rows, pa.Table):
-        return rows
-    if isinstance(rows, Mapping) and any(
-        not isinstance(value, (str, bytes)) and hasattr(value, "__len__")
-        for name, value in rows.items()
-        if name not in points
+    is_table = hasattr(rows, "__arrow_c_stream__")  # of Arrow, pandas or Polars
+    if is_table or (
+        isinstance(rows, Mapping)
+        and any(
+            not isinstance(value, (str, bytes)) and hasattr(value, "__len__")
+            for name, value in rows.items()
+            if name not in points
+        )
     ):
         try:
+            if is_table:
+                return pa.table(rows)
             return pa.table({name: _pairs(value) for name, value in rows.items()})
         except (pa.ArrowException, TypeError, ValueError) as error:
             raise InvalidRequest(f"these are no columns: {error}") from None

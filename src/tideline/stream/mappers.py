@@ -308,7 +308,10 @@ def call_of(text: str) -> Call:
     if len(text) > _MOST_TEXT:
         raise InvalidRequest(f"a mapper is at most {_MOST_TEXT} characters", length=len(text))
     name, opened, rest = (each.strip() for each in text.partition("("))
-    if name not in MAPPERS or bool(opened) != rest.endswith(")"):
+    if name in MAPPERS and bool(opened) != rest.endswith(")"):
+        whole = "count()" if name == "count" else f"{name}(vel)"
+        raise InvalidRequest(f"a mapper ends with a bracket: {whole}", map=text)
+    if name not in MAPPERS:
         raise InvalidRequest(
             f"no such mapper{did_you_mean(name, MAPPERS)}", map=text, mappers=", ".join(MAPPERS)
         )

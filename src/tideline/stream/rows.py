@@ -1,6 +1,6 @@
 """What a caller appends, as arrays: an Arrow table or batch, rows as dicts, or columns.
 
-    table      pa.Table, pa.RecordBatch                        columns.py
+    table      pa.Table, pa.RecordBatch, data frames           columns.py
     columns    {"vid": array, "vel": array}: the same for numpy
     rows       [{"vid": 7, "vel": 55}, ...], or one of them    rowwise.py
 
@@ -39,9 +39,13 @@ def read(given: Any, settings: Settings) -> Incoming:
     >>> found.keys[0].tolist(), found.values[0].tolist(), found.rejected
     ([7], [55], {1: 'vid is missing'})
     """
-    if isinstance(given, pa.RecordBatch):
-        given = pa.Table.from_batches([given])
-    if isinstance(given, pa.Table):
+    if hasattr(given, "__arrow_c_stream__"):  # a table, a batch, a frame of pandas or Polars
+        try:
+            given = pa.table(given)
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            raise InvalidRequest(
+                f"append takes a table of Arrow, not this: {error}", given=type(given).__name__
+            ) from None
         columns = {name: given.column(name) for name in _wanted(settings, given.column_names)}
         return of_columns(columns, settings)
     if isinstance(given, Mapping):
