@@ -592,6 +592,18 @@ class Window(Protocol):
         counts. limit: how many. The others are those of `range`.
         """
 
+    def moment(
+        self, keys: Any = None, *, last_s: Seconds | None = None, closed: bool = False,
+        parts: int = 0,
+    ) -> tuple[str, list[list[Any]]]:  # fmt: skip
+        """A moment to read a range of in parts, and the keys to cut at; 0: as the rows need."""
+
+    def part(
+        self, moment: str, keys: Any = None, *, low: Any = None, high: Any = None,
+        last_s: Seconds | None = None, closed: bool = False,
+    ) -> pa.Table:  # fmt: skip
+        """The rows of a moment with keys in [low, high)."""
+
     def watch(
         self, keys: Any = None, *, map: Any, where: Any = None, newest: bool = False,
         initial: Any = None, combine: Any = None, last_s: Seconds | None = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import urllib.error
@@ -197,6 +198,34 @@ def ask(url: str, verb: str, body: Any) -> Any:
             return json.load(answer)
     except urllib.error.HTTPError as error:
         return error.code
+
+
+def test_clients_read_parts(tmp_path: Path) -> None:
+    asked: dict[str, Any] = {"keys": ((0, "b"), (2,)), "last_s": 20}
+    with tideline.open(tmp_path / "db", clock=ManualClock(0)) as db, running(db) as url:
+        window = db.window("cars", **{**CARS, "keep": "all"})
+        window.append(rows_of(random.Random(1), 15))
+        right = window.range(**asked)
+
+        async def awaited() -> list[pa.Table]:
+            async with await tideline.aconnect(url) as there:
+                cars = await there.window("cars")
+                moment, cuts = await cars.moment(parts=2, **asked)
+                ends = pairwise([None, *cuts, None])
+                return [await cars.part(moment, low=low, high=high, **asked) for low, high in ends]
+
+        with tideline.connect(url) as remote:
+            cars = remote.window("cars")
+            moment, cuts = cars.moment(parts=2, **asked)
+            found = [cars.part(moment, low=low, high=high, **asked)
+                     for low, high in pairwise([None, *cuts, None])]  # fmt: skip
+            with pytest.raises(InvalidRequest):
+                cars.part("x")
+            with pytest.raises(Conflict):
+                cars.part("1:0")
+        for tables in (found, asyncio.run(awaited())):
+            assert len(tables) == 2
+            assert pa.concat_tables(tables).equals(right)
 
 
 def test_a_server_gives_parts(tmp_path: Path) -> None:

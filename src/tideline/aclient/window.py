@@ -102,6 +102,8 @@ class AsyncWindow:
     get_many = threaded(StreamWindow.get_many)
     range = threaded(StreamWindow.range)
     find = threaded(StreamWindow.find)
+    moment = threaded(StreamWindow.moment)
+    part = threaded(StreamWindow.part)
     stats = threaded(StreamWindow.stats)
     seal = threaded(StreamWindow.seal)
     maintain = threaded(StreamWindow.maintain)

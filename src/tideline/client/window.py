@@ -51,6 +51,11 @@ class _Result(msgspec.Struct):
     result: Any
 
 
+class _Moment(msgspec.Struct):
+    moment: str
+    cuts: list[list[Any]]
+
+
 def asked_of(
     keys: Any, map: Any, last_s: Seconds | None, where: Any = None
 ) -> dict[str, Any]:  # fmt: skip
@@ -175,6 +180,25 @@ class WindowVerbs:
             return read_table(await self._ask("find", query={"format": "arrow"}, body=body))
         return plain_result(map, (await self._json("find", body)).result)
 
+    async def moment(
+        self, keys: Any = None, *, last_s: Seconds | None = None, closed: bool = False,
+        parts: int = 0,
+    ) -> tuple[str, list[list[Any]]]:  # fmt: skip
+        """A moment to read a range of in parts, and where to cut: `StreamWindow.moment`."""
+        body = asked_of(keys, None, last_s) | {"closed": closed, "parts": parts}
+        found = await self._http.ask_json("POST", *self._path, "moment", body=body, type=_Moment)
+        return found.moment, found.cuts
+
+    async def part(
+        self, moment: str, keys: Any = None, *, low: Any = None, high: Any = None,
+        last_s: Seconds | None = None, closed: bool = False,
+    ) -> pa.Table:  # fmt: skip
+        """The rows of a moment with keys in [low, high): `StreamWindow.part`."""
+        ends = {"low": low, "high": high}
+        body = asked_of(keys, None, last_s) | {"closed": closed, "moment": moment}
+        body |= {name: _plain(end, name) for name, end in ends.items() if end is not None}
+        return read_table(await self._ask("part", query={"format": "arrow"}, body=body))
+
     async def stats(self) -> WindowStats:
         """What it holds and has done since it was opened."""
         facts = await self._http.ask_json("GET", *self._path, type=WindowFacts)
@@ -277,6 +301,8 @@ class RemoteWindow:
     get_many = blocking(WindowVerbs.get_many)
     range = blocking(WindowVerbs.range)
     find = blocking(WindowVerbs.find)
+    moment = blocking(WindowVerbs.moment)
+    part = blocking(WindowVerbs.part)
     stats = blocking(WindowVerbs.stats)
 
     def watch(
