@@ -524,6 +524,15 @@ export interface FindRows {
   closed?: boolean;
 }
 
+export interface WatchRows {
+  map: Mapper;
+  /** Only rows that meet this condition. */
+  where?: Where | null;
+  /** Of each key only its newest row counts. */
+  newest?: boolean;
+  last_s?: number;
+}
+
 export class StreamWindow<Row extends object = any> {
   private constructor();
   readonly name: string;
@@ -539,8 +548,8 @@ export class StreamWindow<Row extends object = any> {
   find<R = any>(where: Where | null | undefined, options: FindRows & { map: Mapper }): Promise<R>;
   /** The rows that meet a condition; with a `$near` the nearest first, with `metres`. */
   find(where?: Where | null, options?: FindRows & { limit?: number }): Promise<(Row & { since: string; metres?: number })[]>;
-  /** What `range` gives with this map, told at each slide. */
-  watch<R = any>(keys: KeyRange | undefined, options: { map: Mapper; last_s?: number }): Panes<R>;
+  /** What `range` gives with this map, told at each slide; with `where` or `newest`, what `find` gives. */
+  watch<R = any>(keys: KeyRange | undefined, options: WatchRows): Panes<R>;
   info(): Promise<WindowInfo>;
   stats(): Promise<WindowStats>;
 }

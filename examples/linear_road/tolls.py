@@ -48,6 +48,7 @@ __all__ = ["Minute", "Tolls"]
 
 Columns = dict[str, Any]
 _MINUTES = 5
+_CARS = 1 << 20  # numbers of cars of an expressway: x * _CARS and up
 _DAY_S = 86_400
 _AHEAD = 5  # segments in which an accident matters, the car's own among them
 
@@ -72,7 +73,7 @@ def segments(state, x, d, s, vid, speed):  # type: ignore[no-untyped-def]
     place = (x * 2 + d) * 100 + s
     state[place] += speed
     state[places + place] += 1
-    key = (place << 32) | vid
+    key = (place << 32) | vid  # a place is of one expressway, so this is one car
     if key != state[-1]:  # rows come in the order of keys
         state[2 * places + place] += 1
         state[-1] = key
@@ -83,12 +84,13 @@ class Tolls:
     """Linear Road over a database."""
 
     def __init__(self, db: Any, expressways: int, *, durable: bool = True) -> None:
-        most = expressways << 20  # numbers of cars
+        most = expressways * _CARS
         self.places = expressways * 2 * SEGMENTS
         self.reports = db.window(
             "reports", span_s=300, slide_s=60, keep="all", time="time", max_ahead_s=float("inf"),
+            # The number on its expressway: up to 16 of these a key has 32 bits.
             key={"x": (0, expressways - 1), "d": (0, 1), "s": (0, SEGMENTS - 1),
-                 "vid": (0, most - 1)},
+                 "vid": (0, _CARS - 1)},
             values={"speed": "int16"}, durable=durable,
         )  # fmt: skip
         self.accounts = db.window(
@@ -174,7 +176,7 @@ class Tolls:
         if int(rows["vid"].max()) >= len(self._where):
             raise InvalidRequest("a car has a number that is too great", vid=int(vid.max()))
         self.reports.append({
-            "x": rows["xway"], "d": rows["dir"], "s": rows["seg"], "vid": vid,
+            "x": rows["xway"], "d": rows["dir"], "s": rows["seg"], "vid": vid % _CARS,
             "speed": rows["speed"], "time": np.full(len(vid), time, np.int64),
         }, once=("reports", time))  # fmt: skip
         if time // 60 + 1 != self.now.minute:

@@ -472,7 +472,7 @@ class AsyncCollection(Protocol):
 
 @runtime_checkable
 class AsyncPanes(Protocol):
-    """What a range of a stream window becomes, told at each slide: `AsyncWindow.watch`."""
+    """What becomes of rows of a stream window, told at each slide: `AsyncWindow.watch`."""
 
     async def take(self, limit: int | None = None, *, timeout_s: float = 0) -> list[Pane]:
         """The panes that are there; waits so long for the first."""
@@ -535,11 +535,23 @@ class AsyncWindow(Protocol):
         counts. limit: how many. The others are those of `range`.
         """
 
+    async def moment(
+        self, keys: Any = None, *, last_s: Seconds | None = None, closed: bool = False,
+        parts: int = 0,
+    ) -> tuple[str, list[list[Any]]]:  # fmt: skip
+        """A moment to read a range of in parts, and the keys to cut at; 0: as the rows need."""
+
+    async def part(
+        self, moment: str, keys: Any = None, *, low: Any = None, high: Any = None,
+        last_s: Seconds | None = None, closed: bool = False,
+    ) -> pa.Table:  # fmt: skip
+        """The rows of a moment with keys in [low, high)."""
+
     def watch(
-        self, keys: Any = None, *, map: Any, initial: Any = None, combine: Any = None,
-        last_s: Seconds | None = None,
+        self, keys: Any = None, *, map: Any, where: Any = None, newest: bool = False,
+        initial: Any = None, combine: Any = None, last_s: Seconds | None = None,
     ) -> AsyncPanes:  # fmt: skip
-        """What `range` gives, told at each slide."""
+        """What `range` gives, told at each slide; with `where` or `newest` what `find` gives."""
 
     async def stats(self) -> WindowStats:
         """What it holds, and what was done since it was opened."""

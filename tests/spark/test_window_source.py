@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from tideline.errors import TidelineError
+from tideline.server import running
 from tideline.spark import share
 from tideline.spark.source import TidelineSource
+from tideline.spark.window_source import Part
 from tideline.testing import ManualClock
 
 pytestmark = pytest.mark.spark
@@ -90,6 +92,31 @@ def test_rows_land_by_their_time_whoever_staged_them(db: Any, save: Any, load: A
     assert sorted(map(tuple, closed.collect())) == sorted(
         (r["vid"], r["seg"]) for r in cars.range(((0, 2), (2, 1)), closed=True).to_pylist()
     )
+
+
+@pytest.mark.parametrize("by", ["folder", "server"])
+def test_tasks_read_one_moment(db: Any, spark: Any, by: str) -> None:
+    cars = db.window("cars")
+    cars.append(rows(*((n % 5, n, n % 90, float(n % 250)) for n in range(3000))))
+    with running(db) if by == "server" else nullcontext() as url:
+        where = {"path": str(db.path)} if url is None else {"url": url}
+        options = {"window": "cars", "partitions": "4", **where}
+        source = TidelineSource(options)
+        reader = source.reader(source.schema())
+        parts = reader.partitions()
+        assert len(parts) == 4
+        right = sorted(map(str, cars.range().drop(["since"]).to_pylist()))
+        # Tasks come when they come: everything has slid out, and there are other rows.
+        told = [list(reader.read(parts[0]))]
+        cars.append(rows(*((1, n, 1, 2000.0) for n in range(50))))
+        cars.maintain()
+        told += [list(reader.read(part)) for part in (*parts[1:], parts[1])]
+        assert told.pop() == told[1]  # a task that is tried again
+        table = pa.Table.from_batches([batch for task in told for batch in task])
+        assert sorted(map(str, table.drop(["since"]).to_pylist())) == right
+        frame = spark.read.format("tideline").options(**options).load()
+        assert frame.rdd.getNumPartitions() == 4
+        assert frame.count() == 50
 
 
 def test_points_and_texts_go_both_ways(db: Any, save: Any, load: Any) -> None:
@@ -196,7 +223,7 @@ def test_a_server_takes_and_gives_rows(db: Any, spark: Any) -> None:
 def test_what_is_wrong_with_a_read_is_said(db: Any, options: Any, message: str) -> None:
     source = TidelineSource({"path": str(db.path), "window": "cars", **options})
     with pytest.raises(TidelineError, match=message):
-        list(source.reader(source.schema()).read(InputPartition(0)))
+        list(source.reader(source.schema()).read(Part()))
 
 
 @pytest.mark.parametrize(

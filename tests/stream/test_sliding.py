@@ -19,7 +19,7 @@ from tideline.index.keyruns import sorted_run
 from tideline.index.packed import Packed
 from tideline.stream.mappers import mapper_of
 from tideline.stream.memory import Sub
-from tideline.stream.reading import Where
+from tideline.stream.reading import ByKey, Where
 from tideline.stream.settings import Settings
 from tideline.stream.settings import given as declared
 from tideline.stream.sketch import code_counts, quantile
@@ -38,6 +38,22 @@ def settings_of(dtype: str) -> Settings:
 def run_of(rows: list[tuple[int, Any]], dtype: str) -> Any:
     keys = CODEC.pack([np.array([key for key, _ in rows], np.int64)])
     return sorted_run(CODEC, keys, [np.array([v for _, v in rows], dtype)], last=False)
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u1", "i2", "u2", "i4", "u4", "f4", "i8", "f8"])
+@pytest.mark.parametrize("most", [99, (1 << 40) - 1])
+def test_a_value_of_any_width_stays_with_its_key(dtype: str, most: int) -> None:
+    rng = np.random.default_rng(3)
+    codec = Packed([(0, most)])
+    given = rng.integers(0, 90, 2000)
+    values = rng.integers(-128, 256, 2000).astype(dtype)
+    order = np.argsort(given, kind="stable")
+    for columns in ([values], [values, values]):
+        run = sorted_run(codec, codec.pack([given]), columns, last=False)
+        assert codec.unpack(run.keys)[0].tolist() == given[order].tolist()
+        for each in run.values:
+            assert each.dtype == values.dtype
+            assert each.tolist() == values[order].tolist()
 
 
 @given(st.lists(st.lists(FINITE, max_size=12), max_size=6))
@@ -96,8 +112,8 @@ def test_what_slides_equals_a_rescan_whatever_comes_late(data: Any) -> None:
     panes = data.draw(st.integers(1, 7))
     subs: dict[int, Sub] = {}
     mapper = mapper_of(EVERY, settings)
-    where = Where(())
-    sliding = Sliding(mapper, where, panes, last=False)
+    asked = ByKey(Where(()), last=False)
+    sliding = Sliding(mapper, asked, panes)
     seq = pane = 0
     for _ in range(data.draw(st.integers(1, 25))):
         pane += data.draw(st.sampled_from([1, 1, 1, 1, 2, 9]))
@@ -107,14 +123,14 @@ def test_what_slides_equals_a_rescan_whatever_comes_late(data: Any) -> None:
             old = subs.get(pane - back) or Sub(pane - back)
             subs[pane - back] = old._replace(runs=(*old.runs, run_of(rows, "f8")), version=seq)
         live = [subs[n] for n in sorted(subs) if pane - panes < n <= pane]
-        assert sliding.slide(live, pane) == mapper.result(folded(mapper, live, where, last=False))
+        assert sliding.slide(live, pane) == mapper.result(folded(mapper, live, asked))
 
 
 def test_each_sub_window_is_read_once_and_joined_about_three_times() -> None:
     settings = settings_of("int32")
     panes, slides = 50, 1_000
     mapper = mapper_of("sum(v)", settings)
-    sliding = Sliding(mapper, Where(()), panes, last=False)
+    sliding = Sliding(mapper, ByKey(Where(()), last=False), panes)
     subs = [Sub(n, (run_of([(0, n)], "i4"),), version=n + 1) for n in range(slides)]
     for pane in range(slides):
         live = subs[max(0, pane - panes + 1) : pane + 1]

@@ -192,7 +192,7 @@ def test_a_sub_window_that_could_not_be_joined_can_be_sealed(
 
     window.append([row(0)])
     with monkeypatch.context() as patch:
-        patch.setattr("tideline.stream.engine.join_runs", no_memory)
+        patch.setattr("tideline.stream.sealing.join_runs", no_memory)
         window.append([row(10)])
         engine.dataset.wait_for_seals()
     assert engine._rejoining == set()

@@ -74,10 +74,13 @@ def condition(rng: random.Random) -> dict[str, Any]:
     return {**first, **second}
 
 
-def wanted(model: Model, where: Any, panes: int, newest: bool, prefix: Any) -> list[Row]:
+def wanted(
+    model: Model, where: Any, panes: int, newest: bool, prefix: Any, of: Any = None,
+    upto: int | None = None,
+) -> list[Row]:  # fmt: skip
     """By looking at every row; `newest`: those that nothing with their key came after."""
     matches = parse(where).matches
-    rows = model.found(lambda key: key[: len(prefix)] == prefix, panes)
+    rows = model.found(lambda key: key[: len(prefix)] == prefix, panes, of, upto)
     # The newest row of a key: of all that is asked, the last that came in the last sub-window.
     last: dict[Any, int] = {key: place for place, (_, key, _) in enumerate(rows)}
     found = []
@@ -370,7 +373,7 @@ def test_the_command_line_finds_what_the_library_finds(tmp_path: Path, run: Run)
     made = command(
         "create", folder, "r", "--span-s", "30", "--key", "vid", "--time", "t", "--value",
         "at=point", "--value", "text=text", "--value", "vel=int8", "--index", "at=spatial",
-        "--index", 'text={"kind": "ngrams", "n": 2}',
+        "--index", "text=ngrams,n=2",
     )  # fmt: skip
     assert made[0]["indexes"] == {"at": "spatial", "text": {"kind": "ngrams", "n": 2}}
     rows = [{"vid": n, "at": [n / 10, 48], "text": f"car {n}", "vel": n, "t": 5} for n in range(9)]

@@ -267,6 +267,7 @@ def test_the_commands_are_twins(tmp_path: Path, run: Run) -> None:
     assert command("stats", folder, "cars")[0]["rows"] == 5
     command("range", folder, "crs", code=3)
     command("watch", folder, "cars", code=2)
+    command("watch", folder, "cars", "--map", "count()", "--count", "-1", code=2)
     with tideline.open(folder) as db, running(db) as url:
         assert command("range", url, "cars", "4", "--map", "count()") == [{"count()": 4}]
         db.window("tick", span_s=0.2, slide_s=0.1, key="k")

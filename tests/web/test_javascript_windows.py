@@ -90,6 +90,32 @@ def test_rows_are_found_by_places_and_words(db: Any, url: str, js: JavaScript) -
     assert "no such field" in found[3]
 
 
+def test_panes_of_a_condition_are_those_of_the_library(db: Any, url: str, js: JavaScript) -> None:
+    js(MAKE)
+    cars = db.window("cars")
+    js(
+        """async () => {
+          globalThis.told = [];
+          for (const options of [{ where: { vel: { $gt: 6 } } }, { newest: true }]) {
+            const panes = cars.watch([1], { map: ["count()", "sum(vel)"], ...options });
+            panes.onpane = ({ value }) => told.push(value);
+            await panes.ready;
+          }
+        }"""
+    )
+    map = ["count()", "sum(vel)"]
+    watches = [cars.watch((1,), map=map, where={"vel": {"$gt": 6}}),
+               cars.watch((1,), map=map, newest=True)]  # fmt: skip
+    cars.append([row(1, n % 5, n, n) for n in range(12)])
+    js("() => db.sync()")
+    right = [pane.value for watch in watches for pane in watch.take()]
+    assert right == [{"count()": 3, "sum(vel)": 24}, {"count()": 5, "sum(vel)": 35}]
+    wait_for(lambda: len(js("() => told")) == 2)
+    assert sorted(js("() => told"), key=str) == sorted(right, key=str)
+    with pytest.raises(Thrown, match="no such field"):
+        js("() => cars.watch(null, { map: 'count()', where: { speed: 1 } }).next()")
+
+
 def test_panes_are_told_at_each_slide_and_those_of_a_break_are_counted(
     db: Any, url: str, js: JavaScript
 ) -> None:

@@ -41,6 +41,7 @@ export async function right(): Promise<number | undefined> {
     const told: Pane<number> = pane;
     console.log(told.value + told.missed);
   }
+  reports.watch<number>([1], { map: "count()", where: { vel: { $lt: 20 } }, newest: true }).onpane = ({ value }) => console.log(value);
   try {
     await cars.replace(7, { road: "A1" }, { if_version: 3 });
   } catch (error) {

@@ -24,7 +24,7 @@ __all__ = ["AsyncPanes", "AsyncRemotePanes", "AsyncRemoteWindow", "AsyncWindow"]
 
 
 class AsyncRemotePanes(ArrivingPanes, AsyncRemoteChanges):
-    """What a range of a window becomes at each slide; `AsyncRemoteWindow.watch` makes one."""
+    """What becomes of rows of a window at each slide; `AsyncRemoteWindow.watch` makes one."""
 
     def __init__(self, http: AsyncHttp, name: str, asked: dict[str, Any], slide_s: float) -> None:
         self._asks = {"window": name, **asked}
@@ -61,13 +61,13 @@ class AsyncRemoteWindow(WindowVerbs):
         self._http: AsyncHttp = http
 
     def watch(
-        self, keys: Any = None, *, map: Any, initial: Any = None, combine: Any = None,
-        last_s: Seconds | None = None,
+        self, keys: Any = None, *, map: Any, where: Any = None, newest: bool = False,
+        initial: Any = None, combine: Any = None, last_s: Seconds | None = None,
     ) -> AsyncRemotePanes:  # fmt: skip
-        """What `range` gives, told at each slide: `async for`, or `take`. It watches from the
-        first wait on, or from `async with`."""
+        """What `range` or `find` gives, told at each slide: `async for`, or `take`. It watches from
+        the first wait on, or from `async with`."""
         check_no_function(map, initial, combine)
-        asked = {"map": None, **asked_of(keys, map, last_s)}
+        asked = {"map": None, "newest": newest, **asked_of(keys, map, last_s, where)}
         return AsyncRemotePanes(self._http, self.name, asked, self.settings["slide_s"])
 
     def __repr__(self) -> str:
@@ -102,16 +102,21 @@ class AsyncWindow:
     get_many = threaded(StreamWindow.get_many)
     range = threaded(StreamWindow.range)
     find = threaded(StreamWindow.find)
+    moment = threaded(StreamWindow.moment)
+    part = threaded(StreamWindow.part)
     stats = threaded(StreamWindow.stats)
     seal = threaded(StreamWindow.seal)
     maintain = threaded(StreamWindow.maintain)
 
     def watch(
-        self, keys: Any = None, *, map: Any, initial: Any = None, combine: Any = None,
-        last_s: Seconds | None = None,
+        self, keys: Any = None, *, map: Any, where: Any = None, newest: bool = False,
+        initial: Any = None, combine: Any = None, last_s: Seconds | None = None,
     ) -> AsyncPanes:  # fmt: skip
-        """What `range` gives, told at each slide: `StreamWindow.watch`."""
-        found = self._sync.watch(keys, map=map, initial=initial, combine=combine, last_s=last_s)
+        """What `range` or `find` gives, told at each slide: `StreamWindow.watch`."""
+        found = self._sync.watch(
+            keys, map=map, where=where, newest=newest, initial=initial, combine=combine,
+            last_s=last_s,
+        )  # fmt: skip
         return AsyncPanes(found, self._run)
 
     def __repr__(self) -> str:
@@ -119,7 +124,7 @@ class AsyncWindow:
 
 
 class AsyncPanes:
-    """What a range of a window becomes at each slide; panes are computed in a thread."""
+    """What becomes of rows of a window at each slide; panes are computed in a thread."""
 
     def __init__(self, watch: Watch, run: Run) -> None:
         self._sync = watch

@@ -20,7 +20,7 @@ from typing import Annotated, Any
 import typer
 
 from tideline.cli.command import AsJson, Database, add
-from tideline.cli.documents import BATCH, Where, condition_of, documents_in, value_of
+from tideline.cli.documents import BATCH, Where, condition_of, documents_in, kind_of, value_of
 from tideline.cli.output import line, plain, print_all, show, warn
 from tideline.cli.parse import parse_json
 from tideline.cli.session import failed
@@ -44,6 +44,9 @@ Map = Annotated[
 LastS = Annotated[
     float | None, typer.Option("--last-s", metavar="S", help="The last so many seconds of it.")
 ]
+Newest = Annotated[
+    bool, typer.Option("--newest", help="Of each key only its newest row counts.")
+]  # fmt: skip
 File = Annotated[Path | None, typer.Option(metavar="FILE", help=".jsonl, .parquet or .arrow")]
 
 
@@ -97,7 +100,7 @@ def create(
     index: Annotated[
         list[str] | None,
         typer.Option(metavar="FIELD=KIND", help="An index on a point (spatial) or a text (words, "
-                     "ngrams, fuzzy), for find; repeatable."),
+                     "ngrams, fuzzy), for find; with settings: ngrams,n=2; repeatable."),
     ] = None,
     keep: Annotated[
         str | None, typer.Option(help="last (of a key in a sub-window; the default) or all.")
@@ -129,7 +132,7 @@ def create(
         field, kind = _split(each, "--index", "FIELD=KIND")
         if kind is None:
             raise InvalidRequest("--index must be FIELD=KIND", value=each)
-        indexes[field] = parse_json(kind, "index") if kind.startswith("{") else kind
+        indexes[field] = parse_json(kind, "index") if kind.startswith("{") else kind_of(kind)
     with open_database(database, create=True) as found:
         made = found.window(
             name, span_s=span_s, slide_s=slide_s, key=fields, values=values or None, keep=keep,
@@ -267,9 +270,7 @@ def find(
     key: Annotated[
         str | None, typer.Option(metavar="JSON", help="Among keys that begin so: 7 or '[0, 1]'.")
     ] = None,
-    newest: Annotated[
-        bool, typer.Option("--newest", help="Of each key only its newest row counts.")
-    ] = False,
+    newest: Newest = False,
     limit: Annotated[int | None, typer.Option(metavar="N", help="At most so many.")] = None,
     last_s: LastS = None,
     closed: Annotated[
@@ -301,10 +302,14 @@ def watch(
     window: Name,
     key: Keys = None,
     map: Map = None,
+    where: Annotated[
+        str | None, typer.Option(metavar="WHERE", help="Only rows that meet this condition: JSON.")
+    ] = None,
+    newest: Newest = False,
     last_s: LastS = None,
-    count: Annotated[int | None, typer.Option(help="End after so many panes.")] = None,
+    count: Annotated[int | None, typer.Option(help="End after so many panes.", min=1)] = None,
 ) -> None:
-    """Print what --map makes of a range at each slide, until Ctrl-C.
+    """Print what --map makes of a range, or of a condition, at each slide, until Ctrl-C.
 
     Twin of StreamWindow.watch.
     """
@@ -312,8 +317,8 @@ def watch(
         raise InvalidRequest("--map must say what is made of the rows: --map 'count()'")
     with (
         _opened(database, window) as opened,
-        opened.watch([value_of(part) for part in key or []], map=_mapper(map),
-                     last_s=last_s) as panes,
+        opened.watch([value_of(part) for part in key] if key else None, map=_mapper(map),
+                     where=condition_of(where), newest=newest, last_s=last_s) as panes,
     ):  # fmt: skip
         for pane in itertools.islice(panes, count):
             line({"since": pane.since, "until": pane.until, "value": pane.value,

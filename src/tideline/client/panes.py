@@ -104,7 +104,7 @@ class ArrivingPanes(Arriving):
 
 
 class RemotePanes(ArrivingPanes, RemoteChanges):
-    """What a range of a window becomes at each slide; `RemoteWindow.watch` makes one."""
+    """What becomes of rows of a window at each slide; `RemoteWindow.watch` makes one."""
 
     def __init__(self, http: Http, name: str, asked: dict[str, Any], slide_s: float) -> None:
         """Watches at once; refuses as the server does."""

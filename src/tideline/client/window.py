@@ -51,12 +51,20 @@ class _Result(msgspec.Struct):
     result: Any
 
 
-def asked_of(keys: Any, map: Any, last_s: Seconds | None) -> dict[str, Any]:
-    """What `range` and `watch` ask, as JSON has it; what is wrong with it, the server says."""
+class _Moment(msgspec.Struct):
+    moment: str
+    cuts: list[list[Any]]
+
+
+def asked_of(
+    keys: Any, map: Any, last_s: Seconds | None, where: Any = None
+) -> dict[str, Any]:  # fmt: skip
+    """What `range`, `find` and `watch` ask, as JSON; what is wrong with it, the server says."""
     asked = {
         "keys": keys,
         "map": map,
         "last_s": None if last_s is None else span_s(last_s, "last_s"),
+        "where": where,
     }
     return {name: _plain(value, name) for name, value in asked.items() if value is not None}
 
@@ -166,12 +174,30 @@ class WindowVerbs:
         """Rows that meet a condition, or what a mapper makes of them: `StreamWindow.find`."""
         check_no_function(map, initial, combine)
         asked = {"newest": newest, "limit": limit, "closed": closed}
-        body = asked_of(keys, map, last_s) | {n: v for n, v in asked.items() if v is not None}
-        if where is not None:
-            body["where"] = _plain(where, "where")
+        given = {name: value for name, value in asked.items() if value is not None}
+        body = asked_of(keys, map, last_s, where) | given
         if map is None:
             return read_table(await self._ask("find", query={"format": "arrow"}, body=body))
         return plain_result(map, (await self._json("find", body)).result)
+
+    async def moment(
+        self, keys: Any = None, *, last_s: Seconds | None = None, closed: bool = False,
+        parts: int = 0,
+    ) -> tuple[str, list[list[Any]]]:  # fmt: skip
+        """A moment to read a range of in parts, and where to cut: `StreamWindow.moment`."""
+        body = asked_of(keys, None, last_s) | {"closed": closed, "parts": parts}
+        found = await self._http.ask_json("POST", *self._path, "moment", body=body, type=_Moment)
+        return found.moment, found.cuts
+
+    async def part(
+        self, moment: str, keys: Any = None, *, low: Any = None, high: Any = None,
+        last_s: Seconds | None = None, closed: bool = False,
+    ) -> pa.Table:  # fmt: skip
+        """The rows of a moment with keys in [low, high): `StreamWindow.part`."""
+        ends = {"low": low, "high": high}
+        body = asked_of(keys, None, last_s) | {"closed": closed, "moment": moment}
+        body |= {name: _plain(end, name) for name, end in ends.items() if end is not None}
+        return read_table(await self._ask("part", query={"format": "arrow"}, body=body))
 
     async def stats(self) -> WindowStats:
         """What it holds and has done since it was opened."""
@@ -205,16 +231,18 @@ def _table_of(rows: Any, points: Collection[str]) -> pa.Table | None:
     """Rows as a table, if they are one or columns; a point has a length in a row, too."""
     import pyarrow as pa
 
-    if isinstance(rows, pa.RecordBatch):
-        return pa.Table.from_batches([rows])
-    if isinstance(rows, pa.Table):
-        return rows
-    if isinstance(rows, Mapping) and any(
-        not isinstance(value, (str, bytes)) and hasattr(value, "__len__")
-        for name, value in rows.items()
-        if name not in points
+    is_table = hasattr(rows, "__arrow_c_stream__")  # of Arrow, pandas or Polars
+    if is_table or (
+        isinstance(rows, Mapping)
+        and any(
+            not isinstance(value, (str, bytes)) and hasattr(value, "__len__")
+            for name, value in rows.items()
+            if name not in points
+        )
     ):
         try:
+            if is_table:
+                return pa.table(rows)
             return pa.table({name: _pairs(value) for name, value in rows.items()})
         except (pa.ArrowException, TypeError, ValueError) as error:
             raise InvalidRequest(f"these are no columns: {error}") from None
@@ -273,15 +301,17 @@ class RemoteWindow:
     get_many = blocking(WindowVerbs.get_many)
     range = blocking(WindowVerbs.range)
     find = blocking(WindowVerbs.find)
+    moment = blocking(WindowVerbs.moment)
+    part = blocking(WindowVerbs.part)
     stats = blocking(WindowVerbs.stats)
 
     def watch(
-        self, keys: Any = None, *, map: Any, initial: Any = None, combine: Any = None,
-        last_s: Seconds | None = None,
+        self, keys: Any = None, *, map: Any, where: Any = None, newest: bool = False,
+        initial: Any = None, combine: Any = None, last_s: Seconds | None = None,
     ) -> RemotePanes:  # fmt: skip
-        """What `range` gives, told at each slide: `StreamWindow.watch`."""
+        """What `range` or `find` gives, told at each slide: `StreamWindow.watch`."""
         check_no_function(map, initial, combine)
-        asked = {"map": None, **asked_of(keys, map, last_s)}
+        asked = {"map": None, "newest": newest, **asked_of(keys, map, last_s, where)}
         return RemotePanes(self._http, self.name, asked, self.settings["slide_s"])
 
     def __repr__(self) -> str:

@@ -186,10 +186,12 @@ def _radix(keys: Array, values: list[Array]) -> tuple[Array, list[Array]]:
     low, high, ordered = facts.tolist()
     if ordered:
         return keys, values
-    # One value of four bytes goes along with its key; else the number of the row does.
-    direct = len(values) == 1 and values[0].dtype.itemsize == 4
-    if direct:
+    # One value of up to four bytes goes along with its key; else the number of the row does.
+    direct = len(values) == 1 and values[0].dtype.itemsize <= 4
+    if direct and values[0].dtype.itemsize == 4:
         along = np.array(values[0]).view(np.int32)
+    elif direct:  # whole numbers: every float has four bytes or more
+        along = values[0].astype(np.int32)
     else:
         along = np.arange(count, dtype=np.int32)
     keys = keys.copy()
@@ -202,7 +204,8 @@ def _radix(keys: Array, values: list[Array]) -> tuple[Array, list[Array]]:
     if flipped:
         keys, along = other, other_along
     if direct:
-        return keys, [along.view(values[0].dtype)]
+        dtype = values[0].dtype
+        return keys, [along.view(dtype) if dtype.itemsize == 4 else along.astype(dtype)]
     return keys, [value[along] for value in values]
 
 

@@ -132,11 +132,13 @@ class WatchGroups(_Watching, tag="watch_groups", kw_only=True):
 
 
 class WatchWindow(Request, tag="watch_window", kw_only=True):
-    """Be told what a range of a stream window becomes, at each slide."""
+    """Be told what becomes of a range of a stream window, or of a condition, at each slide."""
 
     window: str
     keys: Any = None
     map: Any
+    where: Any = None
+    newest: Any = False
     last_s: Any = None
 
 

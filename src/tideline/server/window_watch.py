@@ -41,8 +41,11 @@ class WindowWatch:
         """Begin; what is wrong with the request is raised."""
         asked = self._request
         self._watch = await self._hub.in_thread(
-            lambda: self._window.watch(asked.keys, map=asked.map, last_s=asked.last_s)
-        )
+            lambda: self._window.watch(
+                asked.keys, map=asked.map, where=asked.where, newest=asked.newest,
+                last_s=asked.last_s,
+            )
+        )  # fmt: skip
 
     def go(self) -> None:
         """Tell panes from now on."""

@@ -4,6 +4,7 @@
     GET, PUT, DELETE   window           what it is; make one; drop it
     POST       window/append            rows, or an Arrow stream
     POST       window/get, get_many, range, find
+    POST       window/moment, part  a range in parts of one moment
 
 Scopes are those of collections: `read` to ask and watch, `write` to append, `admin` to make and
 drop. Rows of a window belong to nobody: a token of a user, or with rows, may use none.
@@ -165,6 +166,33 @@ class FindIn(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     closed: Annotated[Any, described("Without the open sub-window.", type="boolean")] = False
 
 
+class MomentIn(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Which rows, and into how many parts they are cut; 0: as many as they need."""
+
+    keys: _KEYS = None
+    last_s: _LAST = None
+    closed: Annotated[Any, described("Without the open sub-window.", type="boolean")] = False
+    parts: Annotated[Any, described("How many.", type="integer", minimum=0)] = 0
+
+
+class MomentOut(msgspec.Struct):
+    """A moment, and the keys between its parts."""
+
+    moment: str
+    cuts: list[list[Any]]
+
+
+class PartIn(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Of the rows of a moment those with keys in [low, high)."""
+
+    moment: str
+    keys: _KEYS = None
+    low: Annotated[Any, described("The first key; null: no limit.")] = None
+    high: Annotated[Any, described("The key that ends the part; null: no limit.")] = None
+    last_s: _LAST = None
+    closed: Annotated[Any, described("Without the open sub-window.", type="boolean")] = False
+
+
 class GotOut(msgspec.Struct):
     """The newest row of a key, or all; null when there is none."""
 
@@ -292,6 +320,30 @@ async def range_rows(call: Call) -> Any:
     return await call.hub.in_thread(run)
 
 
+async def hold_moment(call: Call) -> MomentOut:
+    to, body = _window(call), call.body
+
+    def run() -> MomentOut:
+        return MomentOut(
+            *to.moment(body.keys, last_s=body.last_s, closed=body.closed, parts=body.parts)
+        )
+
+    return await call.hub.in_thread(run)
+
+
+async def read_part(call: Call) -> Any:
+    to, body = _window(call), call.body
+
+    def run() -> Any:
+        found = to.part(
+            body.moment, body.keys, low=body.low, high=body.high, last_s=body.last_s,
+            closed=body.closed,
+        )  # fmt: skip
+        return _table(call, found)
+
+    return await call.hub.in_thread(run)
+
+
 async def find_rows(call: Call) -> Any:
     to, body = _window(call), call.body
 
@@ -340,4 +392,8 @@ OPS = [
        query=FormatQuery, takes=(RangeIn,), gives=(GotOut, ARROW)),
     Op("POST", f"{_W}/find", "Rows that meet a condition, or what is made of them.", find_rows,
        scope="read", query=FormatQuery, takes=(FindIn,), gives=(GotOut, ARROW)),
+    Op("POST", f"{_W}/moment", "Hold what there is now, to read it in parts.", hold_moment,
+       scope="read", takes=(MomentIn,), gives=MomentOut),
+    Op("POST", f"{_W}/part", "Rows of a moment.", read_part, scope="read", query=FormatQuery,
+       takes=(PartIn,), gives=(GotOut, ARROW), refuses=(409,)),
 ]  # fmt: skip

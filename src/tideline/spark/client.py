@@ -177,6 +177,20 @@ class Client(ABC):
     ) -> Iterator[pa.RecordBatch]:
         """The rows of a stream window: `StreamWindow.range`."""
 
+    @abstractmethod
+    def moment(
+        self, name: str, keys: Any = None, last_s: float | None = None, closed: bool = False,
+        parts: int = 0,
+    ) -> tuple[str, list[list[Any]]]:  # fmt: skip
+        """What names the rows there are now, and keys that cut them: `StreamWindow.moment`."""
+
+    @abstractmethod
+    def part(
+        self, name: str, moment: str, low: Any, high: Any, keys: Any = None,
+        last_s: float | None = None, closed: bool = False,
+    ) -> Iterator[pa.RecordBatch]:  # fmt: skip
+        """The rows of a moment with keys in [low, high): `StreamWindow.part`."""
+
     # ---- writing ------------------------------------------------------------------------
 
     @abstractmethod
@@ -227,11 +241,11 @@ class Client(ABC):
 CALLS: dict[str, Any] = {
     "adopt": list[int], "check": Landed, "collection": dict[str, Any],
     "commit": Landed, "create": None, "cuts": list[str], "describe": Facts, "earliest": str,
-    "loading": tuple[dict[str, Any], str], "position": str, "reach": str, "times": list[int],
-    "window": dict[str, Any],
+    "loading": tuple[dict[str, Any], str], "moment": tuple[str, list[list[Any]]], "position": str,
+    "reach": str, "times": list[int], "window": dict[str, Any],
 }  # fmt: skip
 """The calls that go through a gate, with what each gives."""
-STREAMS = frozenset(["changes", "documents", "journal", "panes", "scan"])
+STREAMS = frozenset(["changes", "documents", "journal", "panes", "part", "scan"])
 """Those that give batches."""
 
 

@@ -96,12 +96,30 @@ class HttpClient(Client):
     def panes(
         self, name: str, keys: Any = None, last_s: float | None = None, closed: bool = False
     ) -> Iterator[pa.RecordBatch]:
+        body = {"keys": keys, "last_s": last_s, "closed": closed}
+        yield from self._rows_of(name, "range", body)
+
+    def moment(
+        self, name: str, keys: Any = None, last_s: float | None = None, closed: bool = False,
+        parts: int = 0,
+    ) -> tuple[str, list[list[Any]]]:  # fmt: skip
+        body = {"keys": keys, "last_s": last_s, "closed": closed, "parts": parts}
+        found = self._remote._http.json("POST", "v1", "windows", name, "moment", body=body)
+        return found["moment"], found["cuts"]
+
+    def part(
+        self, name: str, moment: str, low: Any, high: Any, keys: Any = None,
+        last_s: float | None = None, closed: bool = False,
+    ) -> Iterator[pa.RecordBatch]:  # fmt: skip
+        body = {"moment": moment, "low": low, "high": high, "keys": keys, "last_s": last_s,
+                "closed": closed}  # fmt: skip
+        yield from self._rows_of(name, "part", body)
+
+    def _rows_of(self, name: str, verb: str, body: dict[str, Any]) -> Iterator[pa.RecordBatch]:
         from tideline.client.tables import read_table
 
-        body = {"keys": keys, "last_s": last_s, "closed": closed}
-        query = {"format": "arrow"}
-        path = ("v1", "windows", name, "range")
-        data = self._patient._http.request("POST", *path, query=query, body=body, again=True)
+        http, path = self._patient._http, ("v1", "windows", name, verb)
+        data = http.request("POST", *path, query={"format": "arrow"}, body=body, again=True)
         yield from read_table(data).to_batches(max_chunksize=SLICE)
 
     # ---- writing ------------------------------------------------------------------------

@@ -91,7 +91,24 @@ class Local(Client):
     def panes(
         self, name: str, keys: Any = None, last_s: float | None = None, closed: bool = False
     ) -> Iterator[pa.RecordBatch]:
-        table = self._window(name).range(keys, last_s=last_s, closed=closed)
+        yield from self._sliced(self._window(name).range(keys, last_s=last_s, closed=closed))
+
+    def moment(
+        self, name: str, keys: Any = None, last_s: float | None = None, closed: bool = False,
+        parts: int = 0,
+    ) -> tuple[str, list[list[Any]]]:  # fmt: skip
+        return self._window(name).moment(keys, last_s=last_s, closed=closed, parts=parts)
+
+    def part(
+        self, name: str, moment: str, low: Any, high: Any, keys: Any = None,
+        last_s: float | None = None, closed: bool = False,
+    ) -> Iterator[pa.RecordBatch]:  # fmt: skip
+        window = self._window(name)
+        yield from self._sliced(
+            window.part(moment, keys, low=low, high=high, last_s=last_s, closed=closed)
+        )
+
+    def _sliced(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
         for batch in table.to_batches(max_chunksize=SLICE):
             self._go_on()
             yield batch

@@ -42,7 +42,7 @@ _NAMES = {
         "collection", "op", "version", "key", "indexes", "rejected", "writer", "number",
     ],
     "stream documents": ["collection", "op", "version", "key", "indexes", "rejected"],
-    "read window": ["window", "keys", "lastS", "closed"],
+    "read window": ["window", "keys", "lastS", "closed", "partitions"],
     "write window": ["window", "settings", "rejected", "writer", "number"],
     "stream window": ["window", "settings", "rejected"],
 }  # fmt: skip

@@ -1,6 +1,7 @@
 """Stream windows as Spark tables: `format("tideline").option("window", "cars")`.
 
-    read      the fields of the key, the values, `since`: what `range` gives. One task, one moment
+    read      the fields of the key, the values, `since`: what `range` gives. A task for a range of
+              keys, all of one moment (stream/moments.py)
     write     the same columns and the time, if rows have one: staged by tasks, then appended
     stream    the same for every micro-batch
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -25,7 +27,7 @@ from pyspark.sql import types as T
 from tideline.errors import InvalidRequest
 from tideline.spark.client import connect
 from tideline.spark.columns import check_columns, drifted, fit, near
-from tideline.spark.options import choice, json_object, rejected, target
+from tideline.spark.options import choice, json_object, number, rejected, target
 from tideline.spark.writer import Batch, Stream, Writing
 
 __all__ = ["WindowReader", "WindowStreamWriter", "WindowWriter", "window_schema"]
@@ -61,25 +63,45 @@ def _columns(settings: Mapping[str, Any]) -> T.StructType:
 # ---- reading ----------------------------------------------------------------------------------
 
 
+class Part(D.InputPartition):
+    """What one task reads: keys from `low` on, before `high`, at a moment; none: all there is."""
+
+    def __init__(self, moment: str | None = None, low: Any = None, high: Any = None) -> None:
+        self.moment, self.low, self.high = moment, low, high
+
+
 class WindowReader(D.DataSourceReader):
     """Reads a window once."""
 
     def __init__(self, options: Mapping[str, str], schema: T.StructType) -> None:
         self._target = target(options, "read window")
-        self._keys = _json_list(options, "keys")
-        self._last_s = _seconds(options, "lastS")
-        self._closed = choice(options, "closed", ("true", "false"), "false") == "true"
+        self._asked: dict[str, Any] = {
+            "keys": _json_list(options, "keys"), "last_s": _seconds(options, "lastS"),
+            "closed": choice(options, "closed", ("true", "false"), "false") == "true",
+        }  # fmt: skip
+        self._parts = number(options, "partitions", 1) or 0
         with closing(connect(self._target)) as client:
             given = _columns(client.window(self._target.channel))
         self._schema = check_columns(schema, given, "rows of this window")
 
-    def partitions(self) -> Sequence[D.InputPartition]:
-        return [D.InputPartition(0)]
+    def partitions(self) -> Sequence[Part]:
+        if self._parts == 1:
+            return [Part()]
+        with closing(connect(self._target)) as client:
+            moment, cuts = client.moment(self._target.channel, parts=self._parts, **self._asked)
+        if not cuts:  # one task is one moment, whenever it reads
+            return [Part()]
+        return [Part(moment, *ends) for ends in pairwise([None, *cuts, None])]
 
     def read(self, partition: D.InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Part)
+        name, part = self._target.channel, partition
         with closing(connect(self._target)) as client:
-            asked: Any = {"keys": self._keys, "last_s": self._last_s, "closed": self._closed}
-            for batch in client.panes(self._target.channel, **asked):
+            if part.moment is None:
+                batches = client.panes(name, **self._asked)
+            else:
+                batches = client.part(name, part.moment, part.low, part.high, **self._asked)
+            for batch in batches:
                 yield fit(batch, self._schema)
 
 

@@ -18,7 +18,6 @@ ask which state there is: it unpickles a `_Newest`, so this module loads neither
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -28,17 +27,17 @@ from tideline.clock import Seconds
 from tideline.errors import InvalidRequest
 from tideline.near import did_you_mean
 from tideline.spark.given import check_session, has_watermark
+from tideline.spark.mappers import aggregate_of, calls_of, quoted
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
     from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle, TimerValues
 
     from tideline.stream.settings import Settings
 
 __all__ = ["latest", "panes"]
 
-_MAPPERS = ("count", "sum", "mean", "min", "max")
 _AT, _BUCKET = "_tideline_at", "_tideline_bucket"
 _MOST_BUCKETS = 4096
 
@@ -46,15 +45,17 @@ _MOST_BUCKETS = 4096
 def panes(
     frame: DataFrame, *, key: str | Sequence[str], map: str | Sequence[str] | Mapping[str, str],
     span_s: Seconds, slide_s: Seconds | None = None, time: str = "at",
+    rest: str | Sequence[str] = (),
 ) -> DataFrame:  # fmt: skip
     """What mappers make of the rows of each key, a row for each slide: `StreamWindow.watch`.
 
-    Columns: `since` and `until` of the pane, the fields of the key, and one for each of `map`:
-    count(), sum(f), mean(f), min(f) or max(f), as text, several as a list, or by name. A key with
-    no rows in a pane has none. Rows without a key, a time or a value are left out. Of a stream a
-    pane is told when the watermark has passed it, in output mode append: with none of its own the
-    frame gets one without delay. With keep="all" a window of the library tells the same; sums of
-    floats are added as Spark adds them.
+    Columns: `since` and `until` of the pane, the fields of the key, and one for each of `map`, all
+    mappers of windows, as text, several as a list, or by name. `rest` are the other fields of a
+    window's key: `top` tells them, as [{"key": {...}, "value": ...}, ...]. A key with no rows in a
+    pane has none. Rows without a key, a time or a value, or with one that is not finite, are left
+    out. Of a stream a pane is told when the watermark has passed it, in output mode append: with
+    none of its own the frame gets one without delay. With keep="all" a window of the library
+    tells the same; sums of floats are added as Spark adds them.
 
     >>> speeds = panes(reports, key=("x", "d", "s"), map={"speed": "mean(vel)", "cars": "count()"},
     ...                span_s=300, slide_s=60)                            # doctest: +SKIP
@@ -62,16 +63,25 @@ def panes(
     """
     from pyspark.sql import functions as F
 
-    named = _named(map)
-    fields = [field for text in named.values() if (field := _parsed(text, frame)[1])]
+    calls = calls_of(map, frame)
+    fields = [call.field for call in calls.values() if call.field]
     settings = _settings(frame, key, fields, span_s, slide_s, time)
-    rows = _watermarked(frame.dropna(subset=[*settings.key, time, *fields]), time)
+    others = _settings(frame, rest, [], span_s, slide_s, time).key if rest else ()
+    if twice := sorted(set(settings.key) & set(others)):
+        raise InvalidRequest("rest are the fields of the key that key does not name", rest=twice)
+    rows = _watermarked(frame.dropna(subset=[*settings.key, *others, time, *fields]), time)
+    for field in fields:
+        if frame.schema[field].dataType.typeName() in ("float", "double"):
+            rows = rows.where(F.abs(quoted(field)) != float("inf"))
     length, step = (f"{us} microseconds" for us in (settings.span_us, settings.slide_us))
-    grouped = rows.groupBy(F.window(time, length, step), *(F.col(_q(n)) for n in settings.key))
-    made = grouped.agg(*(_aggregate(text, frame).alias(name) for name, text in named.items()))
+    whole = [*settings.key, *others]
+    grouped = rows.groupBy(F.window(time, length, step), *(F.col(quoted(n)) for n in settings.key))
+    made = grouped.agg(
+        *(aggregate_of(call, frame, whole).alias(name) for name, call in calls.items())
+    )
     return made.select(
         F.col("window.start").alias("since"), F.col("window.end").alias("until"),
-        *(F.col(_q(name)) for name in (*settings.key, *named)),
+        *(F.col(quoted(name)) for name in (*settings.key, *calls)),
     )  # fmt: skip
 
 
@@ -104,9 +114,11 @@ def latest(
     check_session(frame, "the newest rows of a stream")
     others = [name for name in frame.columns if name != time]
     rows = _watermarked(frame.dropna(subset=[*settings.key, time]), time).select(
-        F.pmod(F.hash(*(F.col(_q(name)) for name in settings.key)), F.lit(buckets)).alias(_BUCKET),
+        F.pmod(F.hash(*(F.col(quoted(name)) for name in settings.key)), F.lit(buckets)).alias(
+            _BUCKET
+        ),
         F.unix_micros(time).alias(_AT),  # a number: Spark drops no row for its watermark
-        *(F.col(_q(name)) for name in others),
+        *(F.col(quoted(name)) for name in others),
     )
     given = rows.drop(_BUCKET).schema
     processor = _Newest(
@@ -119,7 +131,7 @@ def latest(
     slide = F.lit(settings.slide_us)
     until = F.col(_AT) - F.pmod(F.col(_AT), slide) + F.lit(settings.panes) * slide
     return found.select(
-        *(F.timestamp_micros(_AT).alias(time) if n == time else F.col(_q(n))
+        *(F.timestamp_micros(_AT).alias(time) if n == time else F.col(quoted(n))
           for n in frame.columns),
         F.timestamp_micros(until).alias("until"),
     )  # fmt: skip
@@ -229,50 +241,3 @@ def _watermarked(frame: DataFrame, time: str) -> DataFrame:
     if not frame.isStreaming or has_watermark(frame):
         return frame
     return frame.withWatermark(time, "0 seconds")
-
-
-def _named(map: Any) -> dict[str, str]:
-    if isinstance(map, str):
-        return {map: map}
-    named = dict(map) if isinstance(map, Mapping) else None
-    if named is None and isinstance(map, Sequence) and all(isinstance(n, str) for n in map):
-        named = {each: each for each in map}
-    if not named or not all(isinstance(each, str) for each in named.values()):
-        raise InvalidRequest(
-            "map is the text of a mapper, a list of them, or a mapping of names to them", map=map
-        )
-    return named
-
-
-def _parsed(text: str, frame: DataFrame) -> tuple[str, str]:
-    """The name of a mapper and its field; none for count()."""
-    match = re.fullmatch(r"\s*(\w+)\s*\(\s*(.*?)\s*\)\s*", text)
-    name, field = match.groups() if match else (text, "")
-    if name not in _MAPPERS:
-        raise InvalidRequest(
-            f"Spark computes no such mapper{did_you_mean(name, _MAPPERS)}", map=text,
-            mappers=", ".join(_MAPPERS),
-        )  # fmt: skip
-    if (name == "count") != (not field):
-        raise InvalidRequest("count takes no value, the others take one: mean(vel)", map=text)
-    if field and field not in frame.columns:
-        raise InvalidRequest(
-            f"the frame has no such column{did_you_mean(field, frame.columns)}", map=text,
-            columns=frame.columns,
-        )  # fmt: skip
-    return name, field
-
-
-def _aggregate(text: str, frame: DataFrame) -> Column:
-    from pyspark.sql import functions as F
-
-    name, field = _parsed(text, frame)
-    if name == "count":
-        return F.count(F.lit(1))
-    made: Column = {"sum": F.sum, "mean": F.avg, "min": F.min, "max": F.max}[name](_q(field))
-    return made
-
-
-def _q(name: str) -> str:
-    """A column's name for Spark, which reads dots and brackets as parts."""
-    return "`" + name.replace("`", "``") + "`"

@@ -26,7 +26,7 @@ from tideline.errors import Corruption
 from tideline.index.packed import Codec, Column, Spelled, codec_from_json, fitting
 from tideline.index.texts import Texts
 from tideline.index.values import TEXT, TextColumn
-from tideline.stream.rows import Incoming
+from tideline.stream.incoming import Incoming
 from tideline.stream.settings import Settings
 
 __all__ = ["Batch", "Once", "Step", "codec_for", "planned", "read_payload", "written"]

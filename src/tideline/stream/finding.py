@@ -6,6 +6,8 @@
     a tail    the same, with indexes that know its rows as far as somebody has asked
     positions -> rows of the keys that are meant -> the condition itself
 
+    ByCondition   the same as what a mapper and a watch ask (reading.py)
+
 With `last`, a row counts only when nothing in its sub-window has its key and came after it. A run
 has no two rows of a key then, so what can be newer is in later runs, or in the tail.
 
@@ -29,13 +31,13 @@ from tideline.index.rowindex import RowIndexes
 from tideline.index.values import joined, plain_values
 from tideline.near import did_you_mean
 from tideline.stream.memory import Sub, Tail
-from tideline.stream.reading import Where, newest, present
+from tideline.stream.reading import Where, newest, present, where_of
 from tideline.stream.settings import Settings
 from tideline.where.bounds import Bounds, Box, Need, bounds, common
 from tideline.where.parse import Condition, parse
 from tideline.where.tree import At, Equals, Node, Not, Test
 
-__all__ = ["Finder"]
+__all__ = ["ByCondition", "Finder"]
 
 Words = NDArray[np.int64]
 _FEW = 256  # rows that are sooner gone through than indexed
@@ -260,6 +262,29 @@ class Finder:
         near, name = self.near, self.near.path[0]
         places = table[name].to_pylist()
         return np.array([near.metres({name: place}) or 0.0 for place in places], np.float64)
+
+
+class ByCondition:
+    """Rows that meet a condition, among those with some keys.
+
+    Of a `$near` all count that are within its distance: what a mapper makes has no order.
+    `is_newest`: only the newest row of each key, of all that is asked, counts.
+    """
+
+    def __init__(self, finder: Finder, keys: Any, settings: Settings, *, is_newest: bool) -> None:
+        self.finder = finder
+        self.keys = where_of(finder.beginning if keys is None else keys, settings)
+        self.alone = not is_newest
+        self._last = settings.last or is_newest
+
+    def rows(
+        self, sub: Sub, later: Sequence[Sub], *, ordered: bool = True, first: int | None = None
+    ) -> Sequence[Run]:
+        """One part, always in order; `first`: at least so many nearest ones."""
+        found = self.finder.found(
+            sub, self.keys, last=self._last, later=() if self.alone else later, first=first
+        )
+        return () if found is None else (found,)
 
 
 def _union(parts: Sequence[Words]) -> Words:

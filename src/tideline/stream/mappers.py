@@ -18,7 +18,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,7 @@ from tideline.near import did_you_mean
 from tideline.stream.settings import OTHERS, Settings
 from tideline.stream.sketch import DEFAULT_ERROR, check_error, code_counts, quantile
 
-__all__ = ["MAPPERS", "Mapper", "mapper_of"]
+__all__ = ["MAPPERS", "Call", "Mapper", "call_of", "mapper_of"]
 
 Array = NDArray[Any]
 MAPPERS = ("count", "sum", "mean", "min", "max", "quantile", "median", "top")
@@ -288,11 +288,30 @@ def _no_more(initial: Any, combine: Any) -> None:
         raise InvalidRequest("initial and combine are for functions", initial=initial)
 
 
-def _built_in(text: str, settings: Settings) -> Any:
+class Call(NamedTuple):
+    """A built-in mapper as its text has it."""
+
+    name: str
+    field: str = ""
+    rows: int = 0
+    """Of `top`: how many."""
+    q: float = 0.5
+    error: float = DEFAULT_ERROR
+
+
+def call_of(text: str) -> Call:
+    """The text of a mapper, read.
+
+    >>> call_of("quantile(vel, 0.9)")
+    Call(name='quantile', field='vel', rows=0, q=0.9, error=0.01)
+    """
     if len(text) > _MOST_TEXT:
         raise InvalidRequest(f"a mapper is at most {_MOST_TEXT} characters", length=len(text))
     name, opened, rest = (each.strip() for each in text.partition("("))
-    if name not in MAPPERS or bool(opened) != rest.endswith(")"):
+    if name in MAPPERS and bool(opened) != rest.endswith(")"):
+        whole = "count()" if name == "count" else f"{name}(vel)"
+        raise InvalidRequest(f"a mapper ends with a bracket: {whole}", map=text)
+    if name not in MAPPERS:
         raise InvalidRequest(
             f"no such mapper{did_you_mean(name, MAPPERS)}", map=text, mappers=", ".join(MAPPERS)
         )
@@ -301,24 +320,35 @@ def _built_in(text: str, settings: Settings) -> Any:
     if name == "count":
         if args:
             raise InvalidRequest("count takes no value: count()", map=text)
-        return _Count(settings)
+        return Call(name)
     if name == "top":
         if len(args) != 2 or not args[0].isdecimal() or not 0 < int(args[0]) <= _MOST_TOP:
             raise InvalidRequest(f"top takes 1 to {_MOST_TOP} and a value: top(10, vel)", map=text)
-        return _Top(settings, _field(args[1], settings), int(args[0]))
+        return Call(name, args[1], int(args[0]))
     if name in ("quantile", "median"):
         least, most = (2, 3) if name == "quantile" else (1, 2)
         if not least <= len(args) <= most:
             raise InvalidRequest("quantile takes a value and 0 to 1: quantile(vel, 0.9)", map=text)
         q = _fraction(args[1], text) if name == "quantile" else 0.5
         error = check_error(_fraction(args[-1], text)) if len(args) == most else DEFAULT_ERROR
-        return _Quantile(settings, _field(args[0], settings), q, error)
+        return Call(name, args[0], 0, q, error)
     if len(args) != 1:
         raise InvalidRequest(f"{name} takes one value: {name}(vel)", map=text)
-    field = _field(args[0], settings)
-    if name in ("min", "max"):
-        return _Extreme(settings, field, int(name == "max"))
-    return (_Sum if name == "sum" else _Mean)(settings, field)
+    return Call(name, args[0])
+
+
+def _built_in(text: str, settings: Settings) -> Any:
+    call = call_of(text)
+    if call.name == "count":
+        return _Count(settings)
+    field = _field(call.field, settings)
+    if call.name == "top":
+        return _Top(settings, field, call.rows)
+    if call.name in ("quantile", "median"):
+        return _Quantile(settings, field, call.q, call.error)
+    if call.name in ("min", "max"):
+        return _Extreme(settings, field, int(call.name == "max"))
+    return (_Sum if call.name == "sum" else _Mean)(settings, field)
 
 
 def _fraction(text: str, whole: str) -> float:

@@ -1,6 +1,7 @@
 """Searches over the sub-windows of one moment: spans of runs, and the rows of tails.
 
     Where     which keys: those that begin like a prefix, or [low, high)
+    Asked     which rows of a sub-window are meant: ByKey here, ByCondition in finding.py
     rows_in   what a sub-window has of them: parts of runs, as they are where that will do
     newest    the newest row of each of many keys
 
@@ -11,7 +12,7 @@ by now. Reads only immutable runs and the visible rows of tails; safe from any t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +26,10 @@ from tideline.kernels.stream import runs as kernels
 from tideline.stream.memory import Sub
 from tideline.stream.settings import Settings
 
-__all__ = ["Where", "check_prefix", "key_columns", "newest", "present", "rows_in", "where_of"]
+__all__ = [
+    "Asked", "Between", "ByKey", "Where", "check_prefix", "key_columns", "newest", "present",
+    "rows_in", "scanned", "where_of",
+]  # fmt: skip
 
 
 class Where:
@@ -54,8 +58,51 @@ class Where:
     def holds(self, rows: Run) -> NDArray[np.bool_]:
         """Which rows, in any order, are meant."""
         kept = np.zeros(rows.rows, np.bool_)
-        kept[_scanned(rows, self.bounds(rows.codec))] = True
+        kept[scanned(rows, self.bounds(rows.codec))] = True
         return kept
+
+
+class Between(Where):
+    """Those of some keys that lie in [low, high), too."""
+
+    __slots__ = ("_others",)
+
+    def __init__(self, others: Where, low: Any, high: Any) -> None:
+        super().__init__(None, low, high)
+        self._others = others
+
+    def bounds(self, codec: Codec) -> tuple[Any, Any] | None:
+        """As `Run.span` takes them."""
+        own, others = super().bounds(codec), self._others.bounds(codec)
+        if own is None or others is None:
+            return None
+        low, high = max(own[0], others[0]), min(own[1], others[1])
+        return (low, high) if low < high or (codec.is_packed and low == high) else None
+
+
+class Asked(Protocol):
+    """Which rows are meant."""
+
+    alone: bool
+    """Whether those of a sub-window depend on nothing that came in later ones."""
+
+    def rows(self, sub: Sub, later: Sequence[Sub], *, ordered: bool) -> Sequence[Run]:
+        """Those of a sub-window, oldest part first; `ordered`: one part, in the order of keys."""
+        ...
+
+
+class ByKey:
+    """Rows with some keys."""
+
+    alone = True
+
+    def __init__(self, where: Where, *, last: bool) -> None:
+        self._where = where
+        self._last = last
+
+    def rows(self, sub: Sub, later: Sequence[Sub], *, ordered: bool) -> Sequence[Run]:
+        """As `rows_in`."""
+        return rows_in(sub, self._where, last=self._last, ordered=ordered)
 
 
 def where_of(given: Any, settings: Settings) -> Where:
@@ -124,7 +171,7 @@ def rows_in(sub: Sub, where: Where, *, last: bool, ordered: bool = False) -> lis
             parts.append(run.part(start, limit))
     if sub.tail is not None and sub.tail_rows:
         rows = sub.tail.rows(sub.tail_rows)
-        places = _scanned(rows, where.bounds(rows.codec))
+        places = scanned(rows, where.bounds(rows.codec))
         if len(places):
             taken = rows.take(places)
             if last or ordered:
@@ -135,7 +182,7 @@ def rows_in(sub: Sub, where: Where, *, last: bool, ordered: bool = False) -> lis
     return parts
 
 
-def _scanned(rows: Run, bounds: tuple[Any, Any] | None) -> NDArray[np.int64]:
+def scanned(rows: Run, bounds: tuple[Any, Any] | None) -> NDArray[np.int64]:
     """Where rows without order are within bounds."""
     if bounds is None:
         return np.zeros(0, np.int64)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 import sys
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,10 +29,10 @@ from tideline.errors import InvalidRequest
 from tideline.kernels.stream import fold
 from tideline.kernels.stream.layout import ZERO
 
-__all__ = ["DEFAULT_ERROR", "check_error", "code_counts", "quantile"]
+__all__ = ["DEFAULT_ERROR", "LOG_MOST", "Scale", "check_error", "code_counts", "quantile"]
 
 DEFAULT_ERROR = 0.01
-_LOG_MOST = math.log(sys.float_info.max)
+LOG_MOST = math.log(sys.float_info.max)
 
 
 def check_error(error: Any) -> float:
@@ -42,8 +42,20 @@ def check_error(error: Any) -> float:
     return float(error)
 
 
-def _gamma(error: float) -> float:
-    return (1 + error) / (1 - error)
+class Scale(NamedTuple):
+    """How an error makes codes of values, and values of codes."""
+
+    factor: float
+    """1 / ln(gamma): a value has the power ceil(ln(value) * factor)."""
+    gamma: float
+    shift: float
+    """What is added to a power's logarithm for the middle of its bucket, relatively."""
+
+    @classmethod
+    def of(cls, error: float) -> Scale:
+        """Of a relative error."""
+        gamma = (1 + error) / (1 - error)
+        return cls(1 / math.log(gamma), gamma, math.log(2 / (gamma + 1)))
 
 
 def code_counts(values: NDArray[np.float64], error: float) -> dict[int, int]:
@@ -53,8 +65,7 @@ def code_counts(values: NDArray[np.float64], error: float) -> dict[int, int]:
     {0: 1, 16777216: 2}
     """
     codes = np.empty(len(values), np.int32)
-    factor = 1 / math.log(_gamma(error))
-    fold.buckets(address_of(values), len(values), factor, address_of(codes))
+    fold.buckets(address_of(values), len(values), Scale.of(error).factor, address_of(codes))
     found, counts = np.unique(codes, return_counts=True)
     return dict(zip(found.tolist(), counts.tolist(), strict=True))
 
@@ -77,9 +88,8 @@ def quantile(counts: dict[int, int], q: float, error: float) -> float | None:
             break
     if code == 0:
         return 0.0
-    gamma = _gamma(error)
-    power = abs(code) - ZERO
-    # The middle of the bucket, relatively; the last bucket may reach beyond what a double holds.
-    middle = power * math.log(gamma) + math.log(2 / (gamma + 1))
-    value = math.exp(min(middle, _LOG_MOST))
+    scale = Scale.of(error)
+    # The last bucket may reach beyond what a double holds.
+    middle = (abs(code) - ZERO) * math.log(scale.gamma) + scale.shift
+    value = math.exp(min(middle, LOG_MOST))
     return value if code > 0 else -value

@@ -10,7 +10,9 @@
     late     a row that came to an older sub-window gives it another version: that one is read
              again, and what was joined with it is joined again
 
-So the answer is that of a full rescan at every slide, in whatever order rows come. For one thread.
+So the answer is that of a full rescan at every slide, in whatever order rows come. A function that
+says not how states join, and rows that count only while none of their key came later, have a full
+rescan. For one thread.
 """
 
 from __future__ import annotations
@@ -20,16 +22,16 @@ from typing import Any
 
 from tideline.stream.mappers import Mapper
 from tideline.stream.memory import Sub
-from tideline.stream.reading import Where, rows_in
+from tideline.stream.reading import Asked
 
 __all__ = ["Sliding", "folded"]
 
 
-def folded(mapper: Mapper, subs: Sequence[Sub], where: Where, *, last: bool) -> Any:
+def folded(mapper: Mapper, subs: Sequence[Sub], asked: Asked) -> Any:
     """The state of all rows that are meant: a rescan."""
     state = mapper.empty()
-    for sub in subs:
-        for run in rows_in(sub, where, last=last, ordered=mapper.ordered):
+    for place, sub in enumerate(subs):
+        for run in asked.rows(sub, subs[place + 1 :], ordered=mapper.ordered):
             state = mapper.of(run, state)
     return state
 
@@ -37,11 +39,10 @@ def folded(mapper: Mapper, subs: Sequence[Sub], where: Where, *, last: bool) -> 
 class Sliding:
     """One aggregate of a window of so many sub-windows."""
 
-    def __init__(self, mapper: Mapper, where: Where, panes: int, *, last: bool) -> None:
+    def __init__(self, mapper: Mapper, asked: Asked, panes: int) -> None:
         self._mapper = mapper
-        self._where = where
+        self._asked = asked
         self._panes = panes
-        self._last = last
         self._parts: dict[int, tuple[int, Any]] = {}
         self._front: dict[int, Any] = {}
         self._split = self._newest = -(1 << 62)
@@ -54,9 +55,9 @@ class Sliding:
     def slide(self, subs: Sequence[Sub], pane: int) -> Any:
         """The result over the sub-windows up to `pane`, which never goes back."""
         mapper = self._mapper
-        if not mapper.joins:
+        if not (mapper.joins and self._asked.alone):
             self.reads += len(subs)
-            return mapper.result(folded(mapper, subs, self._where, last=self._last))
+            return mapper.result(folded(mapper, subs, self._asked))
         try:
             return mapper.result(self._slid(subs, pane))
         except BaseException:
@@ -84,7 +85,7 @@ class Sliding:
             known = self._parts.get(sub.pane)
             if known is None or known[0] != sub.version:
                 self.reads += 1
-                state = folded(self._mapper, [sub], self._where, last=self._last)
+                state = folded(self._mapper, [sub], self._asked)
                 self._parts[sub.pane] = sub.version, state
                 changed.append(sub.pane)
         return changed

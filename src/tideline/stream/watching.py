@@ -1,4 +1,4 @@
-"""Panes: what a range becomes, told each time that the window slides.
+"""Panes: what becomes of a range, or of the rows that meet a condition, told at each slide.
 
     the writer that slides    hands over the state as it was, and rings: it computes nothing
     whoever watches           computes the pane, from sub-windows that do not change any more
@@ -27,7 +27,7 @@ from tideline.model import Pane
 from tideline.stream.engine import Engine
 from tideline.stream.mappers import Mapper
 from tideline.stream.memory import NOTHING, State, Sub
-from tideline.stream.reading import Where
+from tideline.stream.reading import Asked
 from tideline.stream.settings import CLOCK
 from tideline.stream.sliding import Sliding
 
@@ -39,10 +39,10 @@ _MOST = 64
 class Watch:
     """What `StreamWindow.watch` gives: iterate over it, or `take`; close it, or leave its block."""
 
-    def __init__(self, engine: Engine, where: Where, mapper: Mapper, panes: int) -> None:
+    def __init__(self, engine: Engine, asked: Asked, mapper: Mapper, panes: int) -> None:
         self._engine = engine
         self._panes = panes
-        self._sliding = Sliding(mapper, where, panes, last=engine.settings.last)
+        self._sliding = Sliding(mapper, asked, panes)
         self._waiting: deque[tuple[int, list[Sub]]] = deque()
         self._last = NOTHING
         self._missed = 0

@@ -4,7 +4,8 @@
     get       the newest row of a key, or all of them
     range     rows whose keys begin alike, or lie in [low, high); or what a mapper makes of them
     find      rows that meet a condition, by indexes of places and words: finding.py
-    watch     the same, told at each slide: watching.py
+    watch     what a mapper makes of either, told at each slide: watching.py
+    moment    a range in parts, all of one moment: moments.py
     stats, seal, maintain
 
 A window of `span_s` is the open sub-window and those before it: what is asked for, whole
@@ -13,8 +14,6 @@ sub-windows. Safe from any thread.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,25 +21,33 @@ import pyarrow as pa
 
 from tideline.clock import FOREVER, SECOND, Seconds, from_us
 from tideline.errors import InvalidRequest
-from tideline.index.keyruns import Run, as_codec, ascending
+from tideline.index.keyruns import Run
 from tideline.index.packed import Spelled
-from tideline.index.values import TEXT, TextColumn, as_arrow, joined, plain_values
+from tideline.index.values import TEXT, as_arrow
 from tideline.lsm.writers import check_once
 from tideline.model import Appended, WindowStats
 from tideline.stream.engine import Engine
-from tideline.stream.finding import Finder
+from tideline.stream.finding import ByCondition, Finder
+from tideline.stream.incoming import Incoming
 from tideline.stream.mappers import mapper_of
 from tideline.stream.memory import NOTHING, Sub
-from tideline.stream.reading import Where, check_prefix, key_columns, newest, rows_in, where_of
-from tideline.stream.rows import Incoming, read
-from tideline.stream.settings import Settings
+from tideline.stream.moments import cuts, moment_of
+from tideline.stream.reading import (
+    Asked,
+    Between,
+    ByKey,
+    Where,
+    check_prefix,
+    newest,
+    rows_in,
+    where_of,
+)
+from tideline.stream.rows import read
 from tideline.stream.sliding import folded
+from tideline.stream.tables import dicts, fits, in_order, keys_of
 from tideline.stream.watching import Watch
 
 __all__ = ["StreamWindow"]
-
-_SINCE = pa.timestamp("us", "UTC")
-_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 
 
 class StreamWindow:
@@ -137,13 +144,13 @@ class StreamWindow:
             for sub in reversed(subs):
                 parts = rows_in(sub, where, last=True)
                 if parts:
-                    return _dicts(parts[-1], settings)[-1]
+                    return dicts(parts[-1], settings)[-1]
             return None
         return [
             row
             for sub in subs
             for run in rows_in(sub, where, last=False)
-            for row in _dicts(run, settings)
+            for row in dicts(run, settings)
         ]
 
     def get_many(self, keys: Any, *, last_s: Seconds | None = None) -> pa.Table:
@@ -152,7 +159,7 @@ class StreamWindow:
         `keys` are tuples, or columns by name (arrays). Values of keys that are not there are null.
         """
         settings = self._engine.settings
-        columns = self._key_columns(keys)
+        columns = keys_of(keys, settings)
         subs = self._subs(last_s, closed=False)
         names = {name: columns[place] for place, name in enumerate(settings.key)}
         count = len(columns[0])
@@ -160,7 +167,7 @@ class StreamWindow:
         found: list[Any] = [np.zeros(count, bool)]
         if count and subs and "" not in types:
             codec = self._engine.state.codec
-            if codec is None or not all(_within(c, codec, n) for n, c in enumerate(columns)):
+            if codec is None or not all(fits(c, codec, n) for n, c in enumerate(columns)):
                 codec = Spelled(types)
             found = newest(subs, Run(codec, codec.pack(columns), ()))
         there = found[0]
@@ -171,36 +178,6 @@ class StreamWindow:
             for name, value in zip(settings.names, values, strict=True)
         }
         return pa.table({**names, **made, "found": pa.array(there)})
-
-    def _key_columns(self, keys: Any) -> list[Any]:
-        settings = self._engine.settings
-        if isinstance(keys, (pa.Table, pa.RecordBatch)):
-            keys = {name: keys.column(name) for name in keys.schema.names}
-        if isinstance(keys, dict):
-            given = {name: keys[name] for name in settings.key if name in keys}
-            found = read(given, _keys_alone(settings))
-            if found.rejected:
-                raise InvalidRequest("keys are not all whole numbers, or text", rows=found.rejected)
-            return list(found.keys)
-        if not isinstance(keys, Iterable) or isinstance(keys, (str, bytes)):
-            raise InvalidRequest(
-                "get_many takes keys as tuples, or columns by name", given=type(keys).__name__
-            )
-        rows = [check_prefix(key, settings, whole=True) for key in keys]
-        columns: list[Any] = []
-        for n, kind in enumerate(settings.types):
-            column = [row[n] for row in rows]
-            for value in column:
-                if not isinstance(value, str) and not (
-                    isinstance(value, int) and _LEAST <= value <= _MOST
-                ):
-                    raise InvalidRequest(
-                        f"{settings.key[n]} must be a whole number of 64 bits, or text",
-                        given=value,
-                    )
-            is_text = kind == "text" or any(isinstance(value, str) for value in column)
-            columns.append(column if is_text else np.array(column, np.int64))
-        return columns
 
     def range(
         self, keys: Any = None, *, map: Any = None, initial: Any = None, combine: Any = None,
@@ -224,7 +201,7 @@ class StreamWindow:
             return self._table(where, self._subs(last_s, closed=closed))
         mapper = mapper_of(map, settings, initial, combine)
         subs = self._subs(last_s, closed=closed)
-        return mapper.result(folded(mapper, subs, where, last=settings.last))
+        return mapper.result(folded(mapper, subs, ByKey(where, last=settings.last)))
 
     def find(
         self, where: Any = None, *, keys: Any = None, newest: bool = False,
@@ -253,8 +230,6 @@ class StreamWindow:
         >>> db.close()
         """
         settings = self._engine.settings
-        if not isinstance(newest, bool):
-            raise InvalidRequest("newest must be True or False", newest=newest)
         if limit is not None and (type(limit) is not int or limit < 1):
             raise InvalidRequest("limit must be a whole number from 1 on", limit=limit)
         if map is None and (initial is not None or combine is not None):
@@ -263,30 +238,32 @@ class StreamWindow:
             raise InvalidRequest(
                 "a map is of all rows that are found: it has no limit", limit=limit
             )
-        finder = Finder(where, settings, self._engine.indexes)
-        within = where_of(finder.beginning if keys is None else keys, settings)
-        mapper = None if map is None else mapper_of(map, settings, initial, combine)
+        asked = self._condition(where, keys, newest)
+        finder = asked.finder
+        if map is not None:
+            mapper = mapper_of(map, settings, initial, combine)
+            return mapper.result(folded(mapper, self._subs(last_s, closed=closed), asked))
         subs = self._subs(last_s, closed=closed)
-        state = None if mapper is None else mapper.empty()
         first = limit if finder.near is not None else None
-        parts = []
-        for place, sub in enumerate(subs):
-            later = subs[place + 1 :] if newest else ()
-            found = finder.found(
-                sub, within, last=settings.last or newest, later=later, first=first
-            )
-            if found is not None and mapper is not None:
-                state = mapper.of(found, state)
-            elif found is not None and found.rows:
-                parts.append((found, sub.pane * settings.slide_us))
-        if mapper is not None:
-            return mapper.result(state)
-        table = self._ordered(parts)
+        parts = [
+            (found, sub.pane * settings.slide_us)
+            for place, sub in enumerate(subs)
+            for found in asked.rows(sub, subs[place + 1 :], first=first)
+            if found.rows
+        ]
+        table = in_order(parts, settings, self._engine.state.codec)
         if finder.near is not None:
             metres = finder.metres(table)
             table = table.append_column("metres", pa.array(metres))
             table = table.take(np.argsort(metres, kind="stable"))
         return table if limit is None else table.slice(0, limit)
+
+    def _condition(self, where: Any, keys: Any, newest: Any) -> ByCondition:
+        if not isinstance(newest, bool):
+            raise InvalidRequest("newest must be True or False", newest=newest)
+        settings = self._engine.settings
+        finder = Finder(where, settings, self._engine.indexes)
+        return ByCondition(finder, keys, settings, is_newest=newest)
 
     def _table(self, where: Where, subs: list[Sub]) -> pa.Table:
         settings = self._engine.settings
@@ -294,41 +271,16 @@ class StreamWindow:
         for sub in subs:
             for run in rows_in(sub, where, last=settings.last, ordered=True):
                 parts.append((run, sub.pane * settings.slide_us))  # noqa: PERF401
-        return self._ordered(parts)
-
-    def _ordered(self, parts: list[tuple[Run, int]]) -> pa.Table:
-        """Rows with the beginnings of their sub-windows, in the order of keys."""
-        settings, codec = self._engine.settings, self._engine.state.codec
-        if codec is None or not parts:
-            return self._empty_table()
-        runs = [as_codec(run, codec) for run, _ in parts]
-        keys = np.concatenate([run.keys for run in runs])
-        values = [joined(each) for each in zip(*(run.values for run in runs), strict=True)]
-        since = np.concatenate([np.full(run.rows, at, np.int64) for run, at in parts])
-        if len(parts) > 1:
-            keys, (*values, since) = ascending(
-                keys, [*values, since], last=False, packed=codec.is_packed
-            )
-        columns = key_columns(Run(codec, keys, ()), settings)
-        columns |= dict(zip(settings.names, map(as_arrow, values), strict=True))
-        columns["since"] = pa.array(since, pa.int64()).cast(_SINCE)
-        return pa.table(columns)
-
-    def _empty_table(self) -> pa.Table:
-        settings = self._engine.settings
-        columns: dict[str, Any] = {
-            name: pa.array([], pa.string() if kind == "text" else pa.int64())
-            for name, kind in zip(settings.key, settings.types, strict=True)
-        }
-        for name, dtype in zip(settings.names, settings.dtypes, strict=True):
-            columns[name] = as_arrow(TextColumn.of([]) if dtype == TEXT else np.zeros(0, dtype))
-        return pa.table({**columns, "since": pa.array([], _SINCE)})
+        return in_order(parts, settings, self._engine.state.codec)
 
     def watch(
-        self, keys: Any = None, *, map: Any, initial: Any = None, combine: Any = None,
-        last_s: Seconds | None = None,
+        self, keys: Any = None, *, map: Any, where: Any = None, newest: bool = False,
+        initial: Any = None, combine: Any = None, last_s: Seconds | None = None,
     ) -> Watch:  # fmt: skip
         """What `range` gives with this map, told at each slide: `for pane in window.watch(...)`.
+
+        With a condition, `where`, or `newest=True`, what `find` gives with this map. A `$near`
+        counts what is within its `$maxDistance`.
 
         A pane has `since`, `until`, `value` and `missed`; it is about the whole sub-windows that
         end with the slide. A window that goes by the clock slides whether rows come or not; one
@@ -338,14 +290,24 @@ class StreamWindow:
         mapper = mapper_of(map, settings, initial, combine)
         self._engine.require_open()
         panes = settings.panes_of(last_s)
-        return Watch(self._engine, where_of(keys, settings), mapper, panes)
+        asked: Asked
+        if where is None and newest is False:
+            asked = ByKey(where_of(keys, settings), last=settings.last)
+        else:
+            asked = self._condition(where, keys, newest)
+        return Watch(self._engine, asked, mapper, panes)
 
     def _subs(self, last_s: Any, *, closed: bool) -> list[Sub]:
+        panes, skipped = self._panes(last_s, closed)
+        state, pane = self._engine.view()
+        return state.live(pane - skipped, panes)
+
+    def _panes(self, last_s: Any, closed: Any) -> tuple[int, int]:
+        """How many sub-windows are asked for, and how many newer ones are left out."""
         settings = self._engine.settings
         if not isinstance(closed, bool):
             raise InvalidRequest("closed must be True or False", closed=closed)
         panes = settings.panes_of(last_s)
-        state, pane = self._engine.view()
         if closed:
             panes = min(panes, settings.panes - 1) if last_s is None else panes
             if panes > settings.panes - 1 or not panes:
@@ -353,8 +315,45 @@ class StreamWindow:
                     "a window has one closed sub-window less than its span has slides",
                     last_s=last_s, span_s=settings.span_us / SECOND,
                 )  # fmt: skip
-            pane -= 1
-        return state.live(pane, panes)
+        return panes, int(closed)
+
+    # ---- in parts ----------------------------------------------------------------------------
+
+    def moment(
+        self, keys: Any = None, *, last_s: Seconds | None = None, closed: bool = False,
+        parts: int = 0,
+    ) -> tuple[str, list[list[Any]]]:  # fmt: skip
+        """For who reads a range in parts that are of one moment: the moment, and where to cut.
+
+        The cuts are keys, ascending; 0 parts are one for every million rows. `part` reads what
+        lies between two cuts, from any thread and in any order. A moment that is cut is held for
+        ten minutes after it was read of last, and eight at most are.
+        """
+        settings = self._engine.settings
+        where = where_of(keys, settings)
+        panes, skipped = self._panes(last_s, closed)
+        state, pane = self._engine.view()
+        found = cuts(state.live(pane - skipped, panes), where, settings, parts)
+        if found:
+            return self._engine.moments.hold(state, pane), [list(cut) for cut in found]
+        return moment_of(state, pane), []
+
+    def part(
+        self, moment: str, keys: Any = None, *, low: Any = None, high: Any = None,
+        last_s: Seconds | None = None, closed: bool = False,
+    ) -> pa.Table:  # fmt: skip
+        """What `range` gave at a moment, of keys in [low, high): `Conflict` when it is not held.
+
+        The others are what `moment` was asked.
+        """
+        settings = self._engine.settings
+        ends = [None if end is None else check_prefix(end, settings) for end in (low, high)]
+        where = Between(where_of(keys, settings), *ends)
+        panes, skipped = self._panes(last_s, closed)
+        state, pane = self._engine.moments.state(
+            moment, self._engine.view()[0], panes + skipped, settings.panes
+        )
+        return self._table(where, state.live(pane - skipped, panes))
 
     # ---- looking in, looking after -----------------------------------------------------------
 
@@ -396,23 +395,3 @@ class StreamWindow:
 
     def _leave_to_parent(self, why: str) -> None:
         self._engine.leave_to_parent(why)
-
-
-def _dicts(run: Run, settings: Settings) -> list[dict[str, Any]]:
-    columns = [plain_values(value) for value in run.values]
-    if not columns:
-        return [{} for _ in range(run.rows)]
-    return [dict(zip(settings.names, row, strict=True)) for row in zip(*columns, strict=True)]
-
-
-def _keys_alone(settings: Settings) -> Settings:
-    return replace(settings, ranges=(None,) * len(settings.key), time="clock", values=())
-
-
-def _within(column: Any, codec: Any, place: int) -> bool:
-    """Whether a codec can have all values of a column."""
-    ranges = getattr(codec, "ranges", None)
-    if ranges is None or not len(column):
-        return True
-    low, high = ranges[place]
-    return bool(min(column) >= low and max(column) <= high)

@@ -43,11 +43,11 @@ export class StreamWindow extends Named {
     return this.#ask("find", { where, keys, newest, limit, map, last_s, closed });
   }
 
-  /** What `range` gives with this map, told at each slide. */
-  watch(keys = null, { map, last_s } = {}) {
+  /** What `range` gives with this map, told at each slide; with `where` or `newest`, what `find` gives. */
+  watch(keys = null, { map, where, newest, last_s } = {}) {
     if (map === undefined) throw new InvalidRequest('watch needs a map: watch([42], { map: "mean(vel)" })');
-    allDefined({ keys, map }, "watch");
-    return new Panes(this, this.#live, { keys, map, last_s });
+    allDefined({ keys, map, where: where ?? null }, "watch");
+    return new Panes(this, this.#live, { keys, map, where, newest, last_s });
   }
 
   async #ask(verb, body) {
