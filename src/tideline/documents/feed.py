@@ -50,7 +50,7 @@ from tideline.lsm.bell import Bell
 from tideline.lsm.nulllog import NullLog
 from tideline.lsm.position import Position
 from tideline.lsm.retention import Retention
-from tideline.lsm.sharedlog import SharedLog
+from tideline.lsm.sharedlog import SharedLog, wait_for_others
 from tideline.shelter import run_apart
 
 if TYPE_CHECKING:
@@ -68,7 +68,6 @@ FOLLOWED_BYTES = 256 << 20
 """How much log is kept for followers, beyond what recovery needs."""
 FAILOVER_S = 60.0
 """How long those are waited for who followed another machine of the cluster."""
-_REACH_S = 5.0
 _NOTE_EVERY = 512  # frames between two notes of a search
 _LEAST_KEYS, _MOST_KEYS, _LOOKED_UP_BYTES = 16, 4096, 1 << 20
 
@@ -126,13 +125,7 @@ class Feed:
 
     def reach(self, after: int | None) -> None:
         """Where another machine writes: wait a while for a change that was told there already."""
-        limit = time.monotonic() + _REACH_S
-        while after is not None and not self.log.leads and self.newest() < after:
-            if time.monotonic() >= limit:
-                raise Unavailable(
-                    "this node of the cluster has not come so far yet: try again", after=after
-                )
-            time.sleep(0.01)
+        wait_for_others(self.log, lambda: after is None or self.newest() >= after)
 
     def detach(self, follower: Follower) -> None:
         """Let it go."""
