@@ -32,8 +32,11 @@ export interface ConnectOptions {
   WebSocket?: any;
 }
 
-/** A server. Without an address: the one that this module came from, or else the page's. */
-export function connect(url?: string | URL, options?: ConnectOptions): Database;
+/**
+ * A server. Without an address: the one that this module came from, or else the page's. With several, as an
+ * array or with commas between: the nodes of a cluster, of which the leader is found.
+ */
+export function connect(url?: string | URL | readonly (string | URL)[], options?: ConnectOptions): Database;
 
 export type State = "idle" | "connecting" | "open" | "waiting";
 
@@ -50,6 +53,7 @@ export interface RequestOptions {
 
 export class Database {
   private constructor();
+  /** The server that is asked now. */
   readonly url: string;
   /** What the live connection does; "idle" until something is followed. */
   readonly state: State;

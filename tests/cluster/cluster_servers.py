@@ -15,7 +15,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,8 @@ from ports import free_port
 import tideline
 from tideline.cluster.node import create, recover
 from tideline.cluster.settings import ClusterSettings
+from tideline.errors import Unavailable
+from tideline.server.tokens import Tokens
 
 GUARD_S = 120.0
 SECRET = b"a secret that all nodes share"
@@ -33,8 +35,10 @@ SECRET = b"a secret that all nodes share"
 class Three:
     """The servers, by name; all are stopped at the end."""
 
-    def __init__(self, root: Path, count: int = 3, *, tls: bool = False) -> None:
-        """With `tls`, between nodes and for programs."""
+    def __init__(
+        self, root: Path, count: int = 3, *, tls: bool = False, source: Path | None = None
+    ) -> None:
+        """With `tls`, between nodes and for programs; with `source`, n1 begins with a copy."""
         self.root = root
         self.tls = certificate(root) if tls else None
         scheme = "https" if tls else "http"
@@ -46,10 +50,15 @@ class Three:
         self.urls = {
             name: f"{scheme}://127.0.0.1:{ports[count + n]}" for n, name in enumerate(self.peers)
         }
+        self.token: str | None = None
+        """What is shown to the servers, once they have tokens."""
         self.running: dict[str, subprocess.Popen[bytes]] = {}
         (root / "secret").write_bytes(SECRET)
         for name in self.peers:
-            create(root / name, self._settings(name))
+            if source is not None and name != "n1":
+                recover(root / name, self._settings(name))
+            else:
+                create(root / name, self._settings(name), source)
 
     def _settings(self, name: str) -> ClusterSettings:
         return ClusterSettings(name, self.peers, SECRET)
@@ -63,7 +72,7 @@ class Three:
         """A client of some, or of all."""
         urls = [self.urls[name] for name in names] or self.all
         ca = None if self.tls is None else str(self.tls[0])
-        return tideline.connect(urls, timeout_s=GUARD_S, ca=ca)
+        return tideline.connect(urls, token=self.token, timeout_s=GUARD_S, ca=ca)
 
     def start(self, *names: str) -> None:
         """Start servers that do not run."""
@@ -105,6 +114,44 @@ class Three:
         self.urls[name] = f"http://127.0.0.1:{free_port()}"
         recover(self.root / name, self._settings(name))
 
+    def take_in(self, name: str) -> None:
+        """Have a node that runs taken in, and wait until it votes."""
+        wait_for(lambda: name in self.status(self.leader()).get("asking", []))
+        with self.connect() as db:
+            landed(lambda: db.cluster_add(name))
+
+        def votes() -> bool:
+            nodes = self.status(self.leader())["nodes"]
+            return any(one["node"] == name and one["votes"] for one in nodes)
+
+        wait_for(votes)
+
+    def guard(self) -> str:
+        """Make the first token, by a command at a follower; all nodes go by it from now on."""
+        leader = self.leader()
+        follower = next(name for name in self.peers if name != leader)
+        text, token = Tokens(self.root / follower).create(["admin"])
+        self.token = text
+        wait_for(lambda: self.knows(token.id) == set(self.peers))
+        wait_for(lambda: set(self.answers(None).values()) == {401})
+        wait_for(lambda: set(self.answers(text).values()) == {200})
+        return text
+
+    def knows(self, id: str) -> set[str]:
+        """On which nodes a token is."""
+        return {
+            name for name in self.peers
+            if id in [token.id for token in Tokens(self.root / name).load()]
+        }  # fmt: skip
+
+    def answers(self, token: str | None) -> dict[str, int]:
+        """How each node that runs answers whoever shows a token."""
+        held, self.token = self.token, token
+        try:
+            return {name: self.ask(name, "/v1/channels")[0] for name in self.running}
+        finally:
+            self.token = held
+
     def wipe(self, name: str) -> None:
         """Let a node lose its disk, and make it a new one."""
         import shutil
@@ -115,6 +162,8 @@ class Three:
     def ask(self, name: str, path: str) -> tuple[int, Any, dict[str, str]]:
         """What a server answers: status, document, headers."""
         request = urllib.request.Request(self.urls[name] + path)
+        if self.token is not None:
+            request.add_header("Authorization", f"Bearer {self.token}")
         trusted = None if self.tls is None else ssl.create_default_context(cafile=self.tls[0])
         opener = urllib.request.build_opener(
             _Plain(), urllib.request.HTTPSHandler(context=trusted)
@@ -167,6 +216,23 @@ class Three:
             process.kill()
         for process in self.running.values():
             process.wait()
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    """Wait until something holds."""
+    limit = time.monotonic() + GUARD_S
+    while not condition():
+        assert time.monotonic() < limit, "it did not come"
+        time.sleep(0.01)
+
+
+def landed(write: Callable[[], Any]) -> Any:
+    """Make a write that may be made twice until it is known to have landed."""
+    while True:
+        try:
+            return write()
+        except Unavailable:  # the leader changed: on a busy machine it may by itself
+            continue
 
 
 class _Plain(urllib.request.HTTPRedirectHandler):

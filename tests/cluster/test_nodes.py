@@ -16,6 +16,7 @@ from cluster_nodes import Nodes, wait_for
 
 import tideline
 from tideline.cluster.node import ClusterNode, create, recover
+from tideline.documents.export import changes_table
 from tideline.errors import InvalidRequest, NotFound, Unavailable
 from tideline.lsm.sharedlog import NotLeading, OutcomeUnknown
 from tideline.server import running
@@ -175,6 +176,40 @@ def test_what_no_majority_has_is_told_to_nobody_and_is_cut(nodes: Nodes) -> None
     db = nodes.open[first].db
     assert sorted(car["id"] for car in db.collection("cars").find({})) == [1, 2]
     assert db.channel("roads").find("a") == []
+
+
+def test_a_follower_waits_for_what_the_leader_told_of_and_the_leader_tells_what_stays(
+    nodes: Nodes,
+) -> None:
+    leader = nodes.leader()
+    db = nodes.open[leader].db
+    fill(db)
+    nodes.caught_up()
+    roads, cars = db.channel("roads"), db.collection("cars")
+    for n in range(20):  # a reader takes a place from the leader, and goes to a follower with it
+        roads.publish("I-87", {"n": n}, ttl_s=600, id=f"late-{n}")
+        cars.put({"id": f"late-{n}"})
+        there = nodes.open[nodes.followers()[0]].db
+        table, reached = there.channel("roads").journal("events", upto=roads.position())
+        assert reached == roads.position()
+        assert f"late-{n}" in table["id"].to_pylist()
+        newest = cars.position()
+        assert changes_table(there.collection("cars"), newest - 1, newest).num_rows == 1
+    # What no majority has is no place to go on from: it may go.
+    nodes.caught_up()
+    nodes.stop(*nodes.followers())
+    before, log = roads.position(), roads.core.engine.store.log
+    thread = threading.Thread(target=lambda: _refused(roads))
+    thread.start()
+    wait_for(lambda: log.end > log.committed)
+    assert roads.position() == before
+    assert roads.journal("events", after=before)[1] == before
+    thread.join()
+
+
+def _refused(roads: Any) -> None:
+    with pytest.raises(Unavailable):
+        roads.publish("I-87", {}, ttl_s=600, id="alone")
 
 
 def test_a_node_that_lost_its_disk_gets_a_copy_and_then_the_log(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster_servers import GUARD_S, Three, three
+from cluster_servers import GUARD_S, Three, three, wait_for
 
 import tideline
 from tideline.errors import InvalidRequest, Unavailable
@@ -24,13 +24,6 @@ from tideline.errors import InvalidRequest, Unavailable
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Three]:
     with three(tmp_path_factory.mktemp("three")) as found:
         yield found
-
-
-def wait_for(condition: Callable[[], object]) -> None:
-    limit = time.monotonic() + GUARD_S
-    while not condition():
-        assert time.monotonic() < limit, "it did not come"
-        time.sleep(0.01)
 
 
 class Load:
@@ -291,14 +284,7 @@ def test_a_node_is_added_and_the_leader_is_removed(tmp_path: Path) -> None:
         with pytest.raises(tideline.NotFound, match="start it first"):
             db.cluster_add("n4")
         found.start("n4")
-        wait_for(lambda: "n4" in found.status(found.leader()).get("asking", []))
-        db.cluster_add("n4")
-
-        def votes() -> bool:
-            nodes = found.status(found.leader())["nodes"]
-            return any(one["node"] == "n4" and one["votes"] for one in nodes)
-
-        wait_for(votes)
+        found.take_in("n4")
         found.caught_up("n4")
         assert found.ask("n4", "/v1/collections/cars/documents/1")[:2] == (200, {"id": 1})
         leader = found.leader()

@@ -122,3 +122,10 @@ def test_off_this_machine_a_secret_is_needed(run: Run, tmp_path: Path) -> None:
     code, _, said = run("serve", "w")
     assert code == 2
     assert "secret" in said
+
+
+def test_a_volume_on_one_machine_has_no_nodes_to_change(run: Run, served: Serving) -> None:
+    for command in ("add-node", "remove-node"):
+        code, _, said = run(command, served.service.address, "2")
+        assert code == 2
+        assert "on one machine alone" in said

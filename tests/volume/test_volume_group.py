@@ -19,10 +19,11 @@ from pathlib import Path
 
 import pytest
 
-from tideline.errors import TidelineError
+from tideline.errors import NotFound, TidelineError
 from tideline.volume import Volumes
 from tideline.volume.client import Attached, Client
 from tideline.volume.serving import Serving
+from tideline.volume.settings import load_settings
 
 BLOCK = 4096
 SIZE = 8 << 20
@@ -58,9 +59,11 @@ class Trio:
     def create(self, node: int, recover: bool = False) -> None:
         Volumes.create(self.folder / f"n{node}", SIZE, node=node, nodes=self.nodes, recover=recover)
 
-    def start(self, node: int) -> None:
+    def start(self, node: int, nodes: dict[int, str] | None = None) -> None:
         folder = self.folder / f"n{node}"
-        self.running[node] = Serving(folder, secret=SECRET, tick_s=0.03, **self.settings)
+        self.running[node] = Serving(
+            folder, secret=SECRET, tick_s=0.03, nodes=nodes, **self.settings
+        )
 
     def stop(self, node: int) -> None:
         self.running.pop(node).close()
@@ -105,6 +108,41 @@ def _free_ports() -> int:
         except OSError:
             continue
     raise AssertionError("no free ports")
+
+
+def test_a_node_is_added_and_the_leader_is_removed(trio: Callable[..., Trio]) -> None:
+    group = trio()
+    client = group.client()
+    disk = Attached(client, "main")
+    disk.write(0, b"a" * BLOCK, force=True)
+    with pytest.raises(NotFound, match="start it first"):
+        client.call("add_node", 4)
+    port = int(group.nodes[1].partition(":")[2]) + 6
+    group.nodes[4] = f"127.0.0.1:{port}"
+    group.create(4, recover=True)
+    group.start(4)
+    until(lambda: 4 in client.call("status")["asking"])
+    client.call("add_node", 4)
+    client.call("add_node", 4)  # it is there
+    until(lambda: client.call("status")["voters"] == [1, 2, 3, 4])
+    gone = group.leader()
+    client.remove_node(gone)
+    until(lambda: gone not in client.call("status")["voters"])
+    with pytest.raises(NotFound, match="no member"):
+        client.remove_node(gone)
+    group.stop(gone)
+    del group.nodes[gone]
+    disk.write(BLOCK, b"b" * BLOCK, force=True)
+    for node in group.nodes:  # started with those that there are now
+        group.stop(node)
+        group.start(node, nodes=group.nodes)
+    leader = group.leader()
+    until(lambda: group.running[4].volumes.machine.missing() == 0)
+    until(lambda: group.running[4].volumes.read("main", 0, 2 * BLOCK, local=True)
+          == b"a" * BLOCK + b"b" * BLOCK)  # fmt: skip
+    assert load_settings(group.folder / f"n{leader}").nodes == group.nodes
+    disk.close()
+    client.close()
 
 
 def test_writers_go_on_when_leaders_stop(trio: Callable[..., Trio]) -> None:

@@ -21,6 +21,7 @@ from tideline.channel.tables import Columns, Words, count_rows, read_columns, re
 from tideline.errors import InvalidRequest, Unavailable
 from tideline.kernels import layout as at
 from tideline.lsm.position import Position
+from tideline.lsm.sharedlog import SharedLog, wait_for_others
 from tideline.space import Space
 
 __all__ = ["KINDS", "earliest", "journal", "position"]
@@ -37,7 +38,7 @@ def position(core: Core) -> str:
     """Where the journal ends now."""
     with core.engine.lock:
         core.begin()
-        return _text(core.engine.store.log.end)
+        return _text(_end(core))
 
 
 def earliest(core: Core) -> str:
@@ -51,6 +52,12 @@ def _start(core: Core) -> Position:
     """Where the journal begins: after what was loaded in bulk, which is in no log."""
     start, loaded = core.engine.store.log.start, core.engine.facts.get("loaded")
     return start if loaded is None else max(start, Position.parse(loaded))
+
+
+def _end(core: Core) -> Position:
+    """Where it ends; in a cluster before what is not agreed on, which may go (the lock is held)."""
+    log = core.engine.store.log
+    return log.committed if isinstance(log, SharedLog) else log.end
 
 
 def _text(position: Position) -> str:
@@ -70,9 +77,11 @@ def journal(
     if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
         raise InvalidRequest("limit must be a whole number from 1 on", limit=limit)
     log = engine.store.log
+    told = [Position.parse(p, name) for p, name in ((after, "after"), (upto, "upto")) if p]
+    wait_for_others(log, lambda: all(position <= log.committed for position in told))
     with engine.lock:
         core.begin()
-        start, end = _start(core), log.end
+        start, end = _start(core), _end(core)
     first = start if after is None else Position.parse(after, "after")
     last = end if upto is None else Position.parse(upto, "upto")
     if first < start:

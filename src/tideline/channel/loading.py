@@ -180,7 +180,10 @@ def adopt(channel: Channel, recipe: Recipe, pieces: Sequence[Piece]) -> tuple[in
     core = channel.core
     engine, tree = core.engine, core.engine.sides[-1].tree
     if engine.store.share is not None:
-        raise InvalidRequest("a cluster takes no bulk loads: write batches")
+        raise InvalidRequest(
+            "a cluster takes no bulk loads: write batches, or load into a database of its own and "
+            "begin a cluster with that (`tideline cluster create --from`)"
+        )
     befores = accumulate([0, *(piece.rows for piece in pieces)])
     files: dict[Arriving, int] = {}  # with how many events there are in the pieces before its own
     for piece, before in zip(pieces, befores, strict=False):

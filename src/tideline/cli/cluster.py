@@ -35,6 +35,13 @@ Peers = Annotated[
 Cluster = Annotated[
     str, typer.Option("--cluster", metavar="NAME", help="The cluster; other ones are refused.")
 ]
+Source = Annotated[
+    Path | None,
+    typer.Option(
+        "--from", metavar="FOLDER",
+        help="Begin with a copy of the database in this folder, which nobody has open.",
+    ),
+]  # fmt: skip
 Other = Annotated[str, typer.Argument(metavar="NODE", help="A node, such as n3.")]
 
 
@@ -58,18 +65,29 @@ def _settings(node: str, peers: str, cluster: str) -> Any:
     return ClusterSettings(node, parse_peers(peers), b"", cluster=cluster)
 
 
-def create(folder: Folder, node: Node, peers: Peers, cluster: Cluster = "tideline") -> None:
+def create(
+    folder: Folder, node: Node, peers: Peers, cluster: Cluster = "tideline", source: Source = None
+) -> None:
     """Make the disk of one node of a new cluster, in an empty folder.
 
     Twin of tideline.cluster.create. Once on each node, with the same --peers. Never for a node that
     lost its disk: see `tideline cluster recover`.
+
+    With --from, once: the node begins with a copy of a database, which stays as it is. The other
+    nodes are made by `tideline cluster recover`, and get everything when they are added.
     """
     from tideline.cluster.node import create as make
 
     settings = _settings(node, peers, cluster)
-    make(folder, settings)
-    line({"node": node, "folder": str(folder), "cluster": cluster, "members": list(settings.peers)})
-    if len(settings.peers) == 2:
+    members = make(folder, settings, source)
+    line({"node": node, "folder": str(folder), "cluster": cluster, "members": members})
+    others = [name for name in settings.peers if name not in members]
+    if others:
+        typer.echo(
+            f"tideline: {node} is alone at first. Make {', '.join(others)} by `tideline cluster "
+            "recover`, serve all, then `tideline cluster add` each", err=True,
+        )  # fmt: skip
+    elif len(settings.peers) == 2:
         typer.echo(
             "tideline: two nodes are two copies and no failover: both are needed to write", err=True
         )

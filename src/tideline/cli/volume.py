@@ -55,6 +55,7 @@ def register(app: typer.Typer) -> None:
         ("create", create), ("serve", serve), ("attach", attach), ("list", list_), ("add", add),
         ("snapshot", snapshot), ("clone", clone), ("resize", resize), ("delete", delete),
         ("vacuum", vacuum), ("scrub", scrub), ("status", status),
+        ("add-node", add_node), ("remove-node", remove_node),
     ):  # fmt: skip
         group.command(name)(command)
     app.add_typer(group, name="volume")
@@ -121,7 +122,8 @@ def create(
         ),
     ] = None,
     recover: Annotated[
-        bool, typer.Option(help="This node lost its disk: the others give it what they have.")
+        bool,
+        typer.Option(help="This node lost its disk, or is new: the others give it what they have."),
     ] = False,
 ) -> None:
     """Make the folder of a replica, with a volume "main".
@@ -153,6 +155,10 @@ def serve(
             metavar="ADDRESS", help="Export over NBD: unix:PATH or HOST:PORT; repeatable."
         ),
     ] = None,
+    nodes: Annotated[
+        str | None,
+        typer.Option(metavar="N=HOST:PORT,...", help="All nodes, if they are others than before."),
+    ] = None,
     secret_file: Secret = None,
     write_through: Annotated[
         bool, typer.Option(help="NBD: every write waits for a majority, not only flushes.")
@@ -178,6 +184,7 @@ def serve(
         folder, listen=listen, nbd=nbd or [], secret=_secret(secret_file),
         tls=_tls(tls_cert, tls_key, tls_ca), write_back=not write_through,
         compact_bytes=None if compact is None else parse_size(compact, "--compact"),
+        nodes=None if nodes is None else parse_nodes(nodes),
     )  # fmt: skip
     _until_told(
         serving.close,
@@ -264,6 +271,9 @@ class _Folder:
 
     def delete(self, name: str) -> None:
         self._volumes.delete(name)
+
+    def remove_node(self, number: int) -> None:
+        self._volumes.remove_node(number)
 
 
 @contextmanager
@@ -437,3 +447,33 @@ def status(
     """
     rows = _each_node(where, secret_file, _tls(tls_cert, tls_key, tls_ca), "status")
     show(rows, title="nodes", as_json=as_json)
+
+
+Number = Annotated[int, typer.Argument(metavar="N", help="The number of the node.")]
+
+
+def add_node(
+    where: Where, node: Number, secret_file: Secret = None, tls_cert: Cert = None,
+    tls_key: Key = None, tls_ca: Authority = None,
+) -> None:  # fmt: skip
+    """Take in a new node, which was made by `create --recover` and is served.
+
+    Twin of tideline.volume.Volumes.add_node. It is sent what the others have, and votes when it has
+    it. Give the new --nodes to `serve` on the others when they are next started.
+    """
+    with _opened(where, secret_file, _tls(tls_cert, tls_key, tls_ca)) as opened:
+        opened.call("add_node", node)
+    line({"added": node})
+
+
+def remove_node(
+    where: Where, node: Number, secret_file: Secret = None, tls_cert: Cert = None,
+    tls_key: Key = None, tls_ca: Authority = None,
+) -> None:  # fmt: skip
+    """Let a node go: it votes no more, and may be switched off.
+
+    Twin of tideline.volume.Volumes.remove_node.
+    """
+    with _opened(where, secret_file, _tls(tls_cert, tls_key, tls_ca)) as opened:
+        opened.remove_node(node)
+    line({"removed": node})

@@ -33,7 +33,7 @@ _WHY = {
 }  # fmt: skip
 _BEHIND = (
     "the watch was read too seldom, or was away for longer than changes are kept, and keeps no "
-    "result (first=False): watch again"
+    "result (first=False): watch again. journal_s and journal_before of the collection keep them"
 )
 
 

@@ -30,6 +30,7 @@ from typing import Any, Protocol
 import msgspec
 
 from tideline.cluster.applied import Applied, load_applied, save_applied
+from tideline.cluster.tokens import TokenFile
 from tideline.cluster.values import Change, Frame, decode, encode_change, encode_frame
 from tideline.errors import (
     Conflict,
@@ -43,7 +44,7 @@ from tideline.lsm.position import Position
 from tideline.lsm.sharedlog import NotLeading, OutcomeUnknown, SharedLog
 from tideline.replica import DATA, Entry, Mark
 
-__all__ = ["Engine", "Machine", "Nodes"]
+__all__ = ["Engine", "Machine", "Nodes", "places"]
 
 _log = logging.getLogger("tideline.cluster")
 
@@ -124,6 +125,11 @@ class _Share:
         self._machine.decide(self._number, change, lambda _: do())
 
 
+def places(urls: dict[int, str]) -> bytes:
+    """A snapshot: where a state can be had (`Machine.install`)."""
+    return msgspec.json.encode({"urls": {str(node): url for node, url in urls.items()}})
+
+
 class Machine:
     """The database of one node, as its cluster sees it. It is also what `Database` shares with."""
 
@@ -145,10 +151,13 @@ class Machine:
         self._folder, self._nodes, self._node, self._url = folder, nodes, node, url
         self._ended = ended
         self._stood = load_applied(folder)
+        self.tokens = TokenFile(folder)
         self.applied = self._stood.index
         """The index up to which everything has come."""
         self.urls = dict(self._stood.urls)
         """Where nodes are served, as far as they have said."""
+        self.placed: dict[int, str] | None = None
+        """What of that the newest snapshot says; None where there is no snapshot."""
         self._engines: dict[int, Any] = {}
         self._asked: dict[str, _Asked] = {}
         self._todo: dict[int, Change] = {}  # decided and not done yet, by index
@@ -288,7 +297,9 @@ class Machine:
     def _do(self, index: int, change: Change) -> None:
         """Make a change that somebody else asked for, or that was not finished here."""
         what = change.what
-        if "node" in what:
+        if "token" in what or "revoke" in what:
+            self.tokens.take(what)
+        elif "node" in what:
             self.urls[int(what["node"])] = str(what["url"])
         elif change.number:
             engine = self._engines.get(change.number)
@@ -310,13 +321,18 @@ class Machine:
             self._save_applied(
                 self.reached(), [(i, msgspec.to_builtins(c)) for i, c in todo], dict(self._parts)
             )
-        return msgspec.json.encode({"urls": {str(n): url for n, url in self.urls.items()}})
+        self.placed = dict(self.urls)
+        return places(self.placed)
 
-    def save(self) -> None:
-        """The same for a start that is quick, from any thread: less has to come again."""
+    def save(self) -> int:
+        """The same for a start that is quick, from any thread: less has to come again.
+
+        The index up to which everything is on this node's disk.
+        """
         index = self.settled()  # first: what is in the logs beyond it is passed over
         if index > self._saved and self.failure is None:
             self._save_applied(index, [], {})
+        return self._saved
 
     def _save_applied(
         self, index: int, todo: list[tuple[int, dict[str, Any]]], parts: dict[int, list[bytes]]
@@ -332,10 +348,11 @@ class Machine:
         """Have a state from another node, unless everything in it is here."""
         if self.why_ended:
             return
+        urls = msgspec.json.decode(state, type=dict[str, dict[int, str]])["urls"]
+        self.placed = dict(urls)
         if mark.index <= self._stood.index:
             self.applied = max(self.applied, mark.index)
             return
-        urls = msgspec.json.decode(state, type=dict[str, dict[int, str]])["urls"]
         urls.pop(self._node, None)
         with self._failing():
             self._nodes.fetch(urls, mark.index)
@@ -349,6 +366,11 @@ class Machine:
         elif leads and not self.leads and not self.why_ended:
             self.leads = True
             self.tell(self._node, self._url)
+
+    def agree(self, tokens: Iterable[dict[str, Any]]) -> None:
+        """Have changes of tokens agreed on, and done here; only the leader can."""
+        for change in tokens:
+            self.decide(0, change, lambda _, change=change: self.tokens.take(change))  # type: ignore[misc]
 
     # ---- who is where --------------------------------------------------------------------------
 

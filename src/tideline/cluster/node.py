@@ -23,11 +23,11 @@ import msgspec
 
 from tideline.clock import Clock
 from tideline.cluster.applied import finish_install, place_of
-from tideline.cluster.machine import Machine
+from tideline.cluster.machine import Machine, places
 from tideline.cluster.settings import ClusterSettings, number_of
-from tideline.cluster.state import receive, speak
+from tideline.cluster.state import adopt, receive, speak
 from tideline.database import Database
-from tideline.errors import InvalidRequest, NotFound, TidelineError
+from tideline.errors import InvalidRequest, NotFound, TidelineError, Unavailable
 from tideline.kernels.warm import ensure
 from tideline.lsm.folder import check_no_strangers, has_database, make_folder
 from tideline.lsm.sharedlog import NotLeading
@@ -40,14 +40,23 @@ _SAVE_ROUNDS = 20
 _log = logging.getLogger("tideline.cluster")
 
 
-def create(folder: Path, settings: ClusterSettings) -> None:
-    """Make the disk of one node of a new cluster; all peers are its first members.
+def create(folder: Path, settings: ClusterSettings, source: Path | None = None) -> list[str]:
+    """Make the disk of one node of a new cluster; the names of its first members.
 
-    Once on each node, with the same peers. Never again on a node that lost its disk: `recover`.
+    Those are all peers: once on each node, with the same peers. Never again on a node that lost its
+    disk: `recover`. With `source`, the folder of a single server's database, the node begins with
+    a copy of it and is the only member: the others are made by `recover`, and added.
     """
     _prepare(folder)
-    members = [number_of(name) for name in settings.peers]
-    Node.create(place_of(folder) / "log", settings.cluster, settings.number, members)
+    log, number = place_of(folder) / "log", settings.number
+    if source is None:
+        members = [number_of(name) for name in settings.peers]
+        Node.create(log, settings.cluster, number, members)
+        return list(settings.peers)
+    index = adopt(folder, source)
+    Node.create(log, settings.cluster, number, [number], begin=(index, places({})))
+    finish_install(folder)
+    return [settings.node]
 
 
 def recover(folder: Path, settings: ClusterSettings) -> None:
@@ -60,7 +69,8 @@ def _prepare(folder: Path) -> None:
     make_folder(folder, "path is not a folder that can be used")
     if has_database(folder) or (place_of(folder) / "log").exists():
         raise InvalidRequest(
-            "a node begins in an empty folder, and this one has a database or a node",
+            "a node begins in an empty folder, and this one has a database or a node; a database "
+            "becomes that of a cluster by `tideline cluster create NEW_FOLDER --from FOLDER`",
             folder=str(folder),
         )
     check_no_strangers(folder)
@@ -184,6 +194,8 @@ class ClusterNode:
 
     def add(self, number: int) -> None:
         """Take in a node that was made by `recover`, runs, and asks for it."""
+        if not self._placed():
+            raise Unavailable("this node has not said yet where it is served: try again")
         self._changed(lambda: self.node.add(number))
 
     def remove(self, number: int) -> None:
@@ -198,17 +210,55 @@ class ClusterNode:
                 "another node of the cluster leads", leader=self.machine.leader_url()
             ) from None
 
+    def agree_tokens(self) -> None:
+        """Have all nodes do what was changed in this node's file of tokens; through the leader."""
+        changes = self.machine.tokens.differences()
+        if not changes:
+            return
+        if self.machine.leads:
+            self.machine.agree(changes)
+            return
+        leader = self.machine.leader_url()
+        if leader is None:
+            raise Unavailable("the cluster has no leader now: tokens are agreed on later")
+        body, settings = msgspec.json.encode({"changes": changes}), self.settings
+        status = speak(
+            leader, "POST", "/v1/cluster/tokens", settings.password, settings.tls_ca, body
+        )
+        if status != 200:
+            raise Unavailable("the leader did not take the tokens", status=status)
+
+    def _placed(self) -> bool:
+        """See to it that who is sent the snapshot learns from it where nodes are served."""
+        told = self.machine.placed
+        if told is None or told == self.machine.urls:
+            return True  # without a snapshot the log itself is sent
+        told, state = dict(self.machine.urls), places(self.machine.urls)
+        index = self.machine.save()
+        self.node.compact(state, index, keep=1 << 60)
+        if self.node.status()["groups"][0]["snapshot"] < index:
+            return False
+        self.machine.placed = told
+        return True
+
     # ---- its life ------------------------------------------------------------------------------
 
     def _tell(self) -> None:
         """Have the others know where this node is served; note how far it is, from time to time."""
         me, settings = self.settings.number, self.settings
-        rounds = 0
+        rounds, stamp = 0, object()
         while not self._closing.wait(_TELL_S):
             rounds += 1
             if rounds % _SAVE_ROUNDS == 0:
                 with contextlib.suppress(TidelineError):  # no room on disk: the next time
                     self.machine.save()
+            with contextlib.suppress(TidelineError):  # the next time
+                self._placed()
+            now = self.machine.tokens.stamp()
+            if now != stamp:
+                with contextlib.suppress(TidelineError, OSError, http.client.HTTPException):
+                    self.agree_tokens()
+                    stamp = now  # later changes give another
             leader = self.machine.leader_url()
             if not settings.url or self.machine.urls.get(me) == settings.url or leader is None:
                 continue

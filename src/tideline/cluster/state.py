@@ -2,6 +2,7 @@
 
     donor     backup beside the data -> a tar file, over HTTP            `packed`
     receiver  tar file -> data/cluster/incoming -> INSTALL               `receive`
+    beginning a single server's database -> incoming -> INSTALL          `adopt`
 
 What is sent are the files of a backup: sealed components, as they are, and the logs. `APPLIED` goes
 with them: the index up to which everything is in the copy. What is in it beyond that comes again
@@ -21,12 +22,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from tideline.cluster.applied import KINDS, Applied, place_of
-from tideline.errors import TidelineError, Unavailable
+from tideline.database import Database
+from tideline.errors import InvalidRequest, NotFound, TidelineError, Unavailable
 from tideline.lsm import inventory
 from tideline.lsm.files import sync_folder, telling
+from tideline.lsm.folder import has_database
 from tideline.lsm.manifest import Manifest
 
-__all__ = ["packed", "receive", "speak"]
+__all__ = ["adopt", "packed", "receive", "speak"]
 
 _PIECE = 1 << 20
 
@@ -57,6 +60,44 @@ def packed(machine: Any, least: int, wait_s: float) -> Path:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     return folder
+
+
+def adopt(folder: Path, source: Path) -> int:
+    """Copy a single server's database into the folder of a node; its index in the log of a cluster.
+
+    The index is above the numbers of all datasets, so that later ones get others. Where both
+    folders are on one disk, most files are only linked.
+    """
+    if (place_of(source) / "log").exists():
+        raise InvalidRequest(
+            "this is the folder of a node of a cluster already: serve it, and add nodes to it",
+            folder=str(source),
+        )
+    if not has_database(source):
+        raise NotFound("no database in this folder: check the path", folder=str(source))
+    if inventory.load_list(source) is not None:
+        raise InvalidRequest(
+            "this is a backup, and opening it changes it: `tideline restore` it first, and give "
+            "the folder that this makes", folder=str(source),
+        )  # fmt: skip
+    incoming = place_of(folder) / "incoming"
+    with telling("a copy cannot be made", incoming):  # of one that was killed
+        (place_of(folder) / "INSTALL").unlink(missing_ok=True)
+        shutil.rmtree(incoming, ignore_errors=True)
+    with Database(source) as db:
+        loose = [name for name in db.windows() if not db.window(name).settings["durable"]]
+        if loose:
+            raise InvalidRequest(
+                "in a cluster windows are durable, and these are not: drop them first "
+                "(`tideline window drop`)", windows=", ".join(loose), folder=str(source),
+            )  # fmt: skip
+        db.backup(incoming)
+    manifest = Manifest(incoming / "MANIFEST").load()
+    assert manifest is not None
+    index = int(manifest["next"])
+    Manifest(incoming / "APPLIED").save(Applied(index).document())
+    _accept(folder)
+    return index
 
 
 def receive(folder: Path, urls: dict[int, str], least: int, password: str, ca: Path | None) -> None:
@@ -97,9 +138,18 @@ def _receive(folder: Path, url: str, least: int, password: str, ca: Path | None)
                     shutil.copyfileobj(source, sink, _PIECE)
     finally:
         connection.close()
-    listed = inventory.load_list(incoming)
-    if listed is None or not (incoming / "APPLIED").exists():
+    if not (incoming / "APPLIED").exists():
         raise Unavailable("the state broke off", url=url)
+    _accept(folder)
+
+
+def _accept(folder: Path) -> None:
+    """A copy is in `incoming`: verify it, and have it take the place of the database."""
+    place = place_of(folder)
+    incoming = place / "incoming"
+    listed = inventory.load_list(incoming)
+    if listed is None:
+        raise Unavailable("the state broke off", folder=str(incoming))
     inventory.verify_list(incoming, listed)
     (incoming / inventory.LIST).unlink()
     for kind in KINDS:

@@ -464,7 +464,7 @@ class Engine(Writing):
                 if once is not None:
                     self.writers.note(*once)
                 return
-            self.feed.follows(seq, has_old=read_old(view) is not None)
+            self.feed.follows(rows, seq, has_old=read_old(view) is not None)
             self.unfinished = rows, seq, log.frames, once
             log.take(position, payload)
             with self.lock:

@@ -100,6 +100,7 @@ def changes_table(
 ) -> pa.Table:
     """The changes with a seq in (after, upto], which have been written."""
     batches = []
+    collection._engine.feed.reach(upto)
     with collection.changes(after, before=before) as changes:
         while after < upto:
             part = changes._follower.take_part()

@@ -15,6 +15,10 @@ recovery needs. Somebody who is further behind is told so.
 Old versions are in the frames while somebody follows with before=True, or always with the fact
 `journal_before`; `old_from` is the seq from which on all frames have them.
 
+In a cluster, frames of another machine may lack old versions that somebody here wants (aside.py).
+And those who followed a machine that is gone come a while later: so the next one goes on writing
+old versions, and every one keeps its log, for `FAILOVER_S`.
+
 Facts: `journal_us`, `journal_before`, `old_from`, `log_ends`, `loaded`.
 
 Threads: `followers` and `bells` are changed in single steps, and read as copies. What says so needs
@@ -34,19 +38,25 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from tideline.clock import FOREVER, Clock
+from tideline.clock import FOREVER, SECOND, Clock
+from tideline.documents.aside import Aside
 from tideline.documents.parts import between
-from tideline.documents.payload import HEAD_BYTES, first_seq
+from tideline.documents.payload import HEAD_BYTES, first_seq, read_old
 from tideline.documents.types import DELETE, Rows
 from tideline.errors import InvalidRequest, TidelineError, Unavailable
 from tideline.index.records import PART_BYTES
+from tideline.index.texts import Texts
 from tideline.lsm.bell import Bell
 from tideline.lsm.nulllog import NullLog
 from tideline.lsm.position import Position
 from tideline.lsm.retention import Retention
+from tideline.lsm.sharedlog import SharedLog, wait_for_others
 from tideline.shelter import run_apart
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from tideline.documents.engine import Engine
     from tideline.documents.follower import Follower
 
@@ -56,7 +66,8 @@ DROPPED = "the collection was dropped"
 
 FOLLOWED_BYTES = 256 << 20
 """How much log is kept for followers, beyond what recovery needs."""
-_REACH_S = 5.0
+FAILOVER_S = 60.0
+"""How long those are waited for who followed another machine of the cluster."""
 _NOTE_EVERY = 512  # frames between two notes of a search
 _LEAST_KEYS, _MOST_KEYS, _LOOKED_UP_BYTES = 16, 4096, 1 << 20
 
@@ -79,6 +90,8 @@ class Feed:
         """The last seq of the last bulk load, which is in no log (loading.py)."""
         self.bells: set[Bell] = set()
         self._followers: dict[int, weakref.ref[Follower]] = {}
+        self._old_until = 0.0  # others followed with old versions elsewhere, by the steady clock
+        self._aside = Aside()
         self._searching = threading.Lock()  # for the notes
         self._notes: list[tuple[int, Position]] = []  # where frames with these first seqs begin
         if isinstance(self.log, NullLog):
@@ -112,13 +125,7 @@ class Feed:
 
     def reach(self, after: int | None) -> None:
         """Where another machine writes: wait a while for a change that was told there already."""
-        limit = time.monotonic() + _REACH_S
-        while after is not None and not self.log.leads and self.newest() < after:
-            if time.monotonic() >= limit:
-                raise Unavailable(
-                    "this node of the cluster has not come so far yet: try again", after=after
-                )
-            time.sleep(0.01)
+        wait_for_others(self.log, lambda: after is None or self.newest() >= after)
 
     def detach(self, follower: Follower) -> None:
         """Let it go."""
@@ -186,15 +193,40 @@ class Feed:
 
     def still_wants_old(self) -> bool:
         """Look whether old versions are still wanted (`writing` is held)."""
-        self.wants_old = self.journal_before or True in [one.before for one in self._attached()]
+        self.wants_old = (
+            self.journal_before or self._is_followed() or time.monotonic() < self._old_until
+        )
         return self.wants_old
 
-    def follows(self, seq: int, *, has_old: bool) -> None:
-        """A frame of another machine begins with a seq (`writing` is held)."""
+    def _is_followed(self) -> bool:
+        """Whether somebody here wants old versions."""
+        return True in [one.before for one in self._attached()]
+
+    def follows(self, rows: Rows, seq: int, *, has_old: bool) -> None:
+        """A frame of another machine is about to be stored (`writing` is held)."""
+        if has_old:
+            self._old_until = time.monotonic() + FAILOVER_S
+        elif self._is_followed():
+            has_old = self._set_aside(rows, seq)
+        else:
+            self._aside.clear()
         if not has_old:
             self.old_from, self.wants_old = None, self.journal_before
         elif self.old_from is None or not self.wants_old:
             self.old_from, self.wants_old = seq, True
+
+    def _set_aside(self, rows: Rows, seq: int) -> bool:
+        """Look up the old versions that a frame lacks; False where they are too much."""
+        old = self._engine.expiry.told_view().get_many(rows.keys)
+        _replace_repeated(rows, old)
+        return self._aside.put(rows, seq, old)
+
+    def old_of(self, payload: memoryview, seq: int) -> tuple[NDArray[np.bool_], Texts] | None:
+        """The old versions of a frame, as far as they are known; from any thread."""
+        found = read_old(payload)
+        if found is None and (kept := self._aside.get(seq)) is not None:
+            return read_old(kept)
+        return found
 
     def with_old(self, rows: Rows) -> Iterator[tuple[Rows, list[bytes | None]]]:
         """Rows with the documents that they replace (`writing` is held).
@@ -265,6 +297,12 @@ class Feed:
             first=first, current=log.mark, now=self.clock.now(), span=self.journal_us
         )
         needed = min((one.position.mark for one in self._attached()), default=kept)
+        if isinstance(log, SharedLog):  # who followed another machine may come here
+            span = max(self.journal_us, round(FAILOVER_S * SECOND))
+            recent = self._retention.first_kept(
+                first=first, current=log.mark, now=self.clock.now(), span=span
+            )
+            needed = min(needed, recent)
         most = log.size_from(first) + FOLLOWED_BYTES
         while kept > max(needed, self._retention.kept) and log.size_from(kept - 1) <= most:
             kept -= 1

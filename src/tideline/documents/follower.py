@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tideline.documents.feed import Feed
-from tideline.documents.payload import read_old, read_payload
+from tideline.documents.payload import read_payload
 from tideline.documents.types import DELETE, Rows
 from tideline.errors import Closed, Corruption, TidelineError, Unavailable
 from tideline.index.texts import Texts
@@ -232,7 +232,7 @@ class Follower:
             return None
         if not self.before:
             return Part(seq, rows)
-        old = read_old(payload)
+        old = self._feed.old_of(payload, seq)
         if old is None:
             raise self._stuck(self._feed.without_old(max(seq, after + 1)))
         return Part(seq, rows, *old)

@@ -153,7 +153,10 @@ def adopt(collection: Collection, recipe: Recipe, pieces: Sequence[Piece]) -> tu
     """
     engine: Engine = collection._engine
     if engine.store.share is not None:
-        raise InvalidRequest("a cluster takes no bulk loads: write batches")
+        raise InvalidRequest(
+            "a cluster takes no bulk loads: write batches, or load into a database of its own and "
+            "begin a cluster with that (`tideline cluster create --from`)"
+        )
     pieces = [piece for piece in pieces if piece.rows]
     _require(collection, recipe)
     files = [_Files(engine, piece) for piece in pieces]

@@ -37,7 +37,9 @@ from tideline.lsm.log import Log
 from tideline.lsm.position import Position
 from tideline.lsm.segments import Segments
 
-__all__ = ["NotLeading", "OutcomeUnknown", "Share", "SharedLog"]
+__all__ = ["NotLeading", "OutcomeUnknown", "Share", "SharedLog", "wait_for_others"]
+
+_OTHERS_S = 5.0
 
 
 class NotLeading(Unavailable):
@@ -299,6 +301,15 @@ class SharedLog(Log):
     def _ready(self, numbers: list[int], end: int) -> None:
         super()._ready(numbers, end)
         self._decided = Position(self._segment, self._end)
+
+
+def wait_for_others(log: Any, has: Callable[[], bool]) -> None:
+    """Where another machine writes: wait a while for what was told there already."""
+    limit = time.monotonic() + _OTHERS_S
+    while not log.leads and not has():
+        if time.monotonic() >= limit:
+            raise Unavailable("this node of the cluster has not come so far yet: try again")
+        time.sleep(0.01)
 
 
 def _shorten(folder: Path, to: Position) -> None:

@@ -137,16 +137,19 @@ class Node:
 
     @staticmethod
     def create(
-        folder: Path | str, cluster: str, node: int, members: Iterable[int], groups: int = 1
-    ) -> None:
+        folder: Path | str, cluster: str, node: int, members: Iterable[int], groups: int = 1,
+        *, begin: tuple[int, bytes] | None = None,
+    ) -> None:  # fmt: skip
         """Make the disk of a first node of a new cluster, in an empty folder.
 
         All first nodes are made with the same `members` (the numbers of the nodes) and `groups`.
+        With `begin`, an index and the machine's state there, the node is the only one at first: its
+        logs go on after that index, and nodes that are added are sent the state.
         """
         voters = tuple(Member(n, 1) for n in sorted(set(members)))
         if node not in [member.node for member in voters]:
             raise InvalidRequest("a first node is one of the members", node=node)
-        _make(Path(folder), _Identity(cluster, node, 1, groups), Members(voters))
+        _make(Path(folder), _Identity(cluster, node, 1, groups), Members(voters), begin)
 
     @staticmethod
     def recover(folder: Path | str, cluster: str, node: int, groups: int = 1) -> None:
@@ -486,7 +489,10 @@ def _limit(timeout: float) -> Callable[[], bool]:
     return lambda: steady_s() >= limit
 
 
-def _make(folder: Path, identity: _Identity, members: Members | None) -> None:
+def _make(
+    folder: Path, identity: _Identity, members: Members | None,
+    begin: tuple[int, bytes] | None = None,
+) -> None:  # fmt: skip
     """Make a node's folder; the file that makes it one comes last."""
     if not 1 <= identity.groups <= _MOST_GROUPS:
         raise InvalidRequest(f"groups is 1 to {_MOST_GROUPS}", groups=identity.groups)
@@ -505,7 +511,7 @@ def _make(folder: Path, identity: _Identity, members: Members | None) -> None:
             if members is None:
                 Storage.recover(path, identity.cluster, me)
             else:
-                Storage.create(path, identity.cluster, me, members)
+                Storage.create(path, identity.cluster, me, members, begin)
         rest = msgspec.json.encode(identity) + b"\n"
         replace_file(folder / "NODE", _PREFIX + b"%08x " % crc32(rest) + rest)
         sync_folder(folder)

@@ -109,12 +109,27 @@ class Storage:
     # ---- making one --------------------------------------------------------------------------
 
     @classmethod
-    def create(cls, folder: Path, cluster: str, me: Member, members: Members) -> None:
-        """The disk of a first member of a new group; all first members are given the same."""
+    def create(
+        cls, folder: Path, cluster: str, me: Member, members: Members,
+        begin: tuple[int, bytes] | None = None,
+    ) -> None:  # fmt: skip
+        """The disk of a first member of a new group; all first members are given the same.
+
+        With `begin`, an index and the caller's state there, for a group of one: its log goes on
+        after that index, and members that come later are sent the state.
+        """
         if me not in members.voters:
             raise InvalidRequest("a first member is one of the voters", node=me.node)
-        first = Entry(1, NOBODY, MEMBERS, members.encode())
-        cls._make(folder, Identity(cluster, *me), [Append((first,))])
+        if begin is None:
+            first: Write = Append((Entry(1, NOBODY, MEMBERS, members.encode()),))
+        elif members.all != (me,) or begin[0] < 1:
+            raise InvalidRequest(
+                "a group that begins with a state has one member, and an index from 1 on",
+                members=len(members.all), index=begin[0],
+            )  # fmt: skip
+        else:
+            first = InstallSnapshot(Mark(begin[0], NOBODY, members), False, begin[1])
+        cls._make(folder, Identity(cluster, *me), [first])
 
     @classmethod
     def recover(cls, folder: Path, cluster: str, me: Member) -> None:

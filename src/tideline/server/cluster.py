@@ -9,6 +9,7 @@
     POST /v1/cluster/nodes       take in a node        DELETE /v1/cluster/nodes/{node}    let one go
     GET /v1/cluster/state        a copy of the database for another node, which shows the secret
     POST /v1/cluster/here        a node says where it is served; it shows the secret
+    POST /v1/cluster/tokens      a node has tokens made and revoked; it shows the secret
 
 Live queries and changes of collections are served anywhere, too; subscriptions on the leader.
 """
@@ -28,6 +29,7 @@ from tideline.lsm.sharedlog import NotLeading
 from tideline.server.manage import Tar
 from tideline.server.ops import ANY, Call, Op
 from tideline.server.refusals import Refused
+from tideline.server.tokens import Token
 
 __all__ = ["OPS", "Placed", "elsewhere", "place", "require_leader"]
 
@@ -117,11 +119,24 @@ class NodeIn(msgspec.Struct, forbid_unknown_fields=True):
     node: str
 
 
+class Changed(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """A token that was made, or the id of one that was revoked."""
+
+    token: Token | None = None
+    revoke: str | None = None
+
+
 class HereIn(msgspec.Struct, forbid_unknown_fields=True):
     """Where a node is served."""
 
     node: int
     url: str
+
+
+class TokensIn(msgspec.Struct, forbid_unknown_fields=True):
+    """Changes of tokens: {"token": ...} or {"revoke": id}."""
+
+    changes: list[Changed]
 
 
 class StateQuery(msgspec.Struct, forbid_unknown_fields=True):
@@ -176,6 +191,18 @@ async def here(call: Call) -> Any:
     return {"node": call.body.node}
 
 
+async def tokens(call: Call) -> Any:
+    _check_secret(call)
+    require_leader(call.hub.cluster)
+    changes = [msgspec.to_builtins(change) for change in call.body.changes]
+    if not all(len(change) == 1 for change in changes):
+        raise InvalidRequest("a change is of a token, or of the id of one that is revoked")
+    await call.hub.in_thread(call.hub.cluster.agree, changes)
+    call.hub.access.look_again()
+    call.hub.close_revoked()
+    return {"changes": len(changes)}
+
+
 OPS = [
     Op("GET", "/v1/cluster", "Who takes part in the cluster, and how far each node is.", status,
        scope=ANY, gives=dict[str, Any], refuses=(404,)),
@@ -187,4 +214,6 @@ OPS = [
        query=StateQuery, gives="application/x-tar", refuses=(401, 404, 503)),
     Op("POST", "/v1/cluster/here", "Where another node is served.", here, takes=(HereIn,),
        gives=dict[str, int], refuses=(401, 404, 503)),
+    Op("POST", "/v1/cluster/tokens", "What another node has changed of the tokens.", tokens,
+       takes=(TokensIn,), gives=dict[str, int], refuses=(401, 404, 503)),
 ]  # fmt: skip

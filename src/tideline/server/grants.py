@@ -14,7 +14,6 @@ A token that is bound to a user is refused: it could make one that is not.
 from __future__ import annotations
 
 from collections import Counter
-from functools import partial
 from typing import Annotated, Any
 
 import msgspec
@@ -88,6 +87,12 @@ def _tokens(call: Call) -> Tokens:
     return call.hub.access.tokens
 
 
+def _agree(call: Call) -> None:
+    """On a node of a cluster: return when all nodes have it, or will."""
+    if call.hub.cluster is not None:
+        call.hub.cluster.node.agree_tokens()
+
+
 def _told(call: Call, token: Token, connections: Counter[str]) -> TokenOut:
     own = call.caller.token
     return TokenOut(
@@ -120,7 +125,9 @@ async def create_token(call: Call) -> Reply:
     def make() -> tuple[str, Token]:
         if len(tokens.load()) >= _MOST:
             raise Conflict("there are as many tokens as may be: revoke some", most=_MOST)
-        return tokens.create(body.scopes, user=body.user, name=body.name, rows=body.rows)
+        made = tokens.create(body.scopes, user=body.user, name=body.name, rows=body.rows)
+        _agree(call)
+        return made
 
     text, token = await call.hub.in_thread(make)
     call.hub.access.look_again()
@@ -130,7 +137,11 @@ async def create_token(call: Call) -> Reply:
 async def revoke_token(call: Call) -> dict[str, str]:
     tokens, id = _tokens(call), call.names["id"]
 
-    await call.hub.in_thread(partial(tokens.revoke, id, keep_admin=True))
+    def revoke() -> None:
+        tokens.revoke(id, keep_admin=True)
+        _agree(call)
+
+    await call.hub.in_thread(revoke)
     call.hub.access.look_again()
     call.hub.close_revoked()
     return {"revoked": id}

@@ -113,7 +113,9 @@ class _Server(uvicorn.Server):
 
 def _prepare(db: Any, settings: Settings) -> tuple[_Server, socket.socket, str]:
     """The server, its socket and its address."""
-    if not is_loopback(settings.host) and not Tokens(db.path).load():
+    # A node lets nobody in until the cluster has a token.
+    alone = db._sharing is None
+    if alone and not is_loopback(settings.host) and not Tokens(db.path).load():
         raise InvalidRequest(
             "off this machine a server needs tokens: make one with `tideline token create`",
             host=settings.host,

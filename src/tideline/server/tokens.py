@@ -1,24 +1,22 @@
 """Tokens, in a file of the database folder: what they allow, and a hash of their secret.
 
     token   := "tl_" id (8 hex digits) "_" secret (43 letters: 256 random bits)
-    TOKENS  := a manifest (lsm/manifest.py) {"tokens": [{id, hash, scopes, user, name, made, rows}]}
+    TOKENS  := {"tokens": [{id, hash, scopes, user, name, made, rows}], ...}   (cluster/tokens.py)
 
 The secret is shown once, when the token is made. 256 random bits cannot be guessed, so one SHA-256
-is as good as a slow hash. The file may change while a server runs: it looks again (access.py).
+is as good as a slow hash. The file may change while a server runs: it looks again (access.py). On a
+node of a cluster, what is changed here is changed on all nodes soon after.
 
-Safe from any thread and process: changes take a lock beside the file.
+Safe from any thread and process.
 """
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import hashlib
 import hmac
-import os
 import re
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,9 +24,9 @@ from typing import Any
 import msgspec
 
 from tideline.channel.checks import check_text
+from tideline.cluster.tokens import TokenFile
 from tideline.database import check_name
 from tideline.errors import Conflict, Corruption, InvalidRequest, NotFound
-from tideline.lsm.manifest import Manifest
 from tideline.server.collection_rules import check_rows
 
 __all__ = ["SCOPES", "Token", "Tokens", "check_grant"]
@@ -84,25 +82,19 @@ class Tokens:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._path = Path(folder) / "TOKENS"
+        self._file = TokenFile(folder)
+        self.stamp = self._file.stamp
+        """Changes when the file does."""
 
     def load(self) -> list[Token]:
         """All of them."""
-        document = Manifest(self._path).load()
-        if document is None:
-            return []
+        return self._read(self._file.load())
+
+    def _read(self, document: dict[str, Any]) -> list[Token]:
         try:
             return msgspec.convert(document["tokens"], list[Token])
-        except (KeyError, msgspec.ValidationError) as error:
-            raise Corruption("the tokens cannot be read", file=self._path) from error
-
-    def stamp(self) -> object:
-        """Changes when the file does."""
-        try:
-            found = os.stat(self._path)
-        except FileNotFoundError:
-            return None
-        return found.st_mtime_ns, found.st_ino, found.st_size
+        except msgspec.ValidationError as error:
+            raise Corruption("the tokens cannot be read", file=self._file.path) from error
 
     def create(
         self, scopes: list[str], *, user: str | None = None, name: str = "",
@@ -120,8 +112,8 @@ class Tokens:
         id, secret = secrets.token_hex(4), secrets.token_urlsafe(32)
         made = datetime.now(UTC).isoformat(timespec="seconds")
         token = Token(id, _hash(secret), tuple(scopes), user, name, made, rows)
-        with self._changing():
-            self._save([*self.load(), token])
+        with self._file.changing() as document:
+            document["tokens"] = [*document["tokens"], msgspec.to_builtins(token)]
         return f"tl_{id}_{secret}", token
 
     def revoke(self, id: str, *, keep_admin: bool = False) -> None:
@@ -129,8 +121,8 @@ class Tokens:
 
         `keep_admin`: the last one that may do everything is a `Conflict`.
         """
-        with self._changing():
-            known = self.load()
+        with self._file.changing() as document:
+            known = self._read(document)
             left = [token for token in known if token.id != id]
             if len(left) == len(known):
                 raise NotFound("no such token; `tideline token list` shows the ids", id=id)
@@ -139,7 +131,7 @@ class Tokens:
                     "it is the last token that may do everything: make another one first, or"
                     " revoke it where the folder is, with `tideline token revoke`", id=id,
                 )  # fmt: skip
-            self._save(left)
+            self._file.remove(document, id)
 
     def match(self, text: str, known: Mapping[str, Token] | None = None) -> Token | None:
         """The token of a text; None when there is none."""
@@ -152,21 +144,6 @@ class Tokens:
         if token is None or not hmac.compare_digest(token.hash, _hash(found[2])):
             return None
         return token
-
-    def _save(self, tokens: list[Token]) -> None:
-        Manifest(self._path).save({"tokens": msgspec.to_builtins(tokens)})
-        os.chmod(self._path, 0o600)
-
-    @contextlib.contextmanager
-    def _changing(self) -> Iterator[None]:
-        if not self._path.parent.is_dir():
-            raise NotFound("no such folder: check the path", folder=str(self._path.parent))
-        lock = os.open(self._path.with_name("TOKENS.lock"), os.O_CREAT | os.O_RDWR, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(lock)
 
 
 def check_grant(scopes: list[str], user: str | None, rows: Any = None) -> None:

@@ -166,10 +166,18 @@ class Client:
 
     def delete(self, name: str) -> None:
         """Delete a volume or snapshot."""
+        self._end("delete", name)
+
+    def remove_node(self, number: int) -> None:
+        """Let a node go."""
+        self._end("remove_node", number)
+
+    def _end(self, verb: str, which: str | int) -> None:
+        """End something; when the answer was lost, it may be gone already."""
 
         def ask(stream: Stream, first: bool) -> None:
             try:
-                stream.call("delete", [name])
+                stream.call(verb, [which])
             except NotFound:
                 if first:
                     raise

@@ -118,6 +118,12 @@ class Service:
     def do_resize(self, name: str, size_bytes: int) -> None:
         self._volumes.resize(name, size_bytes)
 
+    def do_add_node(self, number: int) -> None:
+        self._volumes.add_node(number)
+
+    def do_remove_node(self, number: int) -> None:
+        self._volumes.remove_node(number)
+
     def do_open(self, name: str, client: str, take: bool) -> int:
         return self._volumes.open_session(name, client, take=take)
 

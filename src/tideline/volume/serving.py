@@ -24,7 +24,13 @@ from tideline.volume.client import Attached, Client
 from tideline.volume.machine import VolumeMachine
 from tideline.volume.nbd import NbdServer
 from tideline.volume.service import Service, fetch_from
-from tideline.volume.settings import CLUSTER, Settings, load_settings, replica_address
+from tideline.volume.settings import (
+    CLUSTER,
+    Settings,
+    load_settings,
+    replica_address,
+    save_nodes,
+)
 from tideline.volume.single import Single
 from tideline.volume.volumes import Volumes
 from tideline.volume.wire import parse_address
@@ -57,10 +63,13 @@ class Serving:
         self, folder: Path, *, listen: str | None = None, nbd: Sequence[str] = (),
         secret: bytes = b"", tls: TLS | None = None, write_back: bool = True,
         compact_bytes: int | None = None, tick_s: float = 0.05,
+        nodes: dict[int, str] | None = None,
     ) -> None:  # fmt: skip
         """Open the folder and start. `listen` is the address of the service, where that is not the
         one other nodes know. `compact_bytes`: a checkpoint after so much log; without it, after a
-        quarter of what is mapped, at least 256 MiB."""
+        quarter of what is mapped, at least 256 MiB. `nodes`: where all are, from now on."""
+        if nodes is not None:
+            save_nodes(folder, nodes)
         settings = load_settings(folder)
         others = [at for number, at in settings.nodes.items() if number != settings.node]
         inward = tls.context(server=False) if tls is not None else None

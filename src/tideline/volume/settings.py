@@ -20,7 +20,9 @@ from tideline.lsm.folder import make_folder
 from tideline.replica import Node
 from tideline.volume.wire import Address, parse_address
 
-__all__ = ["CLUSTER", "Settings", "check_size", "create", "load_settings", "replica_address"]
+__all__ = [
+    "CLUSTER", "Settings", "check_size", "create", "load_settings", "replica_address", "save_nodes",
+]  # fmt: skip
 
 CLUSTER = "volume"
 
@@ -98,9 +100,26 @@ def create(
         Node.recover(folder / "replica", CLUSTER, node or 1)
     else:
         Node.create(folder / "replica", CLUSTER, node or 1, nodes or [1])
-    settings = Settings(block_bytes, size_bytes, node or 1, nodes)
+    # Last of all: the folder counts from now on.
+    _save(folder, Settings(block_bytes, size_bytes, node or 1, nodes))
+
+
+def save_nodes(folder: Path, nodes: dict[int, str]) -> None:
+    """Other nodes than before: some came, or went."""
+    settings = load_settings(folder)
+    if not settings.nodes or settings.node not in nodes:
+        raise InvalidRequest(
+            "the nodes of a volume of several can change, and this one is among them",
+            node=settings.node, nodes=sorted(nodes),
+        )  # fmt: skip
+    for address in nodes.values():
+        replica_address(address)
+    if nodes != settings.nodes:
+        _save(folder, msgspec.structs.replace(settings, nodes=nodes))
+
+
+def _save(folder: Path, settings: Settings) -> None:
     with telling("folder cannot be used", folder):
-        # Last of all: the folder counts from now on.
         replace_file(folder / "VOLUME", msgspec.json.encode(settings) + b"\n")
         sync_folder(folder)
 

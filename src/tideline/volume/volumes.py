@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, Protocol
 from tideline.errors import Conflict, Corruption, InvalidRequest, TidelineError
 from tideline.lsm.files import all_zero
 from tideline.lsm.owner import Owner
+from tideline.replica import Node
 from tideline.volume import orders
 from tideline.volume.machine import Changed, VolumeMachine
 from tideline.volume.settings import check_size, create, load_settings
@@ -32,6 +33,7 @@ from tideline.volume.state import MAIN, once
 __all__ = ["Info", "NodeLike", "Volumes"]
 
 _TRIES = 100
+_MEMBERS_S = 10.0  # for a majority to agree on other nodes
 _BATCH = 64  # values in one proposal
 
 
@@ -410,6 +412,35 @@ class Volumes:
         mended, lost = self.machine.scrub()
         return {"mended": mended, "damaged": lost}
 
+    def add_node(self, number: int) -> None:
+        """Take in a node that was made with `recover`, runs, and asks for it; only the leader can.
+
+        It is sent what the others have, and votes when it has it. One that is there already is not
+        asked twice.
+        """
+        group = self._group()
+        if number not in [member.node for member in group.members().all]:
+            group.add(number).wait(_MEMBERS_S)
+
+    def remove_node(self, number: int) -> None:
+        """Let a node go: it votes no more, and may be switched off; only the leader can."""
+        self._group().remove(number).wait(_MEMBERS_S)
+
+    def _group(self) -> Node:
+        if not isinstance(self.node, Node):
+            raise InvalidRequest("this volume is on one machine alone: it was made without nodes")
+        return self.node
+
+    def _members(self) -> dict[str, Any]:
+        if not isinstance(self.node, Node):
+            return {}
+        group = self.node.status()["groups"][0]
+        voters, joining = (group["members"][kind] for kind in ("voters", "joining"))
+        return {
+            "voters": [node for node, _ in voters], "joining": [node for node, _ in joining],
+            "asking": group["asking"],
+        }  # fmt: skip
+
     def status(self) -> dict[str, Any]:
         """Figures of this replica. `write_amplification`: bytes written to disk a byte of data."""
         machine = self.machine
@@ -435,4 +466,5 @@ class Volumes:
             "stale_s": self.node.stale_s(),
             "mapped_bytes": len(once(rows)[0]) * self.block_bytes,
             **figures,
+            **self._members(),
         }

@@ -32,6 +32,7 @@ export { Channel, Collection, Panes, StreamWindow };
 
 /**
  * A server. Asks nothing yet. Without `url`: the server that this module came from, or else the page.
+ * Several addresses, as an array or with commas between: the nodes of a cluster; the leader is found.
  * `token`: text, or a function that gives one: called at first, and with the error when one was refused.
  */
 export function connect(url, { token, timeout_s = 30, WebSocket } = {}) {
@@ -56,6 +57,7 @@ export class Database {
     this.onstate = null;
   }
 
+  /** The server that is asked now. */
   get url() { return this.#http.url; }
 
   /** What the live connection is doing: "idle" until something is followed. */

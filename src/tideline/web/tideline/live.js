@@ -250,6 +250,13 @@ export class Live {
   }
 
   #handle(message) {
+    if (message.error?.kind === "NotLeading") { // nothing was done
+      const leader = message.error.values?.leader;
+      if (leader) this.#http.places.goTo(leader);
+      else this.#http.places.leave(this.#http.url);
+      this.socket.again();
+      return;
+    }
     const call = this.#calls.get(message.tag);
     const stream = this.#streams.get(message.tag);
     if (call) {

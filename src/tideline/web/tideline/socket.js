@@ -7,7 +7,7 @@
 // with messages is its owner's.
 
 import { InvalidRequest, errorOf } from "./errors.js";
-import { encode, pauses } from "./http.js";
+import { encode } from "./http.js";
 
 const SILENCE_S = 50; // the server sends a beat more often than that
 const OPEN_S = 10; // a connection must be there within so long
@@ -20,7 +20,7 @@ export class Socket {
   #route;
   #on;
   #socket = null;
-  #pauses = pauses();
+  #pauses;
   #timer;
   #tries = 0;
   #look = () => { if (!globalThis.document?.hidden) this.retry(); };
@@ -30,6 +30,7 @@ export class Socket {
     this.#http = http;
     this.#route = route;
     this.#on = on;
+    this.#pauses = http.pauses();
     this.state = "idle";
   }
 
@@ -40,7 +41,7 @@ export class Socket {
     }
     globalThis.document?.addEventListener("visibilitychange", this.#look);
     globalThis.window?.addEventListener("online", this.#look);
-    this.#pauses = pauses();
+    this.#pauses = this.#http.pauses();
     this.#connect();
   }
 
@@ -85,14 +86,15 @@ export class Socket {
       return;
     }
     if (tried !== this.#tries) return; // shut meanwhile
-    const socket = new this.#http.WebSocket(this.#http.url.replace("http", "ws") + this.#route);
+    const place = this.#http.url;
+    const socket = new this.#http.WebSocket(place.replace("http", "ws") + this.#route);
     this.#socket = socket;
     let opened = false;
-    this.#deadline(OPEN_S);
+    this.#deadline(OPEN_S, place);
     socket.onopen = () => {
       if (socket !== this.#socket) return;
       opened = true;
-      this.#deadline(SILENCE_S);
+      this.#deadline(SILENCE_S, place);
       socket.send(encode({ do: "hello", token }));
       this.#become("open");
       this.#on.opened?.();
@@ -101,20 +103,21 @@ export class Socket {
       for (const line of data.split("\n")) {
         if (socket !== this.#socket) return; // it was given up
         const message = JSON.parse(line);
-        this.#deadline(SILENCE_S);
+        this.#deadline(SILENCE_S, place);
         if (message.error && message.tag === undefined) continue; // why it is about to be closed
-        if (!message.error) this.#pauses = pauses(); // it works
+        if (!message.error) this.#pauses = this.#http.pauses(); // it works
         this.#on.message?.(message);
       }
     };
     socket.onclose = ({ code, reason }) => {
-      if (socket === this.#socket) this.#lost(opened, code, reason, token);
+      if (socket === this.#socket) this.#lost(opened, code, reason, token, place);
     };
     socket.onerror = () => socket.onclose({}); // Node says nothing more after a failed handshake
   }
 
-  async #lost(opened, code, reason, token) {
+  async #lost(opened, code, reason, token, place) {
     this.#socket = null;
+    if (!opened) this.#http.places.leave(place);
     if (code in REFUSED) {
       this.#refuse(errorOf({ kind: REFUSED[code], message: reason || "the connection is refused" }, code - 4000));
       return;
@@ -143,9 +146,12 @@ export class Socket {
   }
 
   /** A connection that says nothing for too long is dead, though nobody closed it. */
-  #deadline(seconds) {
+  #deadline(seconds, place) {
     clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => this.again(), seconds * 1000);
+    this.#timer = setTimeout(() => {
+      this.#http.places.leave(place);
+      this.again();
+    }, seconds * 1000);
   }
 
   #hangUp(code) {
