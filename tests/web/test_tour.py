@@ -17,7 +17,9 @@ from test_windows_page import OUTSIDE
 from tideline.workload.manhattan import CENTRE
 
 ROOT = Path(__file__).resolve().parents[2]
-BOXES = "(css) => [...document.querySelectorAll(css)].map((e) => e.getBoundingClientRect().toJSON())"
+BOXES = (
+    "(css) => [...document.querySelectorAll(css)].map((e) => e.getBoundingClientRect().toJSON())"
+)
 START = {"channel": "roads", "at": list(CENTRE), "radius_m": 1000, "across_m": 3600,
          "name": "Midtown"}  # fmt: skip
 

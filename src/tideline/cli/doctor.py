@@ -32,7 +32,6 @@ import typer
 import tideline
 from tideline.cli.command import AsJson
 from tideline.cli.output import show
-from tideline.database import check_no_address
 from tideline.errors import TidelineError
 
 __all__ = ["Found", "examine", "register"]
@@ -78,6 +77,8 @@ def doctor(
     Python, packages, compiled kernels, disk, clock, memory, open files, the port, Java and Spark.
     Exit code 0 when it works (notes are no failure), 1 when something does not.
     """
+    from tideline.database import check_no_address
+
     check_no_address(folder)
     found = list(examine(folder, port))
     show([asdict(each) for each in found], title=f"tideline {tideline.__version__}",

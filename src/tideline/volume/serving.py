@@ -65,8 +65,9 @@ class Serving:
         compact_bytes: int | None = None, tick_s: float = 0.05,
     ) -> None:  # fmt: skip
         """Open the folder and start. `listen` is the address of the service, where that is not the
-        one other nodes know, or a socket in the folder of a group of one. `compact_bytes`: a checkpoint after so much log; without it, after a
-        quarter of what is mapped, at least 256 MiB."""
+        one other nodes know, or a socket in the folder of a group of one. `compact_bytes`: a
+        checkpoint after so much log; without it, after a quarter of what is mapped, at least
+        256 MiB."""
         settings = load_settings(folder)
         others = [at for number, at in settings.nodes.items() if number != settings.node]
         inward = tls.context(server=False) if tls is not None else None
