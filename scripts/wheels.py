@@ -32,7 +32,8 @@ ROOT = Path(__file__).resolve().parents[1]
 
 def pure_wheel(out: Path) -> Path:
     """Build the wheel of the sources."""
-    shutil.rmtree(ROOT / "build", ignore_errors=True)  # what is left there would get into the wheel
+    for left in [ROOT / "build" / "lib", *(ROOT / "build").glob("bdist.*")]:
+        shutil.rmtree(left, ignore_errors=True)  # what is left there would get into the wheel
     with tempfile.TemporaryDirectory() as build:
         subprocess.run(
             [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check",

@@ -259,6 +259,15 @@ def test_a_shell_on_a_terminal_completes_and_shows_tables(run: Run, tmp_path: Pa
         table = hear("data> ")
         assert "velocity" in table
         assert "│" in table
+        # Brackets are no markup, and a text of somebody else moves no cursor.
+        hostile = {"id": 2, "kind": "[/x] [bold]b\x1b[2J"}
+        os.write(near, f"collection put wagons '{json.dumps(hostile)}'\n".encode())
+        hear("stored")
+        hear("data> ")
+        os.write(near, b"collection find wagons\n")
+        hear("wagons")
+        table = hear("data> ")
+        assert "[/x] [bold]b [2J" in table
         os.write(near, b"collection get wagons 7\n")
         assert "tideline: NotFound: no such document" in hear("data> ")
         os.write(near, b"quit\n")

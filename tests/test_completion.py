@@ -46,6 +46,9 @@ def test_bash_completes_commands_options_and_choices(complete: object) -> None:
     assert complete("--memory-mb", "window", "cr") == []
     assert complete("--durability=os", "back") == ["backup"]
     assert complete("--memory-mb", "") == []  # a value: bash offers files
+    assert complete("--durability", "") == ["os", "disk"]
+    assert complete("serve", "--log", "d") == ["debug"]
+    assert complete("channel", "create", "data", "roads", "--space", "qu") == ["quadtree"]
 
 
 def test_every_command_and_option_is_in_every_script(complete: object) -> None:
@@ -62,6 +65,13 @@ def test_every_command_and_option_is_in_every_script(complete: object) -> None:
         text = script(shell)
         for word in words:
             assert all(n.lstrip("-") in text for n in (*word.commands, *word.options)), word.path
+
+
+def test_an_option_that_says_no_is_not_described_as_the_one_that_says_yes() -> None:
+    words = {word.path: word for word in walk(typer.main.get_command(app))}
+    options = words["volume attach"].options
+    assert options["--write-through"].startswith("Every write waits")
+    assert options["--no-write-through"] == "Not --write-through"
 
 
 def test_a_shell_reads_its_script_where_it_is_installed(tmp_path: Path) -> None:

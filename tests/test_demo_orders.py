@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 
 import tideline
+from tideline.cli.demo import _serve
 from tideline.cli.orders import Orders
 from tideline.errors import TidelineError
 
@@ -49,6 +52,16 @@ def test_orders_change_come_and_go_and_stay_a_few_hundred(db: Any) -> None:
     order = orders.find_one()
     assert set(order) == {"id", "shop", "item", "total", "state", "at"}
     assert set(orders.distinct("state")) <= {"open", "packed", "sent"}
+
+
+def test_the_log_of_the_server_stays_off_the_terminal(db: Any) -> None:
+    """A request that ends in 503 printed the bare word "request" into the table."""
+    log = logging.getLogger("tideline.server")
+    with contextlib.ExitStack() as stack:
+        _serve(stack, db, 0, lambda: "")
+        assert not log.isEnabledFor(logging.WARNING)
+        assert log.isEnabledFor(logging.ERROR)
+    assert log.isEnabledFor(logging.WARNING)
 
 
 def test_what_a_visitor_does_does_not_end_them(db: Any) -> None:

@@ -62,6 +62,33 @@ def test_what_does_not_work_is_bad_and_ends_with_1(
     assert bad["do"] == "pip install --upgrade 'tideline'"
 
 
+def test_a_file_or_an_address_is_no_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    for under in ("file", "file/data"):
+        found = examined("disk", tmp_path / under)
+        assert (found.state, found.do) == ("bad", "choose a folder")
+        assert found.said == f"{tmp_path / 'file'} is a file"
+    assert run(["doctor", "http://127.0.0.1:8080"]) == 2
+    assert "looks like an address" in capsys.readouterr().err
+
+
+def test_a_table_shows_brackets_and_breaks_what_is_too_wide(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(doctor, "_SPARK", {"no-such-thing": "1"})
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "40")
+    assert run(["doctor", str(tmp_path), "--port", "0"]) == 0
+    table = capsys.readouterr().out
+    cells = [line.split("│")[4].strip() for line in table.splitlines() if line.count("│") == 5]
+    assert "pip install --upgrade 'tideline[spark]'".replace(" ", "") in "".join(cells).replace(
+        " ", ""
+    )
+    assert "…" not in table
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_folder_that_cannot_be_written_is_bad(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)

@@ -111,11 +111,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if chosen.couriers < 1 or not chosen.minutes > 0:
         options.error("at least one courier and more than no minutes")
     rest = {"couriers": chosen.couriers, "minutes": chosen.minutes, "seed": chosen.seed}
-    if chosen.folder is not None:
-        run(chosen.folder, **rest)
-    else:
-        with tempfile.TemporaryDirectory() as folder:
-            run(Path(folder), **rest)
+    try:
+        if chosen.folder is not None:
+            run(chosen.folder, **rest)
+        else:
+            with tempfile.TemporaryDirectory() as folder:
+                run(Path(folder), **rest)
+    except tideline.TidelineError as error:  # a folder that cannot be used
+        options.error(str(error))
     return 0
 
 

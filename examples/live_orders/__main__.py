@@ -73,8 +73,9 @@ def main() -> int:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         try:
             where = stack.enter_context(page(chosen.port))
-        except OSError as error:
-            options.error(f"port {chosen.port}: {error.strerror}; --port 0 takes a free one")
+        except (OSError, OverflowError) as error:
+            why = getattr(error, "strerror", None) or "no such port"
+            options.error(f"port {chosen.port}: {why}; --port 0 takes a free one")
         db = stack.enter_context(tideline.open(Path(folder)))
         orders = db.collection("orders", key="id", indexes={"state": "lazy"})
         shop = Shop(orders)

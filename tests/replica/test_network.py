@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -143,6 +144,23 @@ def test_a_wrong_frame_ends_the_connection(
 
     talk(node, speak)
     until(lambda: why in (network(node)["refusal"] or ""))
+
+
+def test_who_proves_nothing_keeps_no_node_out_and_fills_no_log(
+    nodes: Nodes, caplog: pytest.LogCaptureFixture
+) -> None:
+    nodes.start(1)
+    node = nodes.nodes[1]
+    with contextlib.ExitStack() as stack:
+        for _ in range(200):
+            stack.enter_context(socket.create_connection(node.address))
+        until(lambda: network(node)["refused"] >= 200 - 64)
+        key = talk(node, lambda r, w: greet(r, w, SECRET, "test", 2, 1))  # while they wait
+        assert len(key) == 32
+    assert network(node)["refusal"] == "too many connections prove nothing"
+    lines = [r for r in caplog.records if "a connection was refused" in r.getMessage()]
+    assert len(lines) < 20  # one in ten seconds
+    assert lines[0].getMessage() == "a connection was refused: too many connections prove nothing"
 
 
 def test_with_tls_nobody_gets_in_without(tmp_path: Path, nodes: Nodes) -> None:

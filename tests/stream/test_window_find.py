@@ -234,6 +234,13 @@ def test_all_kinds_of_texts_are_served(db: Any) -> None:
         window.seal()
 
 
+def test_a_limit_may_be_greater_than_any_number_of_rows(db: Any) -> None:
+    cars = db.window("cars", span_s=60, key="vid", values={"at": "point"})
+    cars.append([{"vid": 1, "at": [0, 1]}, {"vid": 2, "at": [0, 0]}])
+    for where in ({}, {"at": {"$near": [0, 2]}}):
+        assert cars.find(where, limit=10**40)["vid"].to_pylist() == [1, 2]
+
+
 def test_points_and_texts_come_back_as_they_went_in(db: Any) -> None:
     options = {**REPORTS, "keep": "all"}
     window = db.window("w", **options)

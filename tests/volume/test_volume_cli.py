@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tideline.cli.main import main
+from tideline.errors import InvalidRequest
 from tideline.volume import Volumes
 from tideline.volume.serving import Serving
 
@@ -75,6 +76,31 @@ def test_a_served_folder_says_so(served: Serving, run: Run) -> None:
     code, _, said = run("list", "v")
     assert code == 5
     assert "open already" in said
+
+
+def test_a_volume_alone_is_served_to_its_owner_on_a_socket_in_its_folder(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No port without a secret: who may not open the NBD socket cannot come in beside it."""
+    Volumes.create(tmp_path / "v", 1 << 20)
+    serving = Serving(Path("v"))
+    try:
+        assert serving.service.address == "unix:v/service.sock"
+        assert (tmp_path / "v" / "service.sock").stat().st_mode & 0o777 == 0o600
+        code, _, said = run("list", "v")
+        assert code == 5
+        assert "give its address in the place of the folder" in said
+        assert "address='unix:v/service.sock'" in said
+        assert run("list", "unix:v/service.sock")[1][0]["name"] == "main"
+    finally:
+        serving.close()
+    assert run("list", "v")[0] == 0
+    far = tmp_path / ("x" * 100)
+    Volumes.create(far, 1 << 20)
+    monkeypatch.chdir("/")
+    with pytest.raises(InvalidRequest, match="too long for a socket"):
+        Serving(far)
+    Serving(far, listen="127.0.0.1:0").close()
 
 
 def test_a_node_that_is_away_is_said_in_its_place(served: Serving, run: Run) -> None:

@@ -75,6 +75,10 @@ def test_couriers_take_orders_and_what_nobody_takes_is_forgotten(tmp_path: Path)
     wrong = run("examples/couriers", "--couriers", "0")
     assert wrong.returncode == 2
     assert "at least one courier" in wrong.stderr
+    nowhere = run("examples/couriers", "--folder", str(ROOT / "LICENSE"))
+    assert nowhere.returncode == 2
+    assert "path is not a folder that can be used" in nowhere.stderr
+    assert "Traceback" not in nowhere.stderr
 
 
 def test_places_are_found_with_typing_errors_nearest_first() -> None:
@@ -122,6 +126,9 @@ def test_orders_are_placed_and_go_on_in_the_page(browser: Any) -> None:
 
 
 def test_live_orders_change_in_the_page(browser: Any) -> None:
+    wrong = run("examples/live_orders", "--port", "99999")
+    assert wrong.returncode == 2
+    assert "port 99999: no such port; --port 0 takes a free one" in wrong.stderr
     with (
         started("examples/live_orders", "--port", "0", says=r"open (\S+)") as url,
         browser.new_context() as context,

@@ -67,10 +67,11 @@ def test_a_place_on_the_screen_and_back(module: Callable[..., Any]) -> None:
 
 def test_numbers_are_short(module: Callable[..., Any]) -> None:
     numbers = [0, 0.042, 0.5, 3.14159, 12.7, 999, 1234, 9994, 12_345, 99_949, 123_456, 999_499]
-    texts = module("charts", "(m, given) => given.map(m.short)", [*numbers, 1_234_567, 56_700_000])
+    large = [1_234_567, 56_700_000, 999_499_999, 1e9, 123_456_789_012]
+    texts = module("charts", "(m, given) => given.map(m.short)", [*numbers, *large])
     assert texts == [
         "0", "0.04", "0.5", "3.1", "13", "999", "1,234", "9,994", "12.3 k", "99.9 k", "123 k",
-        "999 k", "1.23 M", "56.7 M",
+        "999 k", "1.23 M", "56.7 M", "999 M", "1.00 G", "123 G",
     ]  # fmt: skip
 
 

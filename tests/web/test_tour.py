@@ -17,6 +17,9 @@ from test_windows_page import OUTSIDE
 from tideline.workload.manhattan import CENTRE
 
 ROOT = Path(__file__).resolve().parents[2]
+BOXES = (
+    "(css) => [...document.querySelectorAll(css)].map((e) => e.getBoundingClientRect().toJSON())"
+)
 START = {"channel": "roads", "at": list(CENTRE), "radius_m": 1000, "across_m": 3600,
          "name": "Midtown"}  # fmt: skip
 
@@ -26,7 +29,7 @@ def test_the_page_begins_in_the_city_with_a_question(
 ) -> None:
     served.roads.publish(CENTRE, {"kind": "film crew", "road": "7 Av"}, ttl_s=600)
     served.stop()
-    served.start(start=START)
+    served.start(start=START, status=lambda: "Spark: off")
     screen = open_screen(reduced_motion="reduce")
     page = screen.page
     screen.wait_for_text("#tour-title", "Live in Midtown")
@@ -46,10 +49,16 @@ def test_the_page_begins_in_the_city_with_a_question(
     assert '"severity": 2' in page.inner_text(f"{found} pre")
     page.click(f"{found} button")
     assert screen.place(0.5, 0.5) == pytest.approx(CENTRE, abs=0.005)
+    screen.wait_for_text("#said", "Spark: off")
     for width in (320, 768):
         page.set_viewport_size({"width": width, "height": 740})
         assert page.evaluate(OUTSIDE, width) == []
         assert page.evaluate("document.documentElement.scrollWidth") <= width
+        # Nothing lies on what the server says; the three lines of the card begin in one column.
+        [said] = page.evaluate(BOXES, "#said")
+        [card] = page.evaluate(BOXES, "#tour")
+        assert said["bottom"] <= card["top"]
+    assert len({box["left"] for box in page.evaluate(BOXES, "#tour li span")}) == 1
     # Loaded again and again, it takes up the question that it has.
     for _ in range(3):
         page.reload()

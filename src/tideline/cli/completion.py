@@ -85,7 +85,8 @@ def walk(command: Any, path: str = "") -> Iterator[Word]:
                 found.choices[""] = values
             continue
         names = [*parameter.opts, *parameter.secondary_opts]
-        found.options |= dict.fromkeys(names, _first(parameter.help or ""))
+        found.options |= dict.fromkeys(parameter.opts, _first(parameter.help or ""))
+        found.options |= dict.fromkeys(parameter.secondary_opts, f"Not {parameter.opts[0]}")
         if not (parameter.is_flag or parameter.count):
             found.valued += names
             found.choices |= dict.fromkeys(names, values) if values else {}

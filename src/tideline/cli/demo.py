@@ -23,6 +23,7 @@ Nothing a visitor sends ends the demo. Ctrl-C, SIGTERM and the end of its time d
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import os
 import sys
@@ -149,6 +150,9 @@ def _serve(
         raise Unavailable(
             "the demo needs more packages: pip install 'tideline[server]'", missing=error.name
         ) from None
+    log = logging.getLogger("tideline.server")  # of visitors' mistakes nothing in the terminal
+    stack.callback(log.setLevel, log.level)
+    log.setLevel(logging.ERROR)
     for number in range(port, port + _PORTS) if port else [0]:
         try:
             url = stack.enter_context(

@@ -77,6 +77,9 @@ def doctor(
     Python, packages, compiled kernels, disk, clock, memory, open files, the port, Java and Spark.
     Exit code 0 when it works (notes are no failure), 1 when something does not.
     """
+    from tideline.database import check_no_address
+
+    check_no_address(folder)
     found = list(examine(folder, port))
     show([asdict(each) for each in found], title=f"tideline {tideline.__version__}",
          as_json=as_json)  # fmt: skip
@@ -169,8 +172,10 @@ def _kernels() -> list[Found]:
 
 def _disk(folder: Path) -> list[Found]:
     at = folder.absolute()
-    while not at.is_dir():  # where it would be made
+    while not at.exists():  # where it would be made
         at = at.parent
+    if not at.is_dir():
+        return [Found("disk", "bad", f"{at} is a file", "choose a folder")]
     if not os.access(at, os.W_OK | os.X_OK):
         return [Found("disk", "bad", f"{at} cannot be written", "choose a folder of your own")]
     free = shutil.disk_usage(at).free

@@ -116,7 +116,9 @@ def settings(
     ] = None,
     durability: Annotated[
         str | None,
-        typer.Option(help="os: survives a killed process. disk: also a power cut."),
+        typer.Option(
+            metavar="os|disk", help="os: survives a killed process. disk: also a power cut."
+        ),
     ] = None,
     version: Annotated[
         bool,

@@ -43,14 +43,18 @@ def register(app: typer.Typer) -> None:
 def create(
     database: Database,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the channel.")],
-    space: Annotated[str, typer.Option(help="flat, topics, grid or quadtree.")] = "flat",
+    space: Annotated[
+        str, typer.Option(metavar="flat|topics|grid|quadtree", help="How places relate.")
+    ] = "flat",
     bounds: Annotated[
         str | None, typer.Option(metavar="W,S,E,N", help="Bounds of a grid or quad tree.")
     ] = None,
     depth: Annotated[int | None, typer.Option(help="Depth of a quad tree (9).")] = None,
     rows: Annotated[int | None, typer.Option(help="Rows of a grid.")] = None,
     cols: Annotated[int | None, typer.Option(help="Columns of a grid.")] = None,
-    layout: Annotated[str, typer.Option(help="dual, two or poll.")] = "dual",
+    layout: Annotated[
+        str, typer.Option(metavar="dual|two|poll", help="How it is stored.")
+    ] = "dual",
     max_ahead_s: Annotated[
         float | None,
         typer.Option(help="How far ahead of the clock a row of a batch may be; inf: no limit."),

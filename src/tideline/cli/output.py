@@ -96,24 +96,30 @@ def show(
         return
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(title=title, title_justify="left")
+    def shown(text: str) -> Text:
+        """As it is: brackets are no markup, and nothing in it moves the cursor."""
+        lines = text.split("\n")
+        return Text("\n".join(map(_printable, lines)), overflow="fold")
+
+    table = Table(title=shown(title), title_justify="left")
     if records and len(records[0]) > wide:
         # Many fields of few things read better down the page: a column each.
         name, *fields = records[0]
-        table.add_column(name)
+        table.add_column(shown(name))
         for record in records:
-            table.add_column(str(record[name]), justify="right")
+            table.add_column(shown(str(record[name])), justify="right")
         for field in fields:
-            table.add_row(field, *(cell(record[field]) for record in records))
+            table.add_row(shown(field), *(shown(cell(record[field])) for record in records))
     elif records:
         # Channels of different spaces have different fields.
         names = list(dict.fromkeys(name for record in records for name in record))
         for name in names:
-            table.add_column(name)
+            table.add_column(shown(name))
         for record in records:
-            table.add_row(*(cell(record.get(name)) for name in names))
-    Console().print(table if records else f"{title}: none")
+            table.add_row(*(shown(cell(record.get(name))) for name in names))
+    Console().print(table if records else shown(f"{title}: none"))
 
 
 def told_line(told: Any) -> dict[str, Any]:
@@ -223,9 +229,12 @@ def clean(text: str, most: int) -> str:
     >>> clean("a\\x1b[31m\\nb" + "c" * 9, 8)
     'a [31m …'
     """
-    printable = "".join(letter if letter.isprintable() else " " for letter in text[: 4 * most])
-    words = " ".join(printable.split())
+    words = " ".join(_printable(text[: 4 * most]).split())
     return words if len(words) <= most else words[: most - 1] + "…"
+
+
+def _printable(text: str) -> str:
+    return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
 def cell(value: Any) -> str:

@@ -51,7 +51,9 @@ def serve(
     head_timeout: Annotated[
         float, typer.Option(help="Seconds within which a request's headers must arrive.")
     ] = 10,
-    log: Annotated[str, typer.Option(help="debug (every request), info, warning.")] = "info",
+    log: Annotated[
+        str, typer.Option(metavar="debug|info|warning", help="debug has every request.")
+    ] = "info",
     node: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Serve this node of a cluster, such as n1."),

@@ -147,7 +147,11 @@ def serve(
     folder: Folder,
     listen: Annotated[
         str | None,
-        typer.Option(metavar="HOST:PORT", help="For clients, if not the address in --nodes."),
+        typer.Option(
+            metavar="ADDRESS",
+            help="For clients, if not the address in --nodes: HOST:PORT, unix:PATH. Without nodes"
+            " it is unix:FOLDER/service.sock.",
+        ),
     ] = None,
     nbd: Annotated[
         list[str] | None,
@@ -287,7 +291,17 @@ def _opened(where: str, secret: Path | None, tls: Any) -> Iterator[Any]:
         return
     from tideline.volume import Volumes
 
-    with Volumes.open(Path(where)) as volumes:
+    try:
+        volumes = Volumes.open(Path(where))
+    except Unavailable as error:
+        served = Path(where) / "service.sock"
+        if served.exists():
+            raise Unavailable(
+                "this folder is served: give its address in the place of the folder",
+                folder=where, address=f"unix:{served}",
+            ) from error  # fmt: skip
+        raise
+    with volumes:
         yield _Folder(volumes)
 
 

@@ -103,7 +103,8 @@ def create(
                      "ngrams, fuzzy), for find; with settings: ngrams,n=2; repeatable."),
     ] = None,
     keep: Annotated[
-        str | None, typer.Option(help="last (of a key in a sub-window; the default) or all.")
+        str | None,
+        typer.Option(metavar="last|all", help="Of rows with one key in a sub-window (last)."),
     ] = None,
     time: Annotated[
         str | None, typer.Option(metavar="FIELD", help="The field with the time of a row; clock.")

@@ -3,7 +3,8 @@
     post (any thread) -> link of the receiver (link.py) ~~ frames (wire.py) ~~> receive
 
 Whoever connects tells its address book, so a node has to be told of one other to be found by all.
-A frame that is not right ends its connection; the other side makes another one.
+A frame that is not right ends its connection; the other side makes another one. Connections that
+prove nothing make room for new ones, and fill no log.
 
 Threads: `post` and `status` are safe from any thread; all else is for the loop's.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from asyncio import StreamReader, StreamWriter
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
@@ -42,6 +44,7 @@ from tideline.replica.wire import (
 __all__ = ["Network"]
 
 _STRANGERS = 64  # connections that have not proved anything yet
+_TELL_S = 10.0  # at most one line about those that were refused
 
 _log = logging.getLogger("tideline.replica")
 
@@ -80,8 +83,9 @@ class Network:
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._incoming: dict[int, StreamWriter] = {}
-        self._strangers = 0
-        self.refused = 0
+        self._strangers: dict[asyncio.Task[Any], None] = {}  # the oldest first
+        self.refused = self._told = 0
+        self._told_at = -_TELL_S
         self.refusal: str | None = None
 
     # ---- life --------------------------------------------------------------------------------
@@ -174,26 +178,40 @@ class Network:
         assert task is not None
         self._tasks.add(task)
         try:
-            await self._serve(reader, writer)
+            await self._serve(reader, writer, task)
         except (TidelineError, msgspec.DecodeError) as error:
-            self.refused += 1
-            self.refusal = str(error)
-            _log.warning("a connection was refused: %s", error)
+            self._refuse(str(error))
         except (OSError, EOFError, TimeoutError, asyncio.CancelledError):
             pass
         finally:
             self._tasks.discard(task)
             writer.transport.abort()
 
-    async def _serve(self, reader: StreamReader, writer: StreamWriter) -> None:
-        if self._strangers >= _STRANGERS:
-            raise Unauthorized("too many connections prove nothing")
-        self._strangers += 1
+    def _refuse(self, why: str) -> None:
+        """Say so, seldom: anybody can call."""
+        self.refused += 1
+        self.refusal = why
+        now = time.monotonic()
+        if now - self._told_at >= _TELL_S:
+            more = self.refused - self._told - 1
+            others = f" ({more:,} others were since the last such line)" if more else ""
+            _log.warning("a connection was refused: %s%s", why, others)
+            self._told, self._told_at = self.refused, now
+
+    async def _serve(
+        self, reader: StreamReader, writer: StreamWriter, task: asyncio.Task[Any]
+    ) -> None:
+        if len(self._strangers) >= _STRANGERS:  # a node needs milliseconds: the oldest is none
+            oldest = next(iter(self._strangers))
+            del self._strangers[oldest]
+            oldest.cancel()
+            self._refuse("too many connections prove nothing")
+        self._strangers[task] = None
         try:
             async with asyncio.timeout(PROVE_S):
                 peer, key = await answer(reader, writer, self.secret, self.cluster, self.node)
         finally:
-            self._strangers -= 1
+            self._strangers.pop(task, None)
         tune(writer)
         old = self._incoming.get(peer)
         if old is not None:

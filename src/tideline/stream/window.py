@@ -256,7 +256,7 @@ class StreamWindow:
             metres = finder.metres(table)
             table = table.append_column("metres", pa.array(metres))
             table = table.take(np.argsort(metres, kind="stable"))
-        return table if limit is None else table.slice(0, limit)
+        return table if limit is None else table.slice(0, min(limit, table.num_rows))
 
     def _condition(self, where: Any, keys: Any, newest: Any) -> ByCondition:
         if not isinstance(newest, bool):

@@ -93,6 +93,7 @@ class Service:
         }
 
     def do_list(self) -> list[dict[str, Any]]:
+        self._volumes.begin()
         return [one._asdict() for one in self._volumes.all()]
 
     def do_info(self, name: str) -> dict[str, Any]:

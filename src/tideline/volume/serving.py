@@ -1,6 +1,6 @@
 """A node of a volume, running: its replica, its service for clients, NBD, and what looks after it.
 
-    settings.nodes empty      a group of one (single.py)
+    settings.nodes empty      a group of one (single.py); the service has a socket in the folder
     else                      a `Node`: the service listens on the port that is named, the replicas
                               talk to each other on the port after it
 
@@ -28,6 +28,7 @@ from tideline.volume.settings import (
     CLUSTER,
     Settings,
     load_settings,
+    own_address,
     replica_address,
     save_nodes,
 )
@@ -66,15 +67,16 @@ class Serving:
         nodes: dict[int, str] | None = None,
     ) -> None:  # fmt: skip
         """Open the folder and start. `listen` is the address of the service, where that is not the
-        one other nodes know. `compact_bytes`: a checkpoint after so much log; without it, after a
-        quarter of what is mapped, at least 256 MiB. `nodes`: where all are, from now on."""
+        one other nodes know, or a socket in the folder of a group of one. `compact_bytes`: a
+        checkpoint after so much log; without it, after a quarter of what is mapped, at least
+        256 MiB. `nodes`: where all are, from now on."""
         if nodes is not None:
             save_nodes(folder, nodes)
         settings = load_settings(folder)
         others = [at for number, at in settings.nodes.items() if number != settings.node]
         inward = tls.context(server=False) if tls is not None else None
         outward = tls.context(server=True) if tls is not None else None
-        address = listen or settings.nodes.get(settings.node) or "127.0.0.1:0"
+        address = listen or settings.nodes.get(settings.node) or own_address(folder)
         _check_reach(address, secret)
         self._ending = contextlib.ExitStack()
         machine, owner = Volumes.machine_of(folder)

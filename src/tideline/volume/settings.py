@@ -5,6 +5,7 @@ folder := VOLUME         settings, JSON; written last of all: without it there i
         | blocks/        files with blocks (blockfiles.py)
         | checkpoint     the map (machine.py)
         | LOCK           one process at a time
+        | service.sock   where a volume on this machine alone is served (own_address)
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from tideline.replica import Node
 from tideline.volume.wire import Address, parse_address
 
 __all__ = [
-    "CLUSTER", "Settings", "check_size", "create", "load_settings", "replica_address", "save_nodes",
+    "CLUSTER", "Settings", "check_size", "create", "load_settings", "own_address",
+    "replica_address", "save_nodes",
 ]  # fmt: skip
 
 CLUSTER = "volume"
@@ -73,6 +75,22 @@ def replica_address(service: str) -> tuple[str, int]:
     if isinstance(found, str) or not 0 < found[1] < 65535:
         raise InvalidRequest("a node of several has an address HOST:PORT", node=service)
     return found[0], found[1] + 1
+
+
+def own_address(folder: Path) -> str:
+    """Where a volume on this machine alone is served: who may open the folder may open that.
+
+    >>> own_address(Path("disk"))
+    'unix:disk/service.sock'
+    """
+    full = os.path.abspath(folder)
+    path = min(str(folder), full, os.path.relpath(full), key=len) + "/service.sock"
+    if len(os.fsencode(path)) >= 108:
+        raise InvalidRequest(
+            "the path is too long for a socket in the folder: --listen names another, unix:PATH",
+            folder=str(folder),
+        )
+    return f"unix:{path}"
 
 
 def create(

@@ -88,10 +88,12 @@ function nice(value) {
   return [1, 2, 5, 10].find((step) => step * power >= value * 0.999) * power;
 }
 
-/** 1234567 as "1.23 M": never longer than six characters. */
+/** 1234567 as "1.23 M": never longer than seven characters, below a thousand T. */
 export function short(value) {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
-  if (value >= 999_500) return `${(value / 1e6).toPrecision(3)} M`;
+  for (const [unit, size] of [["T", 1e12], ["G", 1e9], ["M", 1e6]]) {
+    if (value >= 0.9995 * size) return `${(value / size).toPrecision(3)} ${unit}`;
+  }
   if (value >= 99_950) return `${Math.round(value / 1e3)} k`;
   if (value >= 9_995) return `${(value / 1e3).toFixed(1)} k`;
   if (value >= 100 || Number.isInteger(value)) return Math.round(value).toLocaleString("en-US");
