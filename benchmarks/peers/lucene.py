@@ -1,8 +1,8 @@
 """Lucene: its jars from Maven Central, and a process that answers windows and words nearly right.
 
     compiled    a program with what it needs, fetched once by mvn into the user's own repository
-    FuzzyWords  one segment; boxes by LatLonPoint, words by FuzzyQuery and trigrams, and every
-                candidate held against the question (FuzzyWords.java says how)
+    FuzzyWords  one segment; boxes by LatLonPoint, words by their trigrams, and every candidate held
+                against the question (FuzzyWords.java says how, and what else was tried)
 
 FuzzyWords is asked over a pipe, and says itself how long a question took, without the pipe.
 """
@@ -54,7 +54,7 @@ def _run(*command: str) -> None:
 class FuzzyWords:
     """An index of all objects in a process of its own."""
 
-    name = "Lucene: FuzzyQuery, LatLonPoint"
+    name = "Lucene: trigrams, LatLonPoint"
 
     def __init__(self, of: Objects) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="tideline-bench-")
