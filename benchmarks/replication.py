@@ -2,37 +2,37 @@
 
     python benchmarks/replication.py [--writes 500] [--batches 20] [--help]
 
-One server with `--durability disk`, and three nodes on this machine, all on the same disk, are
-asked the same by the same client:
+One server with `--durability disk`, three nodes on this machine, and three members each of etcd and
+pysyncobj (peers/replicated.py), all on the same disk, are asked the same by turns:
 
-    one at a time   a document, acknowledged before the next: how long each takes
-    many at once    the same by 16 clients: documents a second
+    one at a time   a text of 200 bytes, acknowledged before the next: how long each takes
+    many at once    the same by 16 clients: texts a second
+    in requests     100 texts in each request, by one client: texts a second
+
+In the end a member that did not lead is asked for all texts. Then one server and three nodes alone:
+
     by batch        tables of 10,000 events, by 4 clients: events a second
     stored          bytes on each node's disk for a byte of documents
     failover        from kill -9 of the leader to the next acknowledged write, several times
 
-Beside them, where they are installed, one write at a time with three members of etcd (Debian's
-etcd-server) and of pysyncobj. Three nodes on one disk share its fsyncs: on three machines each has
-its own. Writes replication.json and replication.md to benchmarks/results/. The block volume has
-a benchmark of its own (volume.py).
+A peer that is not installed is named and left out: scripts/peers.sh has etcd, the extra `bench`
+pysyncobj. Three nodes on one disk share its fsyncs: on three machines each has its own. Writes
+replication.json and replication.md to benchmarks/results/. The block volume has a benchmark of its
+own (volume.py).
 """
 
 from __future__ import annotations
 
 import argparse
-import base64
 import contextlib
-import http.client
 import json
 import os
-import shutil
-import socket
 import statistics
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -45,33 +45,15 @@ if __name__ == "__main__":  # also from a clone that is not installed
 import tideline
 from benchmarks import common
 from benchmarks.common import markdown_table, say
+from benchmarks.peers import replicated
+from benchmarks.peers.replicated import TEXT, Replicated, free_port, many_of, timed
 from tideline.cluster import ClusterSettings, create
 
 BATCH_ROWS = 10_000
 CLIENTS, WRITERS = 16, 4
 SECRET = b"a secret of the benchmark"
-_SYNCOBJ = """
-import sys, time
-from pysyncobj import SyncObj, SyncObjConf, replicated
-class Kept(SyncObj):
-    def __init__(self, me, others, file):
-        super().__init__(me, others, SyncObjConf(journalFile=file, flushJournal=True))
-        self.values = {}
-    @replicated
-    def put(self, key, value):
-        self.values[key] = value
-me, others, file, writes = sys.argv[1], sys.argv[2].split(","), sys.argv[3], int(sys.argv[4])
-kept = Kept(me, others, file)
-while not kept.isReady():
-    time.sleep(0.01)
-took = []
-for n in range(writes):
-    begun = time.perf_counter()
-    kept.put(n, "x" * 200, sync=True, timeout=30)
-    took.append(time.perf_counter() - begun)
-print(repr(took), flush=True)
-sys.stdin.read()
-"""
+IN_REQUEST, TURNS = 100, 10
+WAYS = ("one at a time", "many at once", "in requests")
 
 
 class Servers:
@@ -79,7 +61,7 @@ class Servers:
 
     def __init__(self, root: Path, count: int) -> None:
         self.root, self.count = root, count
-        ports = [_free_port() for _ in range(2 * count)]
+        ports = [free_port() for _ in range(2 * count)]
         self.urls = [f"http://127.0.0.1:{port}" for port in ports[:count]]
         self.peers = {f"n{n + 1}": ("127.0.0.1", port) for n, port in enumerate(ports[count:])}
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
@@ -142,43 +124,104 @@ def served(root: Path, count: int) -> Iterator[Servers]:
         servers.close()
 
 
-def measure(root: Path, count: int, options: argparse.Namespace) -> dict[str, Any]:
-    """Everything of one server, or of three."""
-    with served(root, count) as servers, servers.connect() as db:
-        docs = db.collection("docs", key="id")
-        found: dict[str, Any] = {}
-        took = []
-        for n in range(options.writes + 20):
-            begun = time.perf_counter()
-            docs.put({"id": n, "text": "x" * 200})
-            took.append(time.perf_counter() - begun)
-        found["single_ms"] = [each * 1000 for each in took[20:]]
-        found["many_per_s"] = _many(servers, options.writes)
-        found["events_per_s"] = _batches(servers, options.batches)
-        if count > 1:
+# ---- beside others ----------------------------------------------------------------------------
+
+
+class Served:
+    """Documents of one server, or of three nodes."""
+
+    def __init__(self, servers: Servers) -> None:
+        several = servers.count > 1
+        self.name = "three nodes" if several else "one server"
+        self.durable = "fdatasync by two of three" if several else "fdatasync"
+        self._servers, self._next = servers, 0
+        self._stack = contextlib.ExitStack()
+        self._docs = self._stack.enter_context(servers.connect()).collection("beside", key="id")
+
+    def _rows(self, count: int) -> list[dict[str, Any]]:
+        first, self._next = self._next, self._next + count
+        return [{"id": n, "text": TEXT} for n in range(first, first + count)]
+
+    def _puts(self, docs: Any, count: int) -> list[Callable[[], Any]]:
+        return [lambda row=row: docs.put(row) for row in self._rows(count)]  # type: ignore[misc]
+
+    def single(self, count: int) -> list[float]:
+        return timed(self._puts(self._docs, count))
+
+    def many(self, clients: int, each: int) -> float:
+        with contextlib.ExitStack() as stack:
+            docs = [stack.enter_context(self._servers.connect()).collection("beside")
+                    for _ in range(clients)]  # fmt: skip
+            docs[0].count()
+            return many_of([self._puts(one, each) for one in docs])
+
+    def batches(self, count: int, size: int) -> float:
+        return sum(timed([lambda: self._docs.put_many(self._rows(size))] * count))
+
+    def held(self) -> tuple[int, bool]:
+        leader = self._servers.leader()
+        asked = next((n for n in self._servers.processes if n != leader), leader)
+        with tideline.connect(self._servers.urls[asked]) as db:
+            found = {row["id"]: row["text"] for row in db.collection("beside").find()}
+        return len(found), found == dict.fromkeys(range(len(found)), TEXT)
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+def beside(made: Sequence[Replicated], writes: int) -> dict[str, Any]:
+    """The same work of all, by turns; and what one that did not lead has in the end."""
+    found: dict[str, Any] = {
+        one.name: {"durable": one.durable, **{way: [] for way in WAYS}} for one in made
+    }
+    each, requests = max(writes // TURNS, 1), max(writes // TURNS // 10, 1)
+    for one in made:
+        one.single(20)  # loads what is used
+        one.many(CLIENTS, 1)
+        one.batches(1, IN_REQUEST)
+    for _ in range(TURNS):
+        for one in made:
+            rows = found[one.name]
+            rows["one at a time"] += [took * 1000 for took in one.single(each)]
+            rows["many at once"].append(CLIENTS * each / one.many(CLIENTS, each))
+            rows["in requests"].append(requests * IN_REQUEST / one.batches(requests, IN_REQUEST))
+    wanted = 20 + CLIENTS + IN_REQUEST + TURNS * (each * (1 + CLIENTS) + requests * IN_REQUEST)
+    for one in made:
+        limit = time.monotonic() + 120
+        while one.held() != (wanted, True):
+            if time.monotonic() > limit:
+                raise SystemExit(f"{one.name} has {one.held()}, not {wanted} texts")
+            time.sleep(0.1)
+        found[one.name]["texts"] = wanted
+    return found
+
+
+def _peers(root: Path, stack: contextlib.ExitStack) -> tuple[list[Replicated], dict[str, str]]:
+    """Those that are installed, running; why others are not."""
+    made: list[Replicated] = []
+    missing = {}
+    for kind in replicated.PEERS:
+        reason = replicated.missing(kind.name)
+        if reason is not None:
+            missing[kind.name] = reason
+            say(f"{kind.name} is left out: {reason}")
+            continue
+        made.append(kind(root))
+        stack.callback(made[-1].close)
+    return made, missing
+
+
+# ---- one server and three nodes ---------------------------------------------------------------
+
+
+def measure(servers: Servers, options: argparse.Namespace) -> dict[str, Any]:
+    """What only ours are asked."""
+    found: dict[str, Any] = {"events_per_s": _batches(servers, options.batches)}
+    if servers.count > 1:
+        with servers.connect() as db:
             found["stored"] = _stored(servers, db)
             found["failover_s"] = [_failover(servers, db) for _ in range(options.kills)]
-        return found
-
-
-def _many(servers: Servers, writes: int) -> float:
-    begun = threading.Barrier(CLIENTS + 1)
-
-    def run(client: int) -> None:
-        with servers.connect() as db:
-            docs = db.collection("docs")
-            begun.wait()
-            for n in range(writes):
-                docs.put({"id": f"{client}-{n}", "text": "x" * 200})
-
-    threads = [threading.Thread(target=run, args=[n]) for n in range(CLIENTS)]
-    for thread in threads:
-        thread.start()
-    begun.wait()
-    started = time.perf_counter()
-    for thread in threads:
-        thread.join()
-    return CLIENTS * writes / (time.perf_counter() - started)
+    return found
 
 
 def _batches(servers: Servers, batches: int) -> float:
@@ -245,7 +288,7 @@ def _size(folder: Path) -> int:
 
 def _failover(servers: Servers, db: Any) -> float:
     leader = servers.leader()
-    docs = db.collection("docs")
+    docs = db.collection("docs", key="id")
     process = servers.processes.pop(leader)
     process.kill()
     begun = time.perf_counter()
@@ -266,124 +309,30 @@ def _failover(servers: Servers, db: Any) -> float:
     return took
 
 
-# ---- others -----------------------------------------------------------------------------------
-
-
-def etcd(root: Path, writes: int) -> list[float] | None:
-    """One put at a time to three members, in ms; None where there is no etcd."""
-    binary = shutil.which("etcd")
-    if binary is None:
-        return None
-    ports = [(_free_port(), _free_port()) for _ in range(3)]
-    members = ",".join(f"m{n}=http://127.0.0.1:{peer}" for n, (_, peer) in enumerate(ports))
-    processes = []
-    for n, (client, peer) in enumerate(ports):
-        at, among = f"http://127.0.0.1:{client}", f"http://127.0.0.1:{peer}"
-        command = [binary, "--name", f"m{n}", "--data-dir", str(root / f"etcd{n}")]
-        command += ["--listen-client-urls", at, "--advertise-client-urls", at]
-        command += ["--listen-peer-urls", among, "--initial-advertise-peer-urls", among]
-        command += ["--initial-cluster", members, "--initial-cluster-state", "new"]
-        quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        processes.append(subprocess.Popen(command, **quiet))
-    try:
-        return _etcd_puts(ports[0][0], writes)
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-
-
-def _etcd_puts(port: int, writes: int) -> list[float]:
-    value = base64.b64encode(b"x" * 200).decode()
-    limit, took = time.monotonic() + 60, []
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-    while len(took) < writes + 20:
-        key = base64.b64encode(b"%d" % len(took)).decode()
-        begun = time.perf_counter()
-        try:
-            connection.request("POST", "/v3/kv/put", json.dumps({"key": key, "value": value}))
-            answer = connection.getresponse()
-            answer.read()
-        except (OSError, http.client.HTTPException):
-            connection.close()
-            if time.monotonic() > limit:
-                raise
-            time.sleep(0.1)
-            continue
-        if answer.status == 200:
-            took.append((time.perf_counter() - begun) * 1000)
-        elif time.monotonic() > limit:
-            raise SystemExit(f"etcd answers {answer.status}")
-    return took[20:]
-
-
-def pysyncobj(root: Path, writes: int) -> list[float] | None:
-    """One value at a time among three processes, in ms; None where it is not installed."""
-    try:
-        import pysyncobj as found  # noqa: F401
-    except ModuleNotFoundError:
-        return None
-    at = [f"127.0.0.1:{_free_port()}" for _ in range(3)]
-    processes = []
-    for n, me in enumerate(at):
-        others = ",".join(each for each in at if each != me)
-        count = str(writes + 20 if n == 0 else 0)
-        command = [sys.executable, "-c", _SYNCOBJ, me, others, str(root / f"sync{n}"), count]
-        processes.append(
-            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        )
-    try:
-        out = processes[0].stdout
-        assert out is not None
-        return [float(each) * 1000 for each in json.loads(out.readline())][20:]
-    finally:
-        for process in processes:
-            process.kill()
-            process.communicate()
-
-
-def _free_port() -> int:
-    with socket.socket() as tried:
-        tried.bind(("127.0.0.1", 0))
-        port: int = tried.getsockname()[1]
-        return port
-
-
 # ---- the page ---------------------------------------------------------------------------------
-
-
-def _spread(took: Sequence[float]) -> tuple[str, str]:
-    """Half and 99 of 100 took no longer."""
-    marks = statistics.quantiles(took, n=100)
-    return f"{marks[49]:.2f}", f"{marks[98]:.2f}"
 
 
 def page(found: dict[str, Any]) -> str:
     """The results as they are read."""
-    one, three = found["one"], found["three"]
-    singles = [("one server, durable", one["single_ms"]), ("three nodes", three["single_ms"])]
-    singles += [(name, found[name]) for name in ("etcd", "pysyncobj") if found[name]]
-    missing = [name for name in ("etcd", "pysyncobj") if not found[name]]
-    rows = [[name, *_spread(took)] for name, took in singles]
+    one, three, rows = found["one"], found["three"], []
+    for name, row in found["beside"].items():
+        marks = statistics.quantiles(row["one at a time"], n=100)
+        many, requests = (statistics.median(row[way]) for way in WAYS[1:])
+        cells = [f"{marks[49]:.2f}", f"{marks[98]:.2f}", f"{many:,.0f}", f"{requests:,.0f}"]
+        rows.append([name, row["durable"], *cells])
+    head = ["", "on disk before the answer", "one at a time, ms: p50", "p99",
+            f"{CLIENTS} at once, texts/s", f"{IN_REQUEST} in a request, texts/s"]  # fmt: skip
+    events = three["events_per_s"], one["events_per_s"]
     parts = [
         "# Three servers beside one", "Written by `benchmarks/replication.py`.",
         *(f"- {name}: {value}" for name, value in found["facts"].items()),
-        "## One write at a time, 200 bytes, in ms", markdown_table(["", "p50", "p99"], rows),
-    ]  # fmt: skip
-    if missing:
-        parts.append(f"Not installed: {', '.join(missing)}.")
-    ratio = three["events_per_s"] / one["events_per_s"]
-    parts += [
-        "## Many",
-        markdown_table(
-            ["", "one server, durable", "three nodes", "part"],
-            [
-                [f"documents/s, {CLIENTS} clients", f"{one['many_per_s']:,.0f}",
-                 f"{three['many_per_s']:,.0f}", f"{three['many_per_s'] / one['many_per_s']:.0%}"],
-                ["events/s, by batch", f"{one['events_per_s']:,.0f}",
-                 f"{three['events_per_s']:,.0f}", f"{ratio:.0%}"],
-            ],
-        ),
+        "## Texts of 200 bytes, by turns", markdown_table(head, rows),
+        "Clients are on this machine; those of pysyncobj are threads in its leader, without a "
+        "socket between. All members had the same texts in the end.",
+        *(f"- {name} is not there: {why}" for name, why in found["missing"].items()),
+        "## Events by batch",
+        f"{events[0]:,.0f} events/s by three nodes, {events[1]:,.0f} by one server: "
+        f"{events[0] / events[1]:.0%}.",
         "## Stored on each node, bytes for a byte of documents",
         markdown_table(
             ["what", "bytes"], [[name, f"{part:.2f}"] for name, part in three["stored"].items()]
@@ -404,14 +353,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--kills", type=int, default=3, help="of a leader")
     parser.add_argument("--results", type=Path, default=common.RESULTS)
     options = parser.parse_args(arguments)
-    with common.scratch() as root:
-        found: dict[str, Any] = {"facts": common.facts()}
-        for name, count in (("one", 1), ("three", 3)):
-            say(f"{name} server{'s' * (count > 1)}")
-            found[name] = measure(root / name, count, options)
-        for name, peer in (("etcd", etcd), ("pysyncobj", pysyncobj)):
-            say(name)
-            found[name] = peer(root, options.writes)
+    found: dict[str, Any] = {"facts": common.facts()}
+    with (
+        common.scratch() as root,
+        served(root / "one", 1) as one,
+        served(root / "three", 3) as three,
+    ):
+        with contextlib.ExitStack() as stack:
+            peers, found["missing"] = _peers(root, stack)
+            ours = [Served(one), Served(three)]
+            for each in ours:
+                stack.callback(each.close)
+            say("beside others")
+            found["beside"] = beside([*ours, *peers], options.writes)
+        for name, servers in (("one", one), ("three", three)):
+            say(f"{name} server{'s' * (name == 'three')} alone")
+            found[name] = measure(servers, options)
     options.results.mkdir(parents=True, exist_ok=True)
     (options.results / "replication.json").write_text(json.dumps(found, indent=1) + "\n")
     (options.results / "replication.md").write_text(page(found))

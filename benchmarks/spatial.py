@@ -7,8 +7,9 @@
     ingest   points one after the other: the index alone beside R-trees that are changed in place
     store    documents with places: what an index costs a collection, and boxes through `find`
 
-The points are made up (workload/clusters.py). Peers that are not installed are left out;
-`pip install '.[bench-places]'` has them. Every answer is compared with a scan.
+The points are made up (workload/clusters.py). Peers that are not installed are left out: `pip
+install '.[bench-places]'` has them, and scripts/peers.sh PostGIS, which `store` asks. Every answer
+is compared with a scan.
 Writes benchmarks/results/spatial.json, .md and .png.
 """
 
@@ -33,6 +34,7 @@ from numpy.typing import NDArray
 
 from benchmarks import common, spatial_report
 from benchmarks.common import say
+from benchmarks.peers import postgis
 from tideline.index.spatial import SpatialKind
 from tideline.index.spatialview import SpatialAsk
 from tideline.index.texts import Texts
@@ -386,10 +388,13 @@ def store(size: str, rounds: int) -> dict[str, Any]:
         sqlite = Sqlite((lon, lat), None)
         rows_of = sqlite3.connect(":memory:")
         rows_of.execute("CREATE TABLE docs (id INTEGER PRIMARY KEY, document TEXT)")
-        rows_of.executemany(
-            "INSERT INTO docs VALUES (?, ?)",
-            ((n, f'{{"id":{n},"at":[{lon[n]},{lat[n]}],"n":{n % 7}}}') for n in range(count)),
-        )
+        texts = [f'{{"id":{n},"at":[{lon[n]},{lat[n]}],"n":{n % 7}}}' for n in range(count)]
+        rows_of.executemany("INSERT INTO docs VALUES (?, ?)", enumerate(texts))
+        server = None
+        outcome["missing"] = {postgis.Postgis.name: reason} if (reason := postgis.missing()) else {}
+        if reason is None:
+            rows = zip(range(count), lon.tolist(), lat.tolist(), texts, strict=True)
+            server = postgis.Postgis(folder / "postgis", rows)
         for hits in HITS:
             boxes = clusters.boxes(max(boxes_count // 10, 5), hits=hits, of=count)
 
@@ -424,15 +429,18 @@ def store(size: str, rounds: int) -> dict[str, Any]:
                 "tideline, as text": text, f"{Sqlite.name}, as text": peer,
                 "tideline, by find_batches": lazily,
             }  # fmt: skip
-            counts = {name: [ask(box) for box in boxes] for name, ask in asking.items()}
-            for name in ("tideline", "tideline, as text", "tideline, by find_batches"):
-                check((lon, lat), boxes, {name: counts[name]})
-            for name in (Sqlite.name, f"{Sqlite.name}, as text"):
-                check((lon, lat), boxes, {Sqlite.name: counts[name]})
+            if server is not None:
+                asking[server.name] = partial(server.find, read=msgspec.json.decode)
+                asking[f"{server.name}, as text"] = server.find
+            for name, ask in asking.items():
+                counts = [ask(box) for box in boxes]
+                check((lon, lat), boxes, {name.removesuffix(", as text"): counts})
             asked = {name: [partial(ask, box) for box in boxes] for name, ask in asking.items()}
             outcome["find_us"][f"{hits} hits"] = by_turns(asked, rounds)
         sqlite.close()
         rows_of.close()
+        if server is not None:
+            server.close()
     return outcome
 
 

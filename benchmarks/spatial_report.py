@@ -98,7 +98,9 @@ def store(data: Data) -> str:
         for peer, us in found.items():
             base = found["tideline, as text" if peer.endswith("as text") else "tideline"]
             rows.append([f"{name}: {peer}", f"{us:.0f}", f"{us / base:.1f}x"])
-    return text + markdown_table(["documents in a box", "us", ""], rows)
+    missing = data.get("missing", {})
+    left = "".join(f"\n`{name}` is not there: {why}.\n" for name, why in missing.items())
+    return text + markdown_table(["documents in a box", "us", ""], rows) + left
 
 
 def _draw(data: Data, path: Path) -> None:

@@ -14,17 +14,16 @@ The workload of paper 001, chapter 6. By turns, every write on disk when it retu
     tideline, three nodes processes on this machine, over sockets; their disks are one disk here
 
 Reads are of pages that are in memory: what is measured is our own work, checksums included. `ext4`
-mounts a file system on three nodes (as root, with nbdfuse and fio; else it is left out) and runs
-fio on it and on a plain folder. Writes benchmarks/results/volume.json and .md.
+mounts a file system on three nodes and one on a plain file (as root, with nbdfuse and fio; else it
+is left out, which is said) and runs fio on both and on a plain folder. What is written to each has
+to be read again. Writes benchmarks/results/volume.json and .md.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
-import shutil
 import statistics
 import struct
 import subprocess
@@ -32,7 +31,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 from zlib import crc32
@@ -40,9 +40,8 @@ from zlib import crc32
 if __name__ == "__main__":  # also from a clone that is not installed
     sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 
-from benchmarks import common
+from benchmarks import common, volume_ext4
 from benchmarks.common import say
-from tideline.errors import TidelineError
 from tideline.volume import Volumes
 from tideline.volume.client import Client
 
@@ -279,84 +278,6 @@ def _said(found: dict[str, float]) -> str:
     return ", ".join(f"{name} {us:,.0f} us" for name, us in found.items())
 
 
-# ---- a file system -------------------------------------------------------------------------------
-
-
-def why_no_ext4() -> str | None:
-    """What is lacking for the part `ext4`."""
-    lacking = [name for name in ("nbdfuse", "fio", "mkfs.ext4") if shutil.which(name) is None]
-    if lacking:
-        return f"not installed: {', '.join(lacking)} (apt: libnbd-bin fio e2fsprogs)"
-    return None if os.geteuid() == 0 and Path("/dev/fuse").exists() else "needs root and /dev/fuse"
-
-
-def ext4(seconds: float, rounds: int) -> dict[str, Any]:
-    """fio on an ext4 on three nodes, and on a plain folder, by turns."""
-    reason = why_no_ext4()
-    if reason is not None:
-        say(f"ext4 is left out: {reason}")
-        return {"left out": reason}
-    jobs = {
-        "4 KiB at random, fsync each": ["--rw=randwrite", "--bs=4k", "--fsync=1"],
-        "128 KiB in order, fsync every 4 MiB": ["--rw=write", "--bs=128k", "--fsync=32"],
-        "4 KiB at random, read": ["--rw=randread", "--bs=4k", "--direct=0", "--invalidate=1"],
-    }
-    out: dict[str, Any] = {}
-    with common.scratch() as folder, ExitStack() as stack:
-        three = ThreeNodes(folder / "three")
-        stack.callback(three.close)
-        mount = _mounted(three, folder, stack)
-        plain = folder / "plain"
-        plain.mkdir()
-        for job, words in jobs.items():
-            found: dict[str, list[float]] = {"plain folder": [], "ext4 on three nodes": []}
-            for _ in range(rounds):
-                for name, where in (("plain folder", plain), ("ext4 on three nodes", mount)):
-                    found[name].append(_fio(where, words, max(seconds * 4, 2)))
-            out[job] = {name: statistics.median(each) for name, each in found.items()}
-            say(f"  {job}: " + ", ".join(f"{n} {v:,.2f} MB/s" for n, v in out[job].items()))
-    return out
-
-
-def _mounted(three: ThreeNodes, folder: Path, stack: ExitStack) -> Path:
-    socket, disk, mount = folder / "nbd", folder / "disk", folder / "mnt"
-    attached = three.tideline(
-        "attach", ",".join(three.nodes.values()), "main", "--nbd", f"unix:{socket}"
-    )
-    stack.callback(attached.wait, 60)
-    stack.callback(attached.terminate)
-    _until(socket.exists)
-    disk.touch()
-    fuse = subprocess.Popen(["nbdfuse", str(disk), f"nbd+unix:///main?socket={socket}"])
-    stack.callback(fuse.wait, 60)
-    stack.callback(subprocess.run, ["umount", str(disk)], check=False)
-    _until(lambda: disk.stat().st_size > 0)
-    subprocess.run(["mkfs.ext4", "-q", "-F", str(disk)], check=True)
-    mount.mkdir()
-    subprocess.run(["mount", "-o", "loop", str(disk), str(mount)], check=True)
-    stack.callback(subprocess.run, ["umount", str(mount)], check=False)
-    return mount
-
-
-def _until(what: Callable[[], bool]) -> None:
-    limit = time.monotonic() + 60
-    while time.monotonic() < limit:
-        with suppress(OSError, TidelineError):
-            if what():
-                return
-        time.sleep(0.05)
-    raise SystemExit("the volume could not be attached")
-
-
-def _fio(folder: Path, words: Sequence[str], seconds: float) -> float:
-    """Megabytes a second."""
-    command = ["fio", "--name=job", f"--directory={folder}", "--size=64m", "--ioengine=psync"]
-    command += [*words, f"--runtime={seconds}", "--time_based", "--output-format=json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    job = json.loads(done.stdout[done.stdout.index("{") :])["jobs"][0]
-    return float(job["read"]["bw_bytes"] + job["write"]["bw_bytes"]) / 1e6
-
-
 # ---- the page ------------------------------------------------------------------------------------
 
 
@@ -377,6 +298,9 @@ def page(parts: dict[str, Any]) -> str:
     for name, each in parts.get("writes", {}).get("stored", {}).items():
         out += [f"Bytes written to disk for a byte of data, {name}: "
                 + ", ".join(f"{one:.3f}" for one in each) + ".", ""]  # fmt: skip
+    reason = parts.get("ext4", {}).get("left out")
+    if reason is not None:
+        out += [f"No file system was mounted: {reason}.", ""]
     jobs = {k: v for k, v in parts.get("ext4", {}).items() if isinstance(v, dict)}
     if jobs:
         names = list(next(iter(jobs.values())))
@@ -394,9 +318,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options.add_argument("--results", type=Path, default=common.RESULTS)
     given = options.parse_args(arguments)
     results = common.Results(given.results, "volume")
+    measures = {"writes": writes, "reads": reads, "ext4": partial(volume_ext4.measure, ThreeNodes)}
     for part in [given.only] if given.only else PARTS:
         say(part)
-        results.put(part, globals()[part](given.seconds, given.rounds))
+        results.put(part, measures[part](given.seconds, given.rounds))
     found = {name: part["data"] for name, part in results.parts.items()}
     (results.folder / "volume.md").write_text(page(found))
     print(page(found))

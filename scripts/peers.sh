@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Sees to the servers that benchmarks/side_by_side.py runs beside Tideline: PostgreSQL with PostGIS,
-# Redis, NATS. Installs Debian's packages by apt-get only where one is missing and this user may.
-# What is still missing then is named, and the benchmark runs without it.
+# Sees to what benchmarks run beside Tideline, or under it: PostgreSQL with PostGIS, Redis and NATS
+# (side_by_side.py, spatial.py), etcd (replication.py), fio and nbdfuse (volume.py). Installs Debian's
+# packages by apt-get only where one is missing and this user may. What is still missing then is
+# named, and the benchmarks run without it.
 set -euo pipefail
 
 postgres() {  # Debian keeps the server's programs outside the PATH, one folder a version
@@ -25,6 +26,10 @@ missing() {  # the packages that are not there
   postgis || echo postgresql-15-postgis-3
   command -v redis-server >/dev/null 2>&1 || echo redis-server
   command -v nats-server >/dev/null 2>&1 || echo nats-server
+  command -v etcd >/dev/null 2>&1 || echo etcd-server
+  command -v fio >/dev/null 2>&1 || echo fio
+  command -v nbdfuse >/dev/null 2>&1 || echo libnbd-bin
+  command -v mkfs.ext4 >/dev/null 2>&1 || echo e2fsprogs
 }
 
 packages=$(missing)
@@ -43,5 +48,5 @@ fi
 
 hash -r
 for package in $(missing); do
-  echo "tideline: not installed: $package; the side by side runs without it" >&2
+  echo "tideline: not installed: $package; benchmarks run without it" >&2
 done

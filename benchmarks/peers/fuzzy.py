@@ -4,6 +4,7 @@
     WindowFirst  an R-tree of points (shapely), then every word in the window (rapidfuzz)
     WordsFirst   every word of the vocabulary (rapidfuzz), then lists of objects, then the window
     Tantivy      a search engine in Rust: fuzzy terms by an automaton, ranges of numbers
+    FuzzyWords   Lucene, the one in Java (lucene.py)
     Scan, Symspell, Trigrams      words alone: rapidfuzz, symspellpy, FTS5 of SQLite by trigrams
 
 All answer by the definition of benchmarks/fuzzy_data.py `limit`: candidates of those that know
@@ -22,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.fuzzy_data import Objects, Question, limit
+from benchmarks.peers.lucene import FuzzyWords
 from tideline.index.fuzzy import FuzzyKind
 from tideline.index.fuzzyview import FuzzyAsk
 from tideline.index.texts import Texts
@@ -275,5 +277,5 @@ class Trigrams:
         return [number for (number,) in found]
 
 
-ANSWERING: tuple[Any, ...] = (WindowFirst, WordsFirst, Tantivy)
+ANSWERING: tuple[Any, ...] = (WindowFirst, WordsFirst, Tantivy, FuzzyWords)
 LOOKING_UP: tuple[Any, ...] = (Scan, Symspell, Trigrams)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import volume
+from benchmarks import volume, volume_ext4
 
 
 def test_the_page_says_what_was_measured() -> None:
@@ -21,7 +21,19 @@ def test_the_page_says_what_was_measured() -> None:
     page = volume.page(parts)
     assert "| 4 KiB, one at a time | 100 | 1,234 |" in page
     assert "tideline, one node: 1.022." in page
-    assert "fio" not in page
+    assert "No file system was mounted: needs root and /dev/fuse." in page
+    assert "| fio" not in page
+
+
+def test_what_lacks_for_a_file_system_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(volume_ext4.shutil, "which", lambda name: None)
+    volume.main(["--only", "ext4", "--results", str(tmp_path)])
+    assert (
+        "No file system was mounted: not installed: nbdfuse, fio"
+        in (tmp_path / "volume.md").read_text()
+    )
 
 
 @pytest.mark.long

@@ -19,10 +19,11 @@ from typing import Any
 from benchmarks import common
 from benchmarks.common import say
 from benchmarks.peers import postgres_cluster
+from benchmarks.peers.lucene import VERSION, compiled
 
 __all__ = ["VERSIONS", "event_reduce", "lucene", "mingo", "postgres"]
 
-VERSIONS = {"lucene": "9.11.1", "mingo": "7.2.6", "event-reduce-js": "6.0.0"}
+VERSIONS = {"lucene": VERSION, "mingo": "7.2.6", "event-reduce-js": "6.0.0"}
 _HERE = Path(__file__).parent
 _BATCH = 100  # documents of a call of Lucene, and of a transaction of PostgreSQL
 Matched = tuple[int, float] | None
@@ -65,20 +66,16 @@ def _tabbed(where: dict[str, Any]) -> str:
 
 def lucene(folder: Path, queries: Queries, documents: Queries) -> Matched:
     """Lucene Monitor, with its presearcher; building the documents is in the time."""
-    version = VERSIONS["lucene"]
-    jars = Path.home() / ".m2" / "repository" / "org" / "apache" / "lucene"
-    if not list(jars.glob(f"lucene-monitor/{version}/*.jar")):
-        command = ["mvn", "-q", "-B", "dependency:get"]
-        if _run([*command, f"-Dartifact=org.apache.lucene:lucene-monitor:{version}"]) is None:
-            return None
-    path = ":".join(map(str, jars.glob(f"*/{version}/*.jar")))
+    try:
+        command = compiled(_HERE / "Monitor.java", "lucene-monitor", folder)
+    except ImportError as error:
+        say(f"left out: {error}")
+        return None
     names = ("user", "product", "category", "price", "rating")
     asked = _lines(folder / "queries.tsv", [_tabbed(where) for where in queries])
     given = _lines(folder / "documents.tsv",
                    ["\t".join(str(one[name]) for name in names) for one in documents])  # fmt: skip
-    if _run(["javac", "-cp", path, "-d", str(folder), str(_HERE / "Monitor.java")]) is None:
-        return None
-    said = _run(["java", "-Xmx3g", "-cp", f"{path}:{folder}", "Monitor", asked, given, str(_BATCH)])
+    said = _run([*command, asked, given, str(_BATCH)])
     if said is None:
         return None
     matches, seconds = said.split()
