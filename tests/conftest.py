@@ -63,7 +63,9 @@ settings.register_profile(  # the tests have run before: now the same ground wit
 settings.register_profile(
     "long",  # the default profile is the parent of what names none, so this is said as well
     derandomize=False,
-    database=DirectoryBasedExampleDatabase(".hypothesis/examples"),
+    database=DirectoryBasedExampleDatabase(
+        Path(__file__).resolve().parents[1] / ".hypothesis" / "examples"
+    ),
     deadline=None,
     max_examples=500,
     stateful_step_count=80,
