@@ -9,7 +9,7 @@ A piece is a folder of tests, `top` (the files in tests/ itself), `doctests` (of
 one of two jobs with settings of their own: `spark-cluster`, `checked`. Each runs in a process of
 its own, so that one that fails, or dies, keeps no other from running. The name of a test is printed
 when it begins; the same is in build/test-long/, a log for each piece. At the end: how long each
-took, what failed. The exit status is 1 if anything did.
+took, on the clock and of a processor, what failed. The exit status is 1 if anything did.
 
 A folder that is new is a piece by itself: nothing here lists it.
 """
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import subprocess
 import sys
 import time
@@ -53,6 +54,7 @@ class Piece:
 class Result:
     piece: Piece
     took_s: float
+    processor_s: float  # of it and of what it started and waited for
     said: str  # the last line of pytest
     failed: list[str]
     good: bool
@@ -95,7 +97,7 @@ def chosen(names: list[str]) -> list[Piece]:
 def run(piece: Piece, options: list[str]) -> Result:
     """Run it, with its output on the screen and in its log."""
     log = LOGS / (re.sub(r"\W+", "-", piece.name).strip("-") + ".log")
-    begun = time.monotonic()
+    begun, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
     command = [
         sys.executable, "-m", "pytest", "-v", "-o", "console_output_style=count",
         "--durations", "5", "--timeout", str(LIMIT_S), *options, *piece.arguments,
@@ -115,7 +117,10 @@ def run(piece: Piece, options: list[str]) -> Result:
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     failed = [line for line in lines if re.match(r"(FAILED|ERROR) \S", line)]
     said = lines[-1].strip("= ") if lines else "nothing was said"
-    return Result(piece, time.monotonic() - begun, said, failed, process.returncode in (0, 5))
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    used_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    good = process.returncode in (0, 5)  # 5: `-m` or `-k` left none
+    return Result(piece, time.monotonic() - begun, used_s, said, failed, good)
 
 
 def main(words: list[str]) -> int:
@@ -136,7 +141,8 @@ def main(words: list[str]) -> int:
 
 
 def _line(one: Result) -> str:
-    return f"{'passed' if one.good else 'FAILED'} in {one.took_s:.0f} s: {one.said}"
+    result = "passed" if one.good else "FAILED"
+    return f"{result} in {one.took_s:.0f} s ({one.processor_s:.0f} s of a processor): {one.said}"
 
 
 if __name__ == "__main__":
