@@ -286,17 +286,18 @@ def etcd(root: Path, writes: int) -> list[float] | None:
         quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         processes.append(subprocess.Popen(command, **quiet))
     try:
-        return _etcd_puts(ports[0][0], writes)
+        first = http.client.HTTPConnection("127.0.0.1", ports[0][0], timeout=30)
+        with contextlib.closing(first):
+            return _etcd_puts(first, writes)
     finally:
         for process in processes:
             process.kill()
             process.wait()
 
 
-def _etcd_puts(port: int, writes: int) -> list[float]:
+def _etcd_puts(connection: http.client.HTTPConnection, writes: int) -> list[float]:
     value = base64.b64encode(b"x" * 200).decode()
     limit, took = time.monotonic() + 60, []
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     while len(took) < writes + 20:
         key = base64.b64encode(b"%d" % len(took)).decode()
         begun = time.perf_counter()
