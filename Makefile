@@ -34,10 +34,6 @@ BOUNDS_TESTS := tests/kernels/test_checks.py tests/kernels/test_jsonnumber.py te
 	tests/stream/test_window.py
 BOUNDS_MACHINE := $(wildcard tests/test_state_machine.py tests/test_machine.py)
 
-# What is also run on a real cluster of Spark, with executors that lack the package.
-CLUSTER_TESTS := tests/spark/test_match_spark.py tests/spark/test_source_http.py tests/spark/test_watch_spark.py \
-	tests/spark/test_source_probes.py tests/spark/test_bulk_load.py
-
 # What `make check` runs: files, links, names and blocks of pages.
 CHECKED := tests/test_imports.py tests/test_docs.py tests/test_internals_docs.py tests/test_site.py \
 	tests/test_private_names.py
@@ -95,10 +91,11 @@ test-bounds: $(STAMP)  ## the core tests again with every index and address chec
 	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-bounds} NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest -q $(PARALLEL) \
 	  -m "not long and not spark" $(BOUNDS_TESTS) $(BOUNDS_MACHINE)
 
-test-long: $(STAMP) java mingo typescript chromium kafka packages  ## all tests with long random runs; takes long
+# ONLY names pieces or paths (scripts/test_long.py): ONLY="tests/stream spark-cluster". ARGS is for pytest: ARGS="-m long".
+LONG_SPARK := $(if $(findstring spark,$(or $(ONLY),spark)),kafka packages)
+test-long: $(STAMP) java mingo typescript chromium $(LONG_SPARK)  ## all tests with long random runs, piece by piece; ONLY=tests/stream for one
 	@$(BIN)/python tests/quick_java.py & $(BIN)/tideline warm; wait
-	HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest -q --timeout 3600
-	TIDELINE_TEST_SPARK=cluster $(BIN)/python -m pytest -q --timeout 3600 -m "spark and not long" $(CLUSTER_TESTS)
+	@$(BIN)/python scripts/test_long.py $(ONLY) -- $(ARGS)
 
 # Types are checked beside the tests. What starts Spark or commands is left to `make test`.
 check: $(STAMP)  ## lint, format, types, layers, docs and their site: under a minute

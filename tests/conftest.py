@@ -30,6 +30,7 @@ from typing import Any
 import pytest
 from driving import GUARD_S, AsyncServed
 from hypothesis import HealthCheck, Phase, settings
+from hypothesis.database import DirectoryBasedExampleDatabase
 from quick_java import java_home
 from spark_cluster import spark_cluster as spark_cluster  # a fixture
 from spark_session import spark as spark  # a fixture
@@ -63,7 +64,11 @@ settings.register_profile(  # the tests have run before: now the same ground wit
     max_examples=10,
 )
 settings.register_profile(
-    "long",
+    "long",  # the default profile is the parent of what names none, so this is said as well
+    derandomize=False,
+    database=DirectoryBasedExampleDatabase(
+        Path(__file__).resolve().parents[1] / ".hypothesis" / "examples"
+    ),
     deadline=None,
     max_examples=500,
     stateful_step_count=80,

@@ -13,6 +13,7 @@ import pytest
 from contract import LAYOUTS, Opener, ids
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import few
 
 import tideline
 from tideline import Circle, QuadTree, Topics
@@ -145,7 +146,7 @@ _POINT = st.tuples(st.integers(-8, 8), st.integers(-8, 8)).map(lambda p: (p[0] /
 _CIRCLE = st.tuples(_POINT, st.sampled_from([20_000, 90_000])).map(lambda c: Circle(*c))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=few(25), deadline=None)
 @given(
     steps=st.lists(
         st.one_of(_POINT.map(lambda p: ("publish", p)), _CIRCLE.map(lambda c: ("move", c))),

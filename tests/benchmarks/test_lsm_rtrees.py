@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import few
 
 from benchmarks.peers.lsm_rtrees import WAYS, Rtree
 
@@ -36,7 +37,7 @@ def agrees(tree: Rtree, model: dict[int, float]) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=few(25), deadline=None)
 @given(steps=STEPS)
 def test_answers_are_those_of_a_dict_after_every_step(way: Any, steps: list[Any]) -> None:
     tree, model = way(), {}

@@ -218,7 +218,7 @@ def test_a_scenario_that_takes_too_long_is_ended() -> None:
     ],
 )
 def test_what_a_peer_inside_the_process_can_do(inside: System, ability: str) -> None:
-    size = replace(SIZES["tiny"], beyond_mb=8, timeout_s=600)  # a busy machine takes its time
+    size = replace(SIZES["tiny"], beyond_mb=8)
     try:
         said = side_can.ABILITIES[ability](inside, size)
     except Cannot:

@@ -17,6 +17,7 @@ from driving import Driven, loop_of_tests
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule, run_state_machine_as_test
+from profiles import few
 
 import tideline
 from tideline.aclient.embedded import AsyncDatabase
@@ -145,7 +146,7 @@ class AsyncRemoteLiveMachine(RemoteLiveMachine):
 
 
 def run(machine: Any, examples: int) -> None:
-    run_state_machine_as_test(machine, settings=settings(max_examples=examples))
+    run_state_machine_as_test(machine, settings=settings(max_examples=few(examples)))
 
 
 def test_an_async_live_query_tells_what_find_gives() -> None:

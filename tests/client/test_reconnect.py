@@ -24,6 +24,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ports import free_port
+from profiles import few
 from proxy import Proxy, proxied
 
 import tideline
@@ -337,7 +338,7 @@ def test_a_killed_server_that_comes_back_is_resumed(tmp_path: Path) -> None:
 # Any cut at all -------------------------------------------------------------------------
 
 
-@settings(max_examples=8)
+@settings(max_examples=few(8))
 @given(seed=st.integers(0, 1 << 32))
 def test_random_cuts_deliver_everything_once_and_in_order(seed: int) -> None:
     draw = random.Random(seed)

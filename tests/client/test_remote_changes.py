@@ -19,6 +19,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from profiles import few
 
 import tideline
 from tideline.errors import Closed, Conflict, InvalidRequest, NotFound, Unauthorized, Unavailable
@@ -180,7 +181,7 @@ def test_feeds_over_the_wire_are_the_feed_of_the_folder(
     from hypothesis.stateful import run_state_machine_as_test
 
     run_state_machine_as_test(
-        Feeds, settings=settings(max_examples=12, stateful_step_count=25, deadline=None)
+        Feeds, settings=settings(max_examples=few(12), stateful_step_count=25, deadline=None)
     )
 
 

@@ -23,6 +23,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from profiles import few
 from test_engine_machine import FIELDS, KEYS, WRITES
 
 from tideline.documents.changes import Changes
@@ -221,4 +222,4 @@ class ChangesMachine(RuleBasedStateMachine):
 def test_the_feed_is_the_history(journal: str, before: bool) -> None:
     kept = {"journal_us": 1 << 60 if journal == "long" else 0, "journal_before": before}
     machine = type("Machine", (ChangesMachine,), kept)
-    run_state_machine_as_test(machine, settings=settings(max_examples=25))
+    run_state_machine_as_test(machine, settings=settings(max_examples=few(25)))

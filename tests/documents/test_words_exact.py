@@ -20,6 +20,7 @@ import pytest
 from collisions import colliding
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import few
 
 import tideline
 from tideline.documents.collection import Collection
@@ -109,7 +110,7 @@ def opened(kind: WordsKind, folder: Path, product: Product) -> Any:
     return reader
 
 
-@settings(max_examples=60)
+@settings(max_examples=few(60))
 @given(st.lists(TEXT, min_size=1, max_size=40), st.lists(st.integers(0, 40)), st.booleans())
 def test_a_memory_tells_words_of_one_hash_apart(
     texts: list[list[str]], cuts: list[int], long: bool
@@ -122,7 +123,7 @@ def test_a_memory_tells_words_of_one_hash_apart(
     agree(kind, kind.view([memory], []), numbered)
 
 
-@settings(max_examples=30)
+@settings(max_examples=few(30))
 @given(
     parts=st.lists(st.lists(TEXT, min_size=1, max_size=12), min_size=1, max_size=4),
     data=st.data(),
@@ -154,7 +155,7 @@ def unmarked(product: Product) -> Product:
     return replace(product, extra=extra)
 
 
-@settings(max_examples=30)
+@settings(max_examples=few(30))
 @given(old=st.lists(TEXT, min_size=1, max_size=8), new=st.lists(TEXT, min_size=1, max_size=8))
 def test_old_components_are_right_but_do_not_decide(
     old: list[list[str]], new: list[list[str]], tmp_path_factory: pytest.TempPathFactory

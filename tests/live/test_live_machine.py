@@ -23,6 +23,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from live_model import Asked, AskedGroups, History, Pushed, Reader, same
+from profiles import few
 
 import tideline
 from tideline.errors import Closed
@@ -241,4 +242,4 @@ class LiveMachine(RuleBasedStateMachine):
 
 
 def test_a_live_query_tells_what_find_gives_at_every_version() -> None:
-    run_state_machine_as_test(LiveMachine, settings=settings(max_examples=50))
+    run_state_machine_as_test(LiveMachine, settings=settings(max_examples=few(50)))

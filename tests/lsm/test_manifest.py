@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import few
 
 from tideline.errors import Corruption, InvalidRequest, Unavailable
 from tideline.lsm.files import checksum
@@ -50,7 +51,7 @@ def test_nothing_saved_is_none(manifest):
 
 
 @given(document=st.dictionaries(st.text(), json_values))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=few(50), deadline=None)
 def test_what_is_saved_is_loaded(document, tmp_path_factory):
     path = tmp_path_factory.mktemp("manifest") / "MANIFEST"
     Manifest(path).save(document)

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from profiles import few
 
 from tideline.lsm.component import Component, Product
 from tideline.lsm.filter import MinMax
@@ -97,7 +98,7 @@ def merge_once(tree: Tree[Reader]) -> bool:
 
 @pytest.mark.parametrize("name", POLICIES)
 @settings(
-    max_examples=25,
+    max_examples=few(25),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

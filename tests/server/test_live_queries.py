@@ -16,7 +16,7 @@ from urllib.parse import quote
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from profiles import many
+from profiles import few, many
 from talk import Api, Talk, eventually
 from test_slow import stuck_socket
 from test_sse import Stream
@@ -422,7 +422,7 @@ def test_users_never_see_each_other_s_rows(tmp_path: Path) -> None:
         @given(st.lists(st.tuples(
             st.integers(0, 4), st.sampled_from([*USERS, "eve", None]), st.integers(0, 4)
         ), max_size=12))  # fmt: skip
-        @settings(max_examples=20)
+        @settings(max_examples=few(20))
         def check(writes: list[tuple[int, str | None, int]]) -> None:
             lives = [
                 (user, where, remotes[user].watch(where, **options))

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 from cuts import Reader, Step, World, steps
 from hypothesis import given, settings
+from profiles import few
 from talk import Api, Talk
 
 from tideline.testing import ManualClock
@@ -90,7 +91,7 @@ def test_a_cut_reader_gets_what_an_uncut_one_got(kind: str, serve: Callable[...,
         reader: Reader = READERS[kind](url, channel, id, after)
         return reader
 
-    @settings(max_examples=12)
+    @settings(max_examples=few(12))
     @given(story=steps(reopens=False))
     def check(story: list[Step]) -> None:
         World(database.channel(f"c{next(names)}"), clock, read).run(story)

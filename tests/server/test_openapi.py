@@ -114,7 +114,7 @@ def attack(target: Any, name: str, mode: GenerationMode, examples: int) -> None:
     @settings(
         max_examples=examples,
         deadline=None,
-        derandomize=True,
+        derandomize=settings.default.derandomize,
         database=None,
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),

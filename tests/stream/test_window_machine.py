@@ -21,6 +21,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from profiles import few
 from window_model import PANES, SLIDE_S, Model, begins, between, mapped, ranked
 
 import tideline
@@ -283,4 +284,4 @@ VARIANTS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_window_answers_as_a_rescan_does(variant: str) -> None:
     machine = type("Machine", (WindowMachine,), VARIANTS[variant])
-    run_state_machine_as_test(machine, settings=settings(max_examples=12))
+    run_state_machine_as_test(machine, settings=settings(max_examples=few(12)))
