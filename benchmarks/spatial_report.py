@@ -96,7 +96,7 @@ def store(data: Data) -> str:
     rows = []
     for name, found in data["find_us"].items():
         for peer, us in found.items():
-            base = found["tideline, as text" if peer.endswith("as text") else "tideline"]
+            base = found["tideline, as text" if "as text" in peer else "tideline"]
             rows.append([f"{name}: {peer}", f"{us:.0f}", f"{us / base:.1f}x"])
     missing = data.get("missing", {})
     left = "".join(f"\n`{name}` is not there: {why}.\n" for name, why in missing.items())

@@ -25,6 +25,7 @@ from tideline.index.kind import Asked
 from tideline.index.placement import Placement
 from tideline.index.texts import Texts
 from tideline.index.windows import windows_of
+from tideline.kernels.inverted import window as kernel
 from tideline.lsm.component import Component, Product, write_component
 from tideline.lsm.tree import MergeContext
 from tideline.where import parse
@@ -157,6 +158,28 @@ def test_every_placement_finds_what_a_walk_finds(
                 s for s in led if s < 2000
             }
     assert found > 100
+
+
+@pytest.mark.parametrize("which", range(len(PLACEMENTS)))
+def test_a_window_is_looked_through_with_the_same_answers(
+    which: int, stored: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    """By the words of the entries in it, or by a dictionary: however many count as few."""
+    kind = FuzzyKind(seed=7, **PLACEMENTS[which])
+    [product] = kind.seal(kept(kind, stored))
+    reader = opened(kind, tmp_path, 1, product)
+    view, looked = kind.view([], [reader]), 0
+    reader.turn_lists()
+    few = int(reader.row[kernel.F_FEW])
+    assert few > 0
+    for where in questions(random.Random(90 + which), stored, 60):
+        led = []
+        for most in (0, 1, 7, few, 4096):
+            reader.row[kernel.F_FEW] = most
+            led.append(led_to(kind, view, where))
+        assert all(each == led[0] for each in led), where
+        looked += "at" in where and len(led[0]) > 0
+    assert looked > 10
 
 
 def test_a_placement_with_a_budget_takes_less(stored: list[dict[str, Any]]) -> None:

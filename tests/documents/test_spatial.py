@@ -96,6 +96,16 @@ def random_where(draw: random.Random) -> dict[str, Any]:
     return where
 
 
+def batched(found: Collection, where: dict[str, Any], **asked: Any) -> list[Any]:
+    """What `find_batches` gives, decoded."""
+    rows = [row for batch in found.find_batches(where, **asked) for row in batch.to_pylist()]
+    seqs = [row["seq"] for row in rows]
+    assert seqs == sorted(set(seqs), reverse=True)
+    documents = [msgspec.json.decode(row["document"]) for row in rows]
+    assert [msgspec.json.decode(row["key"]) for row in rows] == [one["id"] for one in documents]
+    return documents
+
+
 class Story:
     """A collection with the index, and a dict."""
 
@@ -139,6 +149,7 @@ class Story:
                 assert len(found) == len(wanted), where
                 assert {one["id"] for one in found} == {one["id"] for one in wanted}, where
                 assert found[:4] == self.found.find(where, limit=4)
+                assert batched(self.found, where) == found
             assert self.found.count(where) == len(wanted)
 
     def reopen(self) -> None:
@@ -274,6 +285,8 @@ def test_all_that_an_index_leads_to_comes_once_and_newest_first(tmp_path: Path) 
                 for limit in (1, 7, len(wanted), len(wanted) + 5):
                     assert made.find(where, limit=limit) == wanted[:limit]
                 assert made.find(where, limit=5, skip=3) == wanted[3:8]
+                assert batched(made, where) == wanted
+                assert batched(made, where, limit=5, skip=3) == wanted[3:8]
                 assert made.explain(where).found == len(wanted)
         assert made.find({"at": {"$geoWithin": {"$box": [[0, 0], [0, 0]]}}, "id": -1}) == []
 
@@ -482,6 +495,23 @@ def test_a_tree_finds_what_a_box_holds(count: int) -> None:
                 assert few == got
             about, _ = search.count_box(address_of(made.row), 1, w, s, e, n)
             assert about >= 0
+
+
+def test_a_tree_of_six_levels_finds_what_a_box_holds() -> None:
+    draw = np.random.default_rng(6)
+    count = 32 * 16**4 + 1
+    west, south = draw.uniform(-180, 180, count), draw.uniform(-90, 90, count)
+    made = pack((west, south))
+    assert made.row[at.P_TOP] == 5
+    out = np.empty(count, np.int64)
+    for size in (0.3, 0.3, 5.0, 5.0, 100.0, 400.0):
+        w, s = draw.uniform(-180, 150), draw.uniform(-90, 60)
+        got = search.search_box(
+            address_of(made.row), 1, w, s, w + size, s + size, False, address_of(out), count
+        )
+        wide, high = (west >= w) & (west <= w + size), (south >= s) & (south <= s + size)
+        wanted = np.flatnonzero(wide & high)
+        assert np.array_equal(np.sort(made.order[out[:got] & at.POSITION]), wanted)
 
 
 def test_a_ring_across_the_antimeridian_is_two_boxes() -> None:

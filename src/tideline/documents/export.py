@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from tideline.documents.types import DELETE
 from tideline.errors import Unavailable
 from tideline.index.texts import Texts
-from tideline.where.keys import decode
+from tideline.kernels.documents import objects
 
 if TYPE_CHECKING:
     from tideline.documents.collection import Collection
@@ -33,10 +33,6 @@ CHANGES = pa.schema({
     "seq": pa.int64(), "key": pa.string(), "op": pa.string(), "document": pa.large_string(),
     "before": pa.large_string(),
 })  # fmt: skip
-_NUMBER, _TEXT = 1, 2  # how keys begin (where/keys.py)
-_SIGN = np.uint64(1 << 63)
-_PLAIN = np.ones(256, np.bool_)
-_PLAIN[:32] = _PLAIN[ord('"')] = _PLAIN[ord("\\")] = False
 
 
 def key_of(text: str | None) -> Any:
@@ -62,31 +58,11 @@ def json_keys(keys: Texts) -> pa.Array:
     ['"é"', '"say \\\\"a\\\\""']
     """
     count = keys.count
-    if not count:
-        return pa.array([], pa.string())
-    data = keys.data[keys.offsets[0] : keys.offsets[-1]]
-    starts = keys.offsets[:-1] - keys.offsets[0]
-    kinds, sizes = data[starts], np.diff(keys.offsets)
-    if np.all(kinds == _NUMBER) and np.all(sizes == 9):
-        bits = np.ascontiguousarray(data.reshape(count, 9)[:, 1:]).view(">u8").ravel()
-        bits = bits.astype(np.uint64)
-        positive = (bits & _SIGN) != 0
-        numbers = np.where(positive, bits ^ _SIGN, ~bits).view(np.float64)
-        return pa.array(numbers.astype(np.int64)).cast(pa.string())
-    if np.all(kinds == _TEXT):
-        inner = np.ones(len(data), np.bool_)
-        inner[starts] = False
-        if _PLAIN[data[inner]].all():
-            quoted = np.empty(len(data) + count, np.uint8)
-            offsets = (keys.offsets - keys.offsets[0] + np.arange(count + 1)).astype(np.int32)
-            body = np.ones(len(quoted), np.bool_)
-            body[offsets[:-1]] = body[offsets[1:] - 1] = False
-            quoted[:] = ord('"')
-            quoted[body] = data[inner]
-            buffers = [None, pa.py_buffer(offsets), pa.py_buffer(quoted)]
-            return pa.Array.from_buffers(pa.string(), count, buffers)
-    texts = [msgspec.json.encode(decode(key)).decode() for key in keys.to_list()]
-    return pa.array(texts, pa.string())
+    ends = np.zeros(count + 1, np.int32)
+    out = np.empty(objects.ESCAPED * keys.size_bytes + objects.ROOM * count, np.uint8)
+    size = int(objects.write_keys(*keys.addresses, ends, out)) if count else 0
+    text = pa.py_buffer(out[:size].copy())  # what it has room for is many times that
+    return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(ends), text])
 
 
 def scanned_batch(keys: Texts, seqs: NDArray[np.int64], docs: Texts) -> pa.RecordBatch:

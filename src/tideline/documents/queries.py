@@ -28,7 +28,7 @@ from tideline.errors import InvalidRequest
 from tideline.index.sorted import Gathered
 from tideline.index.texts import Texts
 from tideline.model import Nearest
-from tideline.where import parse
+from tideline.where import Condition, parse
 
 if TYPE_CHECKING:
     from tideline.documents.advise import Workload
@@ -153,7 +153,7 @@ class Queries:
             order = checks.sort(sort, self.key, condition)
             few = self._finder.find(condition, order, most, without)
             return iter(few if project is None else [project(one) for one in few])
-        found = self._read(where, sort, limit, skip, cursor.BATCH)
+        found = self._read(condition, sort, limit, skip, cursor.BATCH)
         return (
             project(_decode(text)) if project else _decode(text)
             for part in found for text in part.docs.to_list()
@@ -175,8 +175,9 @@ class Queries:
         [[{'key': '2', 'seq': 3, 'document': '{"speed":20}'}]]
         >>> db.close()
         """
-        project = parse_fields(fields, self.key, parse(where).near)
-        found = self._read(where, sort, limit, skip, _BATCH_ROWS)
+        condition = parse(where)
+        project = parse_fields(fields, self.key, condition.near)
+        found = self._read(condition, sort, limit, skip, _BATCH_ROWS)
         return (_batch(part, project) for part in found if len(part.seqs))
 
     def distinct(self, field: str, where: Document | None = None) -> list[Any]:
@@ -252,9 +253,10 @@ class Queries:
         parts = self._finder.hits(condition).parts
         return grid.count_on(([text for _, text in part] for part in parts), name, cells)
 
-    def _read(self, where: Any, sort: Any, limit: Any, skip: Any, batch: int) -> Iterator[Gathered]:
+    def _read(
+        self, condition: Condition, sort: Any, limit: Any, skip: Any, batch: int
+    ) -> Iterator[Gathered]:
         """What a condition finds, in order and some at a time; checked at once."""
-        condition = parse(where)
         order = checks.sort(sort, self.key, condition)
         most = checks.count(limit, "limit")
         return cursor.read(

@@ -35,8 +35,8 @@ from tideline.index.kind import Chunk, Estimate
 from tideline.index.ranges import RangeAsk
 from tideline.index.sorted import BLOCK_BYTES, Gathered, gather
 from tideline.index.texts import Texts
+from tideline.kernels.documents import candidates, lookup, newest, records, search
 from tideline.kernels.documents import layout as at
-from tideline.kernels.documents import lookup, newest, records, search
 
 __all__ = ["NOTHING", "Reader", "Readers"]
 
@@ -110,6 +110,8 @@ class Reader:
         self._out_room(_FEW)
         self._call: Words = np.empty(newest.CALL_WORDS + 4 * _FEW + 1, np.int64)
         self._call_at = address_of(self._call)
+        self._steps: Words = np.empty(candidates.STEPS_WORDS, np.int64)
+        state[at.S_STEPS] = address_of(self._steps)
         self._sources: Any = _nothing  # a weak reference: those that it is set up for,
         self._limit = -1  # and the limit
         self._ready: set[str] = set()  # indexes that it need not look after again until then
@@ -288,19 +290,21 @@ class Reader:
             if count + len(seqs) > self._out.shape[1]:
                 self._out_room(2 * (count + len(seqs)))
             seqs_at = address_of(seqs)
-            count = records.newest(self._address, *keys.addresses, seqs_at, self._call_at)
+            count = candidates.newest(self._address, *keys.addresses, seqs_at)
             if count == k and newest_first:
                 break
         state[at.S_INDEX_BLOCKS] += getattr(asked, "blocks", 0)
         if not newest_first and count > 1:
             found = self._out[:3, :count]
-            order = found[2].argsort(kind="stable")[::-1]  # nearly always in order already
-            seqs = found[2, order]
-            again = seqs[1:] == seqs[:-1]
-            if again.any():  # each once
-                order = order[np.concatenate([[True], ~again])]
-            count = len(order) if k is None else min(len(order), k)
-            found[:, :count] = found[:, order[:count]]
+            if not (found[2, 1:] < found[2, :-1]).all():
+                order = found[2].argsort()[::-1]
+                seqs = found[2, order]
+                again = seqs[1:] == seqs[:-1]
+                if again.any():  # each once
+                    order = order[np.concatenate([[True], ~again])]
+                count = len(order)
+                found[:, :count] = found[:, order]
+            count = count if k is None else min(count, k)
         return self._deliver(count) if texts else count
 
     def _ask(self, field: int, low: bytes, high: bytes, opened: int) -> None:
@@ -312,18 +316,21 @@ class Reader:
 
     def _deliver(self, count: int) -> int:
         """Have the documents of the first of what was found in the reply."""
-        self._words[at.S_FOUND_SIZE] = records.deliver(self._address, count)
+        self._words[at.S_FOUND_SIZE] = records.deliver(self._address, count, 1)
         return count
 
     def text(self, count: int) -> bytes:
         """The documents of what was found, as one JSON array."""
         if not count:
             return b"[]"
-        size = self._words[at.S_FOUND_SIZE]
-        if size > self._words[at.S_REPLY_CAP]:  # they found no room
+        return bytes(self._delivered(self._words[at.S_FOUND_SIZE], count, 1))
+
+    def _delivered(self, size: int, count: int, listed: int) -> Any:
+        """What is in the reply, or has found no room there: so many bytes."""
+        if size > self._words[at.S_REPLY_CAP]:
             self._reply_room(2 * size)
-            records.deliver(self._address, count)
-        whole = bytes(self._reply_view[:size])
+            records.deliver(self._address, count, listed)
+        whole = self._reply_view[:size]
         if size > 1 << 24:
             self._reply_room(1 << 16)
         return whole
@@ -341,9 +348,16 @@ class Reader:
             self._out_room(_FEW)
         return found
 
-    def columns(self, count: int) -> Gathered:
-        """What was found, as columns: copies."""
-        return gather(self._table, self._out[0, :count], self._out[1, :count])
+    def columns(self, asked: Chunk, count: int) -> Gathered:
+        """What `follow` has found among candidates, each given once, as columns: copies."""
+        seqs, keys = self._out[2, :count].copy(), asked.keys
+        if count < len(asked.seqs):
+            keys = keys.take(np.flatnonzero(np.isin(asked.seqs, seqs, assume_unique=True)))
+        size = records.deliver(self._address, count, 0)
+        docs = np.frombuffer(self._delivered(size, count, 0), np.uint8).copy()
+        offsets = np.zeros(count + 1, np.int64)
+        offsets[1:] = self._out[3, :count]
+        return Gathered(keys, seqs, np.zeros(count, np.uint8), Texts(offsets, docs))
 
     def estimate(self, now: Now, field: str, low: bytes, high: bytes) -> Estimate:
         """What a search of an embedded field without k would look at."""

@@ -331,9 +331,9 @@ class View:
         return records
 
     def follow_columns(self, found: Chunk) -> Gathered:
-        """The records of the candidates that count, in their order, with their keys."""
+        """The records of the candidates that count, in their order; each is given once."""
         reader = self._take()
-        made = reader.columns(reader.follow(self.now, [found], None, True, texts=False))
+        made = reader.columns(found, reader.follow(self.now, [found], None, True, texts=False))
         self._readers.give(reader)
         return made
 

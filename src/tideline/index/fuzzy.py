@@ -28,6 +28,7 @@ index/placement.py.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -61,6 +62,7 @@ __all__ = ["FuzzyKind", "FuzzyReader"]
 
 Words = NDArray[np.int64]
 Halves = NDArray[np.int32]
+FEW = 512  # entries in a window whose words are sooner looked through than a dictionary is asked
 HEAD = 32  # bytes of a box before the words of a value
 _ALL_STAY = MergeContext()
 _KEEP_ROWS = 65_536  # entries the owner is asked about at a time
@@ -134,6 +136,25 @@ class FuzzyReader:
         row[kernel.F_MARGINS] = address_of(self.margins)
         row[kernel.F_NODES] = address_of(self.nodes, self)
         row[kernel.F_NODE_COUNT] = len(self.nodes) // kernel.N_WORDS
+        self._turning = threading.Lock()
+        self._words_of: tuple[Any, ...] = ()
+
+    def turn_lists(self) -> None:
+        """Have the words of each entry, for windows in which few lie; made the first time."""
+        if self._words_of or not len(self.boxes):
+            return
+        with self._turning:
+            if self._words_of:
+                return
+            starts = np.empty(self.count + 2, np.int64)
+            words = np.empty(len(self.entries), np.int32)
+            kernel.turn_lists(
+                address_of(self.row), self.words.count, address_of(starts), address_of(words)
+            )
+            self.row[kernel.F_STARTS_OF] = address_of(starts)
+            self.row[kernel.F_WORDS_OF] = address_of(words)
+            self.row[kernel.F_FEW] = FEW  # the last: who reads the row meanwhile asks for it first
+            self._words_of = starts, words
 
     def _at(self, array: Any, number: int) -> int:
         if array.offset or array.null_count:

@@ -57,6 +57,11 @@ class FuzzyAsk:
             [len(asked), len(windows or ()), *map(address_of, self._held)], np.int64
         )
 
+    @property
+    def has_windows(self) -> bool:
+        """Whether it asks for what is somewhere."""
+        return bool(len(self._held[3]))
+
     def __str__(self) -> str:
         return self._text
 
@@ -91,6 +96,9 @@ class FuzzyView:
         counts = np.empty((kernel.DEEPEST + 1) * (ask.count + 1), np.int64)
         words = np.empty(ask.count * room, np.int32)
         out, marks = np.empty(out_room, np.int32), np.empty(out_room, np.uint8)
+        if ask.has_windows:
+            for reader in self.readers:
+                reader.turn_lists()
         for row, _held in self.places():
             while True:
                 used = kernel.search_fuzzy(

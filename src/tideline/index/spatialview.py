@@ -186,13 +186,13 @@ class SpatialView:
         return (held, table), places, hits, count
 
     def search(self, ask: SpatialAsk, below: int) -> Iterator[Chunk]:
-        """All candidates of writes with a seq below."""
+        """All candidates of writes with a seq below, newest first, each once."""
         held, places, hits, count = self.hits(ask)
         if count:
-            seqs, keys = _entries(places, hits, count, below)
+            found = _newest_first(places, hits, count, below)
             del held
-            if len(seqs):
-                yield Chunk(seqs, keys)
+            if len(found.seqs):
+                yield found
 
     def estimate(self, ask: SpatialAsk) -> Estimate:
         """How many entries there are, stale ones included: by the boxes of nodes."""
@@ -240,8 +240,8 @@ class SpatialView:
                 heap = larger
                 state[at.N_HEAP], state[at.N_CAP] = address_of(heap), len(heap) // 2
             if filled:
-                seqs, keys = _entries(places, hits, filled, below)
-                yield Found(seqs, keys, haversines[:filled])
+                found, seqs, size = _below(places, hits, filled, below)
+                yield Found(seqs, _keys(places, found, size), haversines[:filled])
             if filled < room:
                 del held
                 return
@@ -258,14 +258,33 @@ def _boxed(places: int, number: int, box: Bounds, whole: bool) -> tuple[Words, i
         room = count
 
 
-def _entries(places: int, hits: Words, count: int, below: int) -> tuple[Words, Texts]:
-    """Seqs and keys of hits of writes with a seq below."""
-    words = np.empty(2 * count + 1, np.int64)  # seqs, and offsets of keys behind them
-    seqs_at, hits_at = address_of(words), address_of(hits)
-    kept, size = search.keep_below(places, hits_at, count, below, seqs_at)
-    data = np.empty(size, np.uint8)
-    search.gather(places, hits_at, kept, seqs_at + 8 * count, address_of(data), size)
-    return words[:kept], Texts(words[count : count + kept + 1], data)
+def _newest_first(places: int, hits: Words, count: int, below: int) -> Chunk:
+    """Hits of writes with a seq below, each write once.
+
+    Records mostly lie in the order of their writes: so they are read from front to back.
+    """
+    found, seqs, size = _below(places, hits, count, below)
+    order = seqs.argsort()[::-1]
+    seqs = seqs[order]
+    again = seqs[1:] == seqs[:-1]
+    if again.any():  # a document with several places
+        once = np.append(True, ~again)
+        order, seqs = order[once], seqs[once]
+    return Chunk(seqs, _keys(places, found[order], size))
+
+
+def _below(places: int, hits: Words, count: int, below: int) -> tuple[Words, Words, int]:
+    """Hits of writes with a seq below, their seqs, and how many bytes their keys have."""
+    seqs = np.empty(count, np.int64)
+    kept, size = search.keep_below(places, address_of(hits), count, below, address_of(seqs))
+    return hits[:kept], seqs[:kept], size
+
+
+def _keys(places: int, hits: Words, size: int) -> Texts:
+    """The keys of hits, which have at most so many bytes."""
+    offsets, data = np.empty(len(hits) + 1, np.int64), np.empty(size, np.uint8)
+    search.gather(places, address_of(hits), len(hits), address_of(offsets), address_of(data))
+    return Texts(offsets, data)
 
 
 def _settled(table: Words, hits: Words, question: _Question) -> tuple[Words, int]:

@@ -22,13 +22,10 @@ import numpy as np
 from tideline.kernels import jit
 from tideline.kernels.documents.layout import (
     X_COMMON,
-    X_DOC_OFFSETS,
     X_FENCE,
-    X_FLAGS,
     X_KEY_OFFSETS,
     X_KEYS,
     X_ROWS,
-    X_SEQS,
 )
 from tideline.kernels.documents.octets import (
     first_not_below,
@@ -37,11 +34,11 @@ from tideline.kernels.documents.octets import (
     same_bytes,
 )
 from tideline.kernels.lanes import get64, hot
-from tideline.kernels.views import prefetch, words
+from tideline.kernels.views import words
 
 __all__ = [
-    "STRIDE", "UPPER", "common_bytes", "fence_words", "load_fence", "load_row", "make_fence",
-    "narrow", "row_key", "row_of", "word_of",
+    "STRIDE", "UPPER", "common_bytes", "fence_words", "make_fence", "narrow", "row_key", "row_of",
+    "word_of",
 ]  # fmt: skip
 
 STRIDE = 64  # rows
@@ -105,6 +102,17 @@ def _group(fence, lower, whole, wanted):
 
 
 @hot
+def _stretch(fence, first, limit, wanted):
+    """The first of fence[first:limit) that is not below the word wanted."""
+    if limit - first != UPPER:
+        return first_not_below(fence, first, limit, wanted)
+    below = 0
+    for i in range(UPPER):  # a whole group: all at once, without a step that waits for another
+        below += np.int64(fence[first + i] < wanted)
+    return first + below
+
+
+@hot
 def _even(first, limit, low, high, wanted):
     """The row of [first, limit) where a word would stand if words lay evenly from low to high."""
     width = high - low
@@ -121,7 +129,7 @@ def narrow(source, wanted):
     lower, whole = fence_words(rows)
     fence = words(get64(source + 8 * X_FENCE), whole)
     first, limit = _group(fence, lower, whole, wanted)
-    stretch = first_not_below(fence, first, limit, wanted)
+    stretch = _stretch(fence, first, limit, wanted)
     before = max(stretch - 1, 0)
     if stretch < lower and fence[stretch] == wanted:
         beyond = stretch + 1
@@ -162,25 +170,3 @@ def row_of(source, key, size):
             limit = row
         row = (first + limit) >> 1
     return -1
-
-
-# ---- ahead of a search --------------------------------------------------------------
-
-
-@jit
-def load_fence(source, key, size):
-    """Begin to load the words of the fence that a search for a key will read."""
-    lower, whole = fence_words(get64(source + 8 * X_ROWS))
-    at = get64(source + 8 * X_FENCE)
-    first, _ = _group(words(at, whole), lower, whole, word_of(source, key, size))
-    for line in range(3):
-        prefetch(at + 8 * first + 64 * line)
-
-
-@jit
-def load_row(source, row):
-    """Begin to load where the key of a row stands, its seq and its flags."""
-    prefetch(get64(source + 8 * X_KEY_OFFSETS) + 8 * row)
-    prefetch(get64(source + 8 * X_SEQS) + 8 * row)
-    prefetch(get64(source + 8 * X_FLAGS) + row)
-    prefetch(get64(source + 8 * X_DOC_OFFSETS) + 8 * row)

@@ -123,6 +123,7 @@ S_ENDS = STATE.address("where each document that is delivered ends in the reply"
 S_LIMIT = STATE.word("the first seq that is not in the view")
 S_NOW = STATE.word("the time of the view: what expires until then is not there; 0: nothing does")
 S_UNTIL = STATE.word("when the one record that was found expires, or 0")
+S_STEPS = STATE.address("what is known of candidates that are followed side by side")
 S_WORDS = STATE.end(spare=1)
 LOW_OPEN, HIGH_OPEN = 1, 2
 DONE, NEED_OUTPUT = 0, 1

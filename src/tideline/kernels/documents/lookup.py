@@ -1,8 +1,8 @@
 """The newest records with a value, in one call.
 
     by a stand-alone index    found.search     the newest candidates (seq, key) of a range
-                              records.take     those that count: their key's newest version has
-                                               their seq
+                              candidates.follow those that count: their key's newest version
+                                               has their seq
     by an embedded index      search.search    places of records that count
     both                      records.deliver  their documents
 
@@ -13,6 +13,7 @@ many were replaced since, chunks grow fourfold up to what the call has room for.
 from __future__ import annotations
 
 from tideline.kernels import jit
+from tideline.kernels.documents.candidates import follow
 from tideline.kernels.documents.found import search
 from tideline.kernels.documents.layout import (
     DONE,
@@ -34,7 +35,7 @@ from tideline.kernels.documents.newest import (
     C_WORDS,
     Q_WORDS,
 )
-from tideline.kernels.documents.records import AHEAD, deliver, load_ahead, take
+from tideline.kernels.documents.records import deliver
 from tideline.kernels.documents.search import search as search_embedded
 from tideline.kernels.views import words
 
@@ -64,14 +65,10 @@ def lookup(state, places, count, text, low_size, high_size, flags, k, call, room
         seqs = words(base, room)
         addresses = words(base + room * 8, room)
         lengths = words(base + 2 * room * 8, room)
-        for i in range(some):
-            if i % AHEAD == 0:
-                load_ahead(state, addresses, lengths, seqs, i, min(i + AHEAD, some))
-            if take(state, addresses[i], lengths[i], seqs[i]) >= k:
-                break
+        follow(state, addresses, lengths, seqs, some)
         place, below = c[C_PLACE], c[C_BELOW]
         room = min(4 * room, room_limit)
-    facts[S_FOUND_SIZE] = deliver(state, facts[S_OUT_COUNT])
+    facts[S_FOUND_SIZE] = deliver(state, facts[S_OUT_COUNT], 1)
     return facts[S_OUT_COUNT]
 
 
@@ -101,5 +98,5 @@ def lookup_embedded(state):
             j -= 1
         sources[j], rows[j], seqs[j] = source, row, seq
     count = min(count, facts[S_K])
-    facts[S_FOUND_SIZE] = deliver(state, count)
+    facts[S_FOUND_SIZE] = deliver(state, count, 1)
     return count

@@ -1,4 +1,4 @@
-"""Columns as JSON text: objects of named values, arrays of elements.
+"""Columns as JSON text: objects of named values, arrays of elements; and keys.
 
     column   C_WORDS words: kind | address of the values | address of the offsets (int64)
              address of a byte a row, whether it is there, or 0 | address and size of `"name":`
@@ -15,12 +15,13 @@ from __future__ import annotations
 import numpy as np
 
 from tideline.kernels import jit
-from tideline.kernels.documents.octets import copy_bytes
+from tideline.kernels.documents.octets import copy_bytes, sorted_word
 from tideline.kernels.lanes import get8, get64, hot, put16, put64
+from tideline.kernels.views import doubles, words
 from tideline.kernels.words import Layout
 
-__all__ = ["C_WORDS", "FLAG", "FLOAT", "INT", "RAW", "ROOM", "TEXT", "write_arrays",
-           "write_objects"]  # fmt: skip
+__all__ = ["C_WORDS", "ESCAPED", "FLAG", "FLOAT", "INT", "RAW", "ROOM", "TEXT", "write_arrays",
+           "write_keys", "write_objects"]  # fmt: skip
 
 INT, FLAG, TEXT, RAW, FLOAT = range(5)
 COLUMN = Layout("column", "C_", "values that become JSON text", globals())
@@ -32,7 +33,8 @@ C_NAME = COLUMN.address("bytes of its name in quotes with a colon")
 C_NAME_SIZE = COLUMN.count("how many")
 C_WORDS = COLUMN.end()
 ROOM = 24
-"""Bytes that a value may take beside its own; a text takes six times its own."""
+"""Bytes that a value may take beside its own; a text takes ESCAPED times its own."""
+ESCAPED = 6
 
 _QUOTE, _BACKSLASH, _COMMA, _DOT, _MINUS, _ZERO, _E = 0x22, 0x5C, 0x2C, 0x2E, 0x2D, 0x30, 0x65
 _OPEN_OBJECT, _CLOSE_OBJECT, _OPEN_ARRAY, _CLOSE_ARRAY = 0x7B, 0x7D, 0x5B, 0x5D
@@ -40,6 +42,8 @@ _NULL = int.from_bytes(b"null\0\0\0\0", "little")
 _TRUE = int.from_bytes(b"true\0\0\0\0", "little")
 _FALSE = int.from_bytes(b"false\0\0\0", "little")
 _U00 = int.from_bytes(b"\\u00\0\0\0\0", "little")
+_NUMBER = 1  # how such a key begins
+_MOST = (1 << 63) - 1
 _ONES = 0x0101010101010101
 _SPACES, _QUOTES, _BACKSLASHES = 0x20 * _ONES, 0x22 * _ONES, 0x5C * _ONES
 _HIGH_BITS = 0x80 * _ONES - (1 << 64)
@@ -210,3 +214,32 @@ def write_arrays(starts, columns, offsets, out):
         p += 1
     offsets[len(starts) - 1] = p - base
     return p - base
+
+
+@jit
+def _whole_number(p, key, size):
+    """The whole number that a key is (where/keys.py); the bytes at `p` are written over."""
+    word = sorted_word(key + 1)  # as a signed word, so the sign bit is as that of the double
+    put64(p, word if word >= 0 else word ^ _MOST)
+    value = np.int64(doubles(p, 1)[0])
+    rest = 0
+    for i in range(10, size):
+        rest = rest << 8 | get8(key + i)
+    return value + rest
+
+
+@jit
+def write_keys(offsets_at, base, count, ends, out):
+    """Keys of documents as JSON, one after the other; returns the bytes written."""
+    offsets = words(offsets_at, count + 1)
+    start = np.int64(out.ctypes.data)
+    p = start
+    ends[0] = 0
+    for i in range(count):
+        key, limit = base + offsets[i], base + offsets[i + 1]
+        if get8(key) == _NUMBER:
+            p = _int(p, _whole_number(p, key, limit - key))
+        else:
+            p = _text(p, key + 1, limit)
+        ends[i + 1] = p - start
+    return p - start

@@ -9,9 +9,7 @@ view does not have (X_ROWS and up); from those, `previous` leads back to the new
 a row that the view does not have nothing but that word is read. The writer stores it, and the row,
 before it stores the row into the table (barrier.py).
 
-A candidate of an index is a key and a seq. It counts exactly when the newest version of the key
-has that seq, is no tomb and has not expired (`newest`, `is_gone`). Sources hold disjoint ranges of
-seqs, so those that are older than the candidate need not be asked.
+Which candidates of an index count: candidates.py.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ import numpy as np
 
 from tideline.kernels import jit
 from tideline.kernels.documents.barrier import loads_done, stores_done
-from tideline.kernels.documents.fence import load_fence, load_row, narrow, row_key, row_of, word_of
+from tideline.kernels.documents.fence import row_key, row_of
 from tideline.kernels.documents.layout import (
     EXPIRES,
     S_BLOOM_CHECKS,
@@ -28,14 +26,10 @@ from tideline.kernels.documents.layout import (
     S_ENDS,
     S_FOUND,
     S_FOUND_SIZE,
-    S_K,
     S_KEY,
     S_KEY_SIZE,
     S_NOW,
-    S_OUT_CAP,
-    S_OUT_COUNT,
     S_OUT_ROWS,
-    S_OUT_SEQS,
     S_OUT_SOURCES,
     S_PRIMARY_BLOCKS,
     S_REPLY,
@@ -55,8 +49,6 @@ from tideline.kernels.documents.layout import (
     X_LOW,
     X_PREVIOUS,
     X_ROWS,
-    X_SEQ_HIGH,
-    X_SEQ_LOW,
     X_SEQS,
     X_TABLE,
     X_TABLE_CAP,
@@ -74,16 +66,16 @@ from tideline.kernels.lanes import get8, get32, get64, high_product, hot
 from tideline.kernels.views import halves, octets, prefetch, words
 
 __all__ = [
-    "AHEAD", "bloom_bits", "bloom_line", "copy_docs", "copy_keys", "deliver", "find_many",
-    "find_one", "find_row", "in_bloom", "insert", "is_gone", "is_home", "load_ahead",
-    "measure_rows", "newest", "newest_rows", "replaced", "row_key", "take", "until_of",
+    "bloom_bits", "bloom_line", "copy_docs", "copy_keys", "deliver", "find_many", "find_one",
+    "find_row", "in_bloom", "in_view", "insert", "is_gone", "measure_rows", "newest_rows",
+    "replaced", "row_key", "until_of",
 ]  # fmt: skip
 
-_LOW32 = 0xFFFFFFFF
+LOW32 = 0xFFFFFFFF
 _P2 = -4417276706812531889
 _OPEN, _COMMA, _CLOSE = 91, 44, 93  # as in JSON
+_AHEAD = 16  # records that are copied are loaded so many before
 _LOADED = 1024  # bytes of a document that are loaded ahead; the processor goes on by itself
-AHEAD = 16  # candidates that are loaded ahead at once
 
 
 # ---- blooms of keys -------------------------------------------------------------
@@ -118,7 +110,7 @@ def in_bloom(bloom, lines, h):
 
 
 @hot
-def _in_view(source, row):
+def in_view(source, row):
     """The newest version of a row's key that a memory has for this reader, or -1."""
     rows = get64(source + 8 * X_ROWS)
     while row >= rows:
@@ -154,14 +146,14 @@ def find_row(state, source, key, size, h, prefix):
     cap = get64(source + 8 * X_TABLE_CAP)
     if cap:
         table = get64(source + 8 * X_TABLE)
-        tag = (h >> 32) & _LOW32
+        tag = (h >> 32) & LOW32
         i = h & (cap - 1)
         while True:
             entry = get64(table + 8 * i)
             if entry == 0:
                 return -1
-            if (entry >> 32) & _LOW32 == tag:
-                row = _in_view(source, (entry & _LOW32) - 1)
+            if (entry >> 32) & LOW32 == tag:
+                row = in_view(source, (entry & LOW32) - 1)
                 if row >= 0:
                     there, there_size = row_key(source, row)
                     if there_size == size and same_bytes(there, key, size):
@@ -195,7 +187,7 @@ def insert(source, first, limit, seed):
     for row in range(first, limit):
         key, size = row_key(source, row)
         h = hash_bytes(key, size, seed)
-        tag = (h >> 32) & _LOW32
+        tag = (h >> 32) & LOW32
         entry = tag << 32 | (row + 1)
         i = h & (cap - 1)
         before = 0
@@ -204,10 +196,10 @@ def insert(source, first, limit, seed):
             if there == 0:
                 used += 1
                 break
-            if (there >> 32) & _LOW32 == tag:
-                other, other_size = row_key(source, (there & _LOW32) - 1)
+            if (there >> 32) & LOW32 == tag:
+                other, other_size = row_key(source, (there & LOW32) - 1)
                 if other_size == size and same_bytes(other, key, size):
-                    before = there & _LOW32
+                    before = there & LOW32
                     break
             i = (i + 1) & (cap - 1)
         if before > row:  # it is there already
@@ -228,7 +220,7 @@ def newest_rows(source, out):
     table = words(get64(source + 8 * X_TABLE), cap)
     count = 0
     for i in range(cap):
-        row = _in_view(source, (table[i] & _LOW32) - 1)
+        row = in_view(source, (table[i] & LOW32) - 1)
         if row >= 0:
             out[count] = row
             count += 1
@@ -290,149 +282,6 @@ def find_many(state, offsets_at, base, count, out_sources, out_rows):
                 break
 
 
-@hot
-def is_home(source, seq, prefix):
-    """Whether a candidate was written to this component, as far as its ranges tell.
-
-    Then its bloom need not be asked.
-    """
-    return (
-        get64(source + 8 * X_TABLE_CAP) == 0
-        and get64(source + 8 * X_SEQ_LOW) <= seq
-        and get64(source + 8 * X_LOW) <= prefix
-        and prefix <= get64(source + 8 * X_HIGH)
-    )
-
-
-@jit
-def _row_in_memory(source, key, size, h, seq):
-    """As `find_row`, of a memory: a row that has the seq has the key, which is not read then."""
-    cap = get64(source + 8 * X_TABLE_CAP)
-    table = get64(source + 8 * X_TABLE)
-    tag = (h >> 32) & _LOW32
-    i = h & (cap - 1)
-    while True:
-        entry = get64(table + 8 * i)
-        if entry == 0:
-            return -1
-        if (entry >> 32) & _LOW32 == tag:
-            row = _in_view(source, (entry & _LOW32) - 1)
-            if row >= 0:
-                if get64(get64(source + 8 * X_SEQS) + 8 * row) == seq:
-                    return row
-                there, there_size = row_key(source, row)
-                if there_size == size and same_bytes(there, key, size):
-                    return row
-        i = (i + 1) & (cap - 1)
-
-
-@jit
-def take(state, key, size, seq):
-    """Put a candidate among what was found, if it counts; there is room. Returns how many then."""
-    facts = words(state, S_WORDS)
-    found, cap = facts[S_OUT_COUNT], facts[S_OUT_CAP]
-    h = hash_bytes(key, size, facts[S_SEED])
-    prefix = prefix_of(key, size)
-    for number in range(facts[S_SOURCE_COUNT]):
-        source = get64(facts[S_SOURCES] + 8 * number)
-        if get64(source + 8 * X_SEQ_HIGH) < seq:
-            continue  # only older ones
-        if get64(source + 8 * X_TABLE_CAP):
-            row = _row_in_memory(source, key, size, h, seq)
-        elif is_home(source, seq, prefix):
-            facts[S_PRIMARY_BLOCKS] += 1
-            row = row_of(source, key, size)
-        else:
-            row = find_row(state, source, key, size, h, prefix)
-        if row >= 0:
-            same = get64(get64(source + 8 * X_SEQS) + 8 * row) == seq
-            if same and not is_gone(source, row, facts[S_NOW]):
-                words(facts[S_OUT_SOURCES], cap)[found] = number
-                words(facts[S_OUT_ROWS], cap)[found] = row
-                words(facts[S_OUT_SEQS], cap)[found] = seq
-                found += 1
-            break
-    facts[S_OUT_COUNT] = found
-    return found
-
-
-@hot
-def _load_in_memory(source, h, step):
-    """A step of `load_ahead` for the row that a hash leads to in the table of a memory."""
-    slot = get64(source + 8 * X_TABLE) + 8 * (h & (get64(source + 8 * X_TABLE_CAP) - 1))
-    if step == 0:
-        prefetch(slot)
-        return
-    row = (get64(slot) & _LOW32) - 1
-    if row < 0 or row >= get64(source + 8 * X_ROWS):  # of what is newer nothing is read
-        return
-    if step == 1:
-        prefetch(get64(source + 8 * X_SEQS) + 8 * row)
-        prefetch(get64(source + 8 * X_FLAGS) + row)
-        prefetch(get64(source + 8 * X_DOC_OFFSETS) + 8 * row)
-    else:
-        prefetch(get64(source + 8 * X_DOCS) + get64(get64(source + 8 * X_DOC_OFFSETS) + 8 * row))
-
-
-@jit
-def load_ahead(state, keys, sizes, seqs, first, limit):
-    """Begin to load what `take` will read of some candidates.
-
-    One step for all of them after the other, so that the waits for memory run side by side.
-    """
-    facts = words(state, S_WORDS)
-    for step in range(3):
-        for i in range(first, limit):
-            key, size = keys[i], sizes[i]
-            prefix = prefix_of(key, size)
-            for number in range(facts[S_SOURCE_COUNT]):
-                source = get64(facts[S_SOURCES] + 8 * number)
-                if get64(source + 8 * X_TABLE_CAP):
-                    if get64(source + 8 * X_SEQ_HIGH) >= seqs[i]:
-                        h = hash_bytes(key, size, facts[S_SEED])
-                        _load_in_memory(source, h, step)
-                    continue
-                if is_home(source, seqs[i], prefix):
-                    if step == 0:
-                        load_fence(source, key, size)
-                        break
-                    _, last, row = narrow(source, word_of(source, key, size))
-                    row = min(row, last - 1)
-                    if step == 1:
-                        load_row(source, row)
-                    else:
-                        there, _ = row_key(source, row)
-                        prefetch(there)
-                    break
-                if step == 0:
-                    h = hash_bytes(key, size, facts[S_SEED])
-                    lines = get64(source + 8 * X_BLOOM_LINES)
-                    prefetch(get64(source + 8 * X_BLOOM) + 64 * bloom_line(h, lines))
-
-
-@jit
-def newest(state, offsets_at, base, count, seqs_at, scratch):
-    """Put those candidates that count among what was found, in their order, up to S_K of all.
-
-    Returns how many there are then. There is room for all. `scratch` has 2 * AHEAD words.
-    """
-    facts = words(state, S_WORDS)
-    offsets = words(offsets_at, count + 1)
-    seqs = words(seqs_at, count)
-    addresses, lengths = words(scratch, AHEAD), words(scratch + 8 * AHEAD, AHEAD)
-    for i in range(count):
-        if facts[S_OUT_COUNT] >= facts[S_K]:
-            break
-        if i % AHEAD == 0:
-            some = min(AHEAD, count - i)
-            for j in range(some):
-                addresses[j] = base + offsets[i + j]
-                lengths[j] = offsets[i + j + 1] - offsets[i + j]
-            load_ahead(state, addresses, lengths, words(seqs_at + 8 * i, some), 0, some)
-        take(state, base + offsets[i], offsets[i + 1] - offsets[i], seqs[i])
-    return facts[S_OUT_COUNT]
-
-
 @jit
 def replaced(state, upto, key, size):
     """Whether a source newer than number `upto` has the key."""
@@ -450,11 +299,12 @@ def replaced(state, upto, key, size):
 
 
 @jit
-def deliver(state, count):
-    """Copy the documents of the first `count` of what was found to S_REPLY, as one JSON array.
+def deliver(state, count, listed):
+    """Copy the documents of the first `count` of what was found to S_REPLY.
 
-    S_ENDS gets where each ends; the next one begins behind the comma. Returns the bytes of all,
-    which may be more than there is room for: then nothing is copied.
+    `listed` is 1 for one JSON array: the next document begins behind a comma; 0 for documents and
+    nothing else. S_ENDS gets where each ends. Returns the bytes of all, which may be more than
+    there is room for: then nothing is copied.
     """
     facts = words(state, S_WORDS)
     numbers = words(facts[S_OUT_SOURCES], count)
@@ -467,21 +317,24 @@ def deliver(state, count):
         start, size = get64(at), get64(at + 8) - get64(at)
         for line in range(min(size, _LOADED) // 64 + 1):
             prefetch(get64(source + 8 * X_DOCS) + start + 64 * line)
-        end += 1 + size
+        end += listed + size
         ends[i] = end
-    if end + 1 > facts[S_REPLY_CAP]:
-        return end + 1
-    reply = octets(facts[S_REPLY], end + 1)
-    reply[0] = _OPEN
-    start = 1
+    if end + listed > facts[S_REPLY_CAP]:
+        return end + listed
+    reply = octets(facts[S_REPLY], end + listed)
+    start = 0
     for i in range(count):
         source = get64(facts[S_SOURCES] + 8 * numbers[i])
         doc = get64(get64(source + 8 * X_DOC_OFFSETS) + 8 * rows[i])
+        if listed:
+            reply[start] = _COMMA
+            start += 1
         copy_bytes(facts[S_REPLY] + start, get64(source + 8 * X_DOCS) + doc, ends[i] - start)
-        reply[ends[i]] = _COMMA
-        start = ends[i] + 1
-    reply[end] = _CLOSE
-    return end + 1
+        start = ends[i]
+    if listed:
+        reply[0] = _OPEN
+        reply[end] = _CLOSE
+    return end + listed
 
 
 @jit
@@ -503,7 +356,10 @@ def measure_rows(sources, numbers, rows, seqs, key_offsets, doc_offsets):
 def copy_keys(sources, numbers, rows, key_offsets, keys, flags):
     """Copy keys and flags to where `measure_rows` said."""
     keys_at = np.int64(keys.ctypes.data)
-    for i in range(len(rows)):
+    count = len(rows)
+    for i in range(count):
+        later = min(i + _AHEAD, count - 1)
+        prefetch(row_key(sources[numbers[later]], rows[later])[0])
         source = sources[numbers[i]]
         key, size = row_key(source, rows[i])
         copy_bytes(keys_at + key_offsets[i], key, size)
@@ -523,6 +379,11 @@ def copy_docs(sources, numbers, rows, doc_offsets, first, limit, docs):
         run = i + 1
         while run < limit and numbers[run] == numbers[i] and rows[run] == rows[run - 1] + 1:
             run += 1
+        later = min(run + _AHEAD, limit - 1)
+        other = sources[numbers[later]]
+        doc = get64(get64(other + 8 * X_DOC_OFFSETS) + 8 * rows[later])
+        for line in range(min(doc_offsets[later + 1] - doc_offsets[later], _LOADED) // 64 + 1):
+            prefetch(get64(other + 8 * X_DOCS) + doc + 64 * line)
         start = get64(get64(source + 8 * X_DOC_OFFSETS) + 8 * rows[i])
         size = doc_offsets[run] - doc_offsets[i]
         copy_bytes(at, get64(source + 8 * X_DOCS) + start, size)

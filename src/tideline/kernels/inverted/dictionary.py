@@ -31,7 +31,7 @@ from tideline.kernels.views import halves, words
 __all__ = [
     "CLASSES", "D_ATS", "D_BASE", "D_BITS", "D_COUNT", "D_HEADS", "D_ORDER", "D_PAIRS", "D_PIECES",
     "D_SIGNATURES", "D_SIZES", "D_STARTS", "D_WORDS", "QUERY_WORD", "count_pieces", "fill_pieces",
-    "find_by_pieces", "find_by_scan", "measure_words", "prepare",
+    "find_by_pieces", "find_by_scan", "is_word_near", "measure_words", "prepare",
 ]  # fmt: skip
 
 D_COUNT, D_BASE, D_ATS, D_SIZES, D_SIGNATURES, D_STARTS, D_ORDER, D_HEADS, D_BITS = range(9)
@@ -246,6 +246,35 @@ def _edits(at, limit, codes, length, masks):
 def _is_near(row, word, codes, length, masks, limit):
     at = row[D_BASE] + words(row[D_ATS], _MANY)[word]
     return _edits(at, at + halves(row[D_SIZES], _MANY)[word], codes, length, masks) <= limit
+
+
+@jit
+def is_word_near(row_at, word, codes_at, length, signature, limits_at, masks_at, most):
+    """Whether one word is near, of a dictionary in order of length; as `find_by_scan` says.
+
+    `most` is the greatest of the limits.
+    """
+    row, limits = words(row_at, D_WORDS), halves(limits_at, CLASSES)
+    starts = words(row[D_STARTS], CLASSES + 1)
+    if word >= starts[CLASSES - 1]:
+        return limits[CLASSES - 1] >= 0
+    changed = _bits((halves(row[D_SIGNATURES], _MANY)[word] ^ signature) & 0xFFFFFFFF)
+    if changed > 2 * most:
+        return False
+    low, high = 0, CLASSES - 1  # the words of `low` characters begin at or before it
+    while high - low > 1:
+        middle = (low + high) >> 1
+        if starts[middle] <= word:
+            low = middle
+        else:
+            high = middle
+    edits = limits[low]
+    if edits < 0 or changed > 2 * edits:
+        return False
+    codes = halves(codes_at, length)
+    if _bits(words(row[D_PAIRS], _MANY)[word] ^ _pairs(codes, length)) > 4 * edits:
+        return False
+    return _is_near(row, word, codes, length, words(masks_at, 128), edits)
 
 
 @hot

@@ -35,5 +35,6 @@ def kernels() -> list[tuple[Any, tuple[Any, ...]]]:
         (dictionary.fill_pieces, (_I,) * 8),
         (window.hilbert_keys, (_I,) * 3),
         (window.search_fuzzy, (_I,) * 9),
+        (window.turn_lists, (_I,) * 4),
         (window.emit, (_I,) * 7),
     ]

@@ -16,6 +16,10 @@ below it, what it does. The words of a node and of those above it are all that i
 
 One root that says HERE is one dictionary for all. In a node, the lists of the rarer word are
 walked, the others are held against what is left.
+
+Where few entries lie in the window, their own words are looked through instead, and no dictionary
+is asked: a component is told the words of each entry (`turn_lists`) when it is first asked about a
+window, and how many entries are few.
 """
 
 from __future__ import annotations
@@ -29,6 +33,7 @@ from tideline.kernels.inverted.dictionary import (
     QUERY_WORD,
     find_by_pieces,
     find_by_scan,
+    is_word_near,
     prepare,
 )
 from tideline.kernels.inverted.lists import seek
@@ -36,21 +41,24 @@ from tideline.kernels.lanes import hot
 from tideline.kernels.views import doubles, halves, octets, words
 
 __all__ = [
-    "CALL_WORDS", "DEEPEST", "FENCE", "F_BOXES", "F_COUNT", "F_FENCE", "F_FENCES", "F_FIRST",
-    "F_KEYS", "F_KEY_OFFSETS", "F_MARGINS", "F_NODES", "F_NODE_COUNT", "F_POSTINGS", "F_SEQS",
-    "F_WORDS", "GO", "HERE", "MORE", "N_BOX", "N_LIMIT", "N_NEXT", "N_START", "N_WHAT", "N_WORDS",
-    "emit", "hilbert_keys", "search_fuzzy",
+    "CALL_WORDS", "DEEPEST", "FENCE", "F_BOXES", "F_COUNT", "F_FENCE", "F_FENCES", "F_FEW",
+    "F_FIRST", "F_KEYS", "F_KEY_OFFSETS", "F_MARGINS", "F_NODES", "F_NODE_COUNT", "F_POSTINGS",
+    "F_SEQS", "F_STARTS_OF", "F_WORDS", "F_WORDS_OF", "GO", "HERE", "MORE", "N_BOX", "N_LIMIT",
+    "N_NEXT", "N_START", "N_WHAT", "N_WORDS", "emit", "hilbert_keys", "search_fuzzy", "turn_lists",
 ]  # fmt: skip
 
 # A place: the words of a dictionary, and these.
 F_FIRST, F_POSTINGS, F_BOXES, F_SEQS, F_KEY_OFFSETS, F_KEYS, F_COUNT = range(D_WORDS, D_WORDS + 7)
-F_FENCE, F_FENCES, F_MARGINS, F_NODES, F_NODE_COUNT, F_WORDS = range(D_WORDS + 7, D_WORDS + 13)
+F_FENCE, F_FENCES, F_MARGINS, F_NODES, F_NODE_COUNT = range(D_WORDS + 7, D_WORDS + 12)
+# Where the words of each entry begin, and they; how many entries are few, 0: words are not known.
+F_STARTS_OF, F_WORDS_OF, F_FEW, F_WORDS = range(D_WORDS + 12, D_WORDS + 16)
 N_START, N_LIMIT, N_NEXT, N_WHAT, N_BOX, N_WORDS = 0, 1, 2, 3, 4, 8
 GO, MORE, HERE = 0, 1, 2
 FENCE = 64
 DEEPEST = 16  # nodes one below the other
 _RANGES = 40  # of two windows, and one more while they are joined
 _SIDE = 24  # bits of a side of the curve
+_AROUND = 8  # so many entries are looked at for each that may be in the window
 _CELLS = 4  # cells that a window is wide, at most
 _MANY = 1 << 60
 # A query: words, windows; address of characters (64 halves each), of lengths, of limits (256 halves
@@ -259,6 +267,70 @@ def _walk(
 
 
 @jit
+def turn_lists(place_at, word_count, starts_at, words_at):
+    """The words of each entry, given the entries of each word; there is room for all."""
+    place = words(place_at, F_WORDS)
+    count = place[F_COUNT]
+    first = words(place[F_FIRST], word_count + 1)
+    postings = halves(place[F_POSTINGS], first[word_count])
+    starts, into = words(starts_at, count + 2), halves(words_at, first[word_count])
+    for entry in range(count + 2):
+        starts[entry] = 0
+    for i in range(first[word_count]):
+        if 0 <= postings[i] < count:  # of what is damaged nothing is written elsewhere
+            starts[postings[i] + 2] += 1
+    for entry in range(count):
+        starts[entry + 2] += starts[entry + 1]
+    for word in range(word_count):  # each start moves to its end, where the next one begins
+        for i in range(first[word], first[word + 1]):
+            entry = postings[i]
+            if 0 <= entry < count:
+                into[starts[entry + 1]] = word
+                starts[entry + 1] += 1
+
+
+@jit
+def _look_through(place_at, query, windows, window_count, ranges, range_count, out, few, scratch):
+    """The entries of ranges that meet a query, by their own words; -1 when more than a few lie in
+    the windows."""
+    place = words(place_at, F_WORDS)
+    boxes = doubles(place[F_BOXES], 4 * place[F_COUNT])
+    used = 0
+    for turn in range(range_count):
+        for entry in range(ranges[2 * turn], ranges[2 * turn + 1]):
+            if _meets(boxes, 4 * entry, windows, window_count):
+                if used == few:
+                    return -1
+                out[used] = entry
+                used += 1
+    starts, of = words(place[F_STARTS_OF], place[F_COUNT] + 1), halves(place[F_WORDS_OF], _MANY)
+    lengths = words(query[Q_LENGTHS], query[Q_COUNT])
+    for keyword in range(query[Q_COUNT]):
+        if used == 0:
+            break
+        codes_at = query[Q_CODES] + 4 * QUERY_WORD * keyword
+        limits_at = query[Q_LIMITS] + 4 * CLASSES * keyword
+        length = lengths[keyword]
+        signature = prepare(codes_at, length, scratch)
+        limits = halves(limits_at, CLASSES)
+        most = 0
+        for other in range(CLASSES):
+            most = max(most, limits[other])
+        kept = 0
+        for i in range(used):
+            entry = out[i]
+            for at in range(starts[entry], starts[entry + 1]):
+                if is_word_near(
+                    place_at, of[at], codes_at, length, signature, limits_at, scratch, most
+                ):
+                    out[kept] = entry
+                    kept += 1
+                    break
+        used = kept
+    return used
+
+
+@jit
 def search_fuzzy(
     place_at, query_at, found_at, room, out_at, out_room, marks_at, counts_at, scratch_at
 ):  # fmt: skip
@@ -288,6 +360,17 @@ def search_fuzzy(
         range_count = _cover(place, windows, window_count, words(keys_at, 2 * _RANGES), ranges)
         if range_count == 0:
             return 0
+        if place[F_FEW]:
+            near = 0
+            for i in range(range_count):
+                near += ranges[2 * i + 1] - ranges[2 * i]
+            if near <= _AROUND * place[F_FEW]:
+                used = _look_through(
+                    place_at, query, windows, window_count, ranges, range_count, out,
+                    min(place[F_FEW], out_room), scratch_at,
+                )  # fmt: skip
+                if used >= 0:
+                    return used
     most = 0
     for keyword in range(keywords):
         codes_at = query[Q_CODES] + 4 * QUERY_WORD * keyword

@@ -1,16 +1,20 @@
 """What meets a box, in all places of a view in one call; and what of it meets more than a box.
 
 A node that misses the box is passed over, one that lies inside it gives all its entries unread, the
-others are gone down into. Nodes of a level stand side by side, so no stack is needed: after the
-last child comes the node behind its parent.
+others are gone down into. All children of a node are held against the box at once; those that are
+still to be looked at are bits, a few for each level, so no stack is needed.
 
 No Python objects, no state; all release the GIL.
 """
 
 from __future__ import annotations
 
+import numpy as np
+
 from tideline.kernels import jit
+from tideline.kernels.documents.octets import copy_bytes
 from tideline.kernels.geo import haversine_m
+from tideline.kernels.lanes import trailing_zeros
 from tideline.kernels.spatial import outline
 from tideline.kernels.spatial.layout import (
     FAN,
@@ -35,12 +39,13 @@ from tideline.kernels.spatial.layout import (
     POSITION,
     SURE,
 )
-from tideline.kernels.views import doubles, octets, singles, words
+from tideline.kernels.views import doubles, prefetch, singles, words
 
 __all__ = ["check_place", "count_box", "gather", "keep_below", "refine", "search_box"]
 
 BOX, RING, AREA, OUTLINE = 0, 1, 2, 3
 WITHIN, MEETS = 0, 1
+_CHILDREN = (1 << FAN) - 1
 OPEN = 1 << 61  # of a hit: only exact fractions can say (space/exact.py)
 
 
@@ -92,43 +97,74 @@ def _all_of(p, mark, first, limit, out, count, room):
 
 
 @jit
+def _met(boxes, first, count, w, s, e, n):
+    """Which nodes meet a box, bit by bit: no branch that could be guessed wrong."""
+    met = 0
+    if count == FAN:  # of a number that is known, several are compared at once
+        for i in range(FAN):
+            at = 4 * (first + i)
+            meets = (boxes[at] <= e) & (w <= boxes[at + 2])
+            meets &= (boxes[at + 1] <= n) & (s <= boxes[at + 3])
+            met |= np.int64(meets) << i
+        return met
+    for i in range(count):
+        at = 4 * (first + i)
+        meets = (boxes[at] <= e) & (w <= boxes[at + 2])
+        meets &= (boxes[at + 1] <= n) & (s <= boxes[at + 3])
+        met |= np.int64(meets) << i
+    return met
+
+
+@jit
 def _tree(p, mark, w, s, e, n, whole, out, count, room):
     """What a place with a tree has."""
-    top = p[P_TOP]
+    top, entries = p[P_TOP], p[P_COUNT]
     boxes = singles(p[P_NODES], 4 * p[P_LEVEL + top + 1])
-    level, node = top, 0
-    entries = p[P_COUNT]
     below = LEAF
     for _ in range(top):
         below *= FAN  # entries under a node
+    level, node = top, 0
+    # Which nodes beside the one looked at are still to be: of the four lowest levels, of others.
+    low, high = 0, 0
+    left = _met(boxes, p[P_LEVEL + top], 1, w, s, e, n)
     while True:
-        start = p[P_LEVEL + level]
-        at = 4 * (start + node)
-        a, b, c, d = boxes[at], boxes[at + 1], boxes[at + 2], boxes[at + 3]
-        if a <= e and w <= c and b <= n and s <= d:
-            if w <= a and c <= e and s <= b and d <= n:
-                count = _all_of(
-                    p, mark, node * below, min((node + 1) * below, entries), out, count, room
-                )
-            elif level:
+        if left:
+            node = (node & -FAN) | trailing_zeros(left)
+            left &= left - 1
+            at = 4 * (p[P_LEVEL + level] + node)
+            first, limit = node * below, min((node + 1) * below, entries)
+            if (
+                w <= boxes[at] and boxes[at + 2] <= e
+                and s <= boxes[at + 1] and boxes[at + 3] <= n
+            ):  # fmt: skip
+                count = _all_of(p, mark, first, limit, out, count, room)
+            elif level == 0:
+                count = _entries(p, mark, first, limit, w, s, e, n, whole, out, count, room)
+            else:
+                shift = (level & 3) * FAN
+                if level < 4:
+                    low |= left << shift
+                else:
+                    high |= left << shift
                 level -= 1
                 below //= FAN
                 node *= FAN
-                continue
-            else:
-                count = _entries(
-                    p, mark, node * LEAF, min((node + 1) * LEAF, entries), w, s, e, n, whole, out,
-                    count, room,
-                )  # fmt: skip
-        node += 1
-        while level < top and (
-            node % FAN == 0 or p[P_LEVEL + level] + node == p[P_LEVEL + level + 1]
-        ):
-            node = (node - 1) // FAN + 1
+                start = p[P_LEVEL + level] + node
+                some = min(FAN, p[P_LEVEL + level + 1] - start)
+                left = _met(boxes, start, some, w, s, e, n)
+        elif level == top:
+            return count
+        else:
             level += 1
             below *= FAN
-        if level == top:
-            return count
+            node //= FAN
+            shift = (level & 3) * FAN
+            if level < 4:
+                left = (low >> shift) & _CHILDREN
+                low ^= left << shift
+            else:
+                left = (high >> shift) & _CHILDREN
+                high ^= left << shift
 
 
 @jit
@@ -276,14 +312,14 @@ def keep_below(places, hits_at, count, below, seqs_at):
             kept += 1
             offsets = words(p[P_KEY_OFFSETS], entry + 2)
             size += offsets[entry + 1] - offsets[entry]
+            prefetch(p[P_KEYS] + offsets[entry])
     return kept, size
 
 
 @jit
-def gather(places, hits_at, count, offsets_at, data_at, size):
+def gather(places, hits_at, count, offsets_at, data_at):
     """The keys of hits, one after the other."""
     hits, ends = words(hits_at, count), words(offsets_at, count + 1)
-    into = octets(data_at, size)
     used = 0
     ends[0] = 0
     for i in range(count):
@@ -294,9 +330,7 @@ def gather(places, hits_at, count, offsets_at, data_at, size):
             entry = words(p[P_IDS], p[P_COUNT])[entry]
         offsets = words(p[P_KEY_OFFSETS], entry + 2)
         first, limit = offsets[entry], offsets[entry + 1]
-        source = octets(p[P_KEYS], limit)
-        for k in range(first, limit):
-            into[used + k - first] = source[k]
+        copy_bytes(data_at + used, p[P_KEYS] + first, limit - first)
         used += limit - first
         ends[i + 1] = used
 

@@ -26,7 +26,7 @@ def kernels() -> list[tuple[Any, tuple[Any, ...]]]:
         (search.count_box, (_I, _I, _F, _F, _F, _F)),
         (search.refine, (_I,) * 7),
         (search.keep_below, (_I,) * 5),
-        (search.gather, (_I,) * 6),
+        (search.gather, (_I,) * 5),
         (search.check_place, (_I,)),
         (nearest.begin_nearest, (_I, _I, _I, _F, _F)),
         (nearest.next_nearest, (_I, _I, _F, _F, _F, _F, _I, _I, _I)),
