@@ -6,6 +6,7 @@ expiry, seals and restarts; a model replays the change log and answers each quer
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
 from pathlib import Path
@@ -27,6 +28,8 @@ from profiles import few
 
 import tideline
 from tideline.errors import Closed
+from tideline.live.hub import Joined
+from tideline.live.item import Item
 from tideline.testing import ManualClock
 
 KEYS = st.sampled_from([1, 2, 3, 4, 5, 6, "x", "y"])
@@ -161,6 +164,34 @@ class LiveMachine(RuleBasedStateMachine):
         self.history.read(self.orders)
         pushed.begin(joined, after)
         self.pushed.append(pushed)
+
+    @rule(wheres=st.lists(st.sampled_from(WHERES), max_size=4), wait=st.booleans())
+    def subscribe_many(self, wheres: list[Any], wait: bool) -> None:
+        """As a server does with what came in one read: changes from now on, all at once."""
+        hub = self.orders.hub
+        asked = [each for each in map(Asked, wheres) if each.query(self.orders, None).is_plain]
+        self.history.read(self.orders)
+        pushed = [Pushed(each, self.history) for each in asked]
+        pairs = [(p.asked.query(self.orders, None), p) for p in pushed]
+        found = hub.join_many(pairs, wait=wait) or hub.join_many(pairs)
+        assert found is not None
+        version, entries = found
+        for each, entry in zip(pushed, entries, strict=True):
+            state = each.asked.at(self.history.states[version])
+            rows = [Item(row["id"], json.dumps(row).encode()) for row in state]
+            each.begin(Joined(entry, version, rows, None), None)
+        self.pushed += pushed
+
+    @precondition(lambda self: self.pushed)
+    @rule(data=st.data(), wait=st.booleans())
+    def leave_many(self, data: Any, wait: bool) -> None:
+        places = data.draw(st.sets(st.integers(0, len(self.pushed) - 1), min_size=1))
+        left = [self.pushed[place] for place in places]
+        self.pushed = [each for n, each in enumerate(self.pushed) if n not in places]
+        hub, pairs = self.orders.hub, [(each.entry, each) for each in left]
+        assert hub.leave_many(pairs, wait=wait) or hub.leave_many(pairs)
+        for each in left:
+            each.check()
 
     @precondition(lambda self: self.pushed)
     @rule(data=st.data())

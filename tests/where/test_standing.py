@@ -204,6 +204,33 @@ def test_thousands_of_conditions_come_and_go() -> None:
     check(standing, {}, old, new)
 
 
+def test_named_conditions_are_found_by_their_texts() -> None:
+    random, standing = Random(3), Standing()
+    others = standing.add_many([parse({"a": n}) for n in range(50)])
+    named: dict[bytes, int] = {}
+    wanted = [parse(None), *(parse({"a": n, "b": "x" * (n % 40)}) for n in range(600))]
+    for _ in range(60):
+        new = [each for each in random.sample(wanted, 40) if each.text not in named]
+        numbers = standing.add_many(new, named=True)
+        named |= zip((each.text for each in new), numbers, strict=True)
+        for text in random.sample(sorted(named), random.randrange(len(named))):
+            standing.remove(named.pop(text), named=True)
+        assert [standing.find(each.text) for each in wanted] == [
+            named.get(each.text, -1) for each in wanted
+        ]
+    assert [standing.find(standing.text(number)) for number in others] == [-1] * 50
+    assert len(standing) == 50 + len(named)
+
+
+def test_of_many_all_are_filed_or_none() -> None:
+    standing = Standing()
+    good, bad = parse({"a": 1}), parse({"b": {"$delta": {"$gt": 1}}}, delta=True)
+    with pytest.raises(InvalidRequest, match="delta cannot be asked of documents"):
+        standing.add_many([good, bad], named=True)
+    assert (len(standing), standing.find(good.text)) == (0, -1)
+    check(standing, {}, [b'{"a": 1}'], [b'{"a": 1}'])
+
+
 def test_bad_input_changes_nothing() -> None:
     standing = Standing()
     number = standing.add(parse({"a": 1}))

@@ -22,7 +22,7 @@ from typing import Any
 from tideline.kernels.cache import cache_folder
 from tideline.kernels.compiler import Kernel
 
-__all__ = ["allocating", "cache_folder", "inline", "jit", "jit_with"]
+__all__ = ["allocating", "brief", "cache_folder", "inline", "jit", "jit_with"]
 
 # Without reference counting: no kernel makes or keeps an array of its own, and counting
 # references to borrowed ones costs more than many of these functions do. numba hands options
@@ -40,6 +40,10 @@ def jit_with(**options: Any) -> Callable[[Any], Any]:
 
 jit = jit_with()
 """Compile a function when it is first called with its types, or load it."""
+
+brief = jit_with(nogil=False)
+"""For calls of a microsecond: who lets go of the interpreter's lock for so short may wait
+milliseconds until it is back."""
 
 inline = jit_with(inline="always")
 """For functions that only name a part of memory: they vanish at the call."""

@@ -34,7 +34,7 @@ from tideline.where.order import sort_keys
 if TYPE_CHECKING:
     from tideline.live.hub import Hub
 
-__all__ = ["Asked", "Entry", "Hits", "PlainEntry", "StagedEntry", "Subscriber", "item_of",
+__all__ = ["Entry", "Hits", "PlainEntry", "StagedEntry", "Subscriber", "item_of",
            "new_entry", "rank_of"]  # fmt: skip
 
 RENEW_S = 0.05
@@ -75,14 +75,6 @@ class Entry:
         """Canonical: query.py."""
         raise NotImplementedError
 
-    def __hash__(self) -> int:
-        """Of the text: a hub finds entries by it."""
-        return hash(self.text)
-
-    def __eq__(self, other: object) -> bool:
-        """Whether it asks the same."""
-        return self is other or (isinstance(other, (Entry, Asked)) and self.text == other.text)
-
     @property
     def query(self) -> Query | GroupQuery:
         """What is asked."""
@@ -116,23 +108,6 @@ class Entry:
         """All of them."""
         there = self.subscribers
         return [] if there is None else list(there) if isinstance(there, dict) else [there]
-
-
-class Asked:
-    """A canonical text, to find the entry that has it."""
-
-    __slots__ = ("text",)
-
-    def __init__(self, text: bytes) -> None:
-        self.text = text
-
-    def __hash__(self) -> int:
-        """That of the entry."""
-        return hash(self.text)
-
-    def __eq__(self, other: object) -> bool:
-        """Whether it is the entry, or asks the same."""
-        return isinstance(other, (Entry, Asked)) and self.text == other.text
 
 
 class PlainEntry(Entry):

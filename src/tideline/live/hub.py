@@ -23,6 +23,8 @@ written.
         joined.items       list[Item]: `.raw` is the document as JSON text; None when resumed
         joined.missed      list[LiveChange] when it was resumed, None when it was not
     hub.leave(joined.entry, subscriber)          no call comes afterwards
+    hub.join_many([(query, subscriber), ...]), hub.leave_many([(entry, subscriber), ...])
+        the same of many plain queries that begin without a result, at the price of less
     entry.result_now() -> (version, items)       the result again, for who fell behind. Changes up
                                                  to that version may still be told: pass over them
     hub.advance()                                look what is committed, and tell it. Any thread.
@@ -61,14 +63,14 @@ import math
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from tideline.clock import FOREVER, SECOND, WAIT_S
 from tideline.documents.finding import Finder
 from tideline.errors import TidelineError
 from tideline.live import resume
-from tideline.live.entries import Asked, Entry, Hits, StagedEntry, Subscriber, item_of, new_entry
+from tideline.live.entries import Entry, Hits, StagedEntry, Subscriber, item_of, new_entry
 from tideline.live.following import Following
 from tideline.live.item import Item
 from tideline.live.notes import Block, PlainChanges, packed
@@ -102,8 +104,8 @@ class Hub(Following):
         self.identity = identity
         """What tells the collection from every other."""
         self._made: Standing | None = None
-        self._entries: dict[Entry | Asked, Entry] = {}  # each by itself, found by its text
-        self._numbers: list[Entry | None] = []
+        self._staged: dict[bytes, StagedEntry] = {}  # by text; the index finds the others
+        self._numbers: list[Entry | None] = []  # all, by number
         self._pushed = 0  # how many of them have subscribers
         self._lacking: dict[int, StagedEntry] = {}  # with subscribers, to be renewed
         self._ahead: dict[tuple[int, Subscriber], int] = {}  # who began later than was told so far
@@ -129,7 +131,7 @@ class Hub(Following):
     @property
     def count(self) -> int:
         """How many different queries stand."""
-        return len(self._entries)
+        return 0 if self._made is None else len(self._made)
 
     # ---- joining ------------------------------------------------------------------------------
 
@@ -185,18 +187,62 @@ class Hub(Following):
             with self.lock:
                 self.pulling -= 1
 
+    def join_many(
+        self, asked: Sequence[tuple[Query, Subscriber]], *, wait: bool = True
+    ) -> tuple[int, list[Entry]] | None:
+        """`join` of many plain queries with `first=False`: the version, and the entry of each.
+
+        All of them, or none. `wait=False`: None when somebody would have to be waited for, or the
+        first query has to be made ready for; nothing has happened then.
+        """
+        if not self.lock.acquire(blocking=wait):
+            return None
+        try:
+            if not wait and (self._made is None or self._follower is None):
+                return None
+            self._require_open()
+            self._start()
+            version = self.newest()  # nothing is matched meanwhile: what is later will be told
+            entries = self._entered([query for query, _ in asked])
+            for entry, (_, subscriber) in zip(entries, asked, strict=True):
+                self._subscribe(entry, subscriber, version)
+        finally:
+            self.lock.release()
+        try:
+            self._engine.store.log.sync_all()
+        except BaseException:
+            self.leave_many([(e, s) for e, (_, s) in zip(entries, asked, strict=True)])
+            raise
+        return version, entries
+
     def leave(self, entry: Entry, subscriber: Subscriber | None) -> None:
         """Tell somebody nothing more."""
-        with self.lock:
-            if subscriber is not None and entry.subscribers is not None:
-                if isinstance(entry, StagedEntry):
-                    entry.catch_up(renew=False)  # it was told of every block so far
-                entry.unsubscribe(subscriber)
-                self._ahead.pop((entry.number, subscriber), None)
-                if not entry.all_subscribers():
-                    self._pushed -= 1
-                    self._lacking.pop(entry.number, None)
-            self.release(entry)
+        self.leave_many([(entry, subscriber)])
+
+    def leave_many(
+        self, who: Iterable[tuple[Entry, Subscriber | None]], *, wait: bool = True
+    ) -> bool:
+        """The same of many; `wait=False`: says whether it could be done without waiting."""
+        if not self.lock.acquire(blocking=wait):
+            return False
+        try:
+            for entry, subscriber in who:
+                if subscriber is not None and entry.subscribers is not None:
+                    self._unsubscribe(entry, subscriber)
+                self.release(entry)
+        finally:
+            self.lock.release()
+        return True
+
+    def _unsubscribe(self, entry: Entry, subscriber: Subscriber) -> None:
+        if isinstance(entry, StagedEntry):
+            entry.catch_up(renew=False)  # it was told of every block so far
+        entry.unsubscribe(subscriber)
+        if self._ahead:
+            self._ahead.pop((entry.number, subscriber), None)
+        if entry.subscribers is None:
+            self._pushed -= 1
+            self._lacking.pop(entry.number, None)
 
     def enter(self, query: Query | GroupQuery) -> tuple[Entry, int]:
         """The entry of a query, with one more holder, and the first block that concerns that one.
@@ -206,26 +252,54 @@ class Hub(Following):
         with self.lock:
             self._require_open()
             self._start()
-            entry = self._entries.get(Asked(query.text))
-            if entry is None:
-                number = self._standing.add(query.condition)
-                entry = new_entry(self, query, number)
-                self._numbers += [None] * (number + 1 - len(self._numbers))
-                self._entries[entry] = self._numbers[number] = entry
-            entry.holders += 1
+            entry = self._entered([query])[0]
             self.pulling += 1
             return entry, self.next_block
+
+    def _entered(self, queries: Sequence[Query | GroupQuery]) -> list[Entry]:
+        """The entries of queries, each with one more holder (the lock is held). All, or none.
+
+        All of them are plain, or none is.
+        """
+        texts = [query.text for query in queries]
+        there = [self._found(query, text) for query, text in zip(queries, texts, strict=True)]
+        new: dict[bytes, Query | GroupQuery] = {
+            text: query
+            for text, query, entry in zip(texts, queries, there, strict=True) if entry is None
+        }  # fmt: skip
+        made: dict[bytes, Entry] = {}
+        if new:
+            conditions = [query.condition for query in new.values()]
+            numbers = self._standing.add_many(conditions, named=queries[0].is_plain)
+            self._numbers += [None] * (max(numbers) + 1 - len(self._numbers))
+            for (text, query), number in zip(new.items(), numbers, strict=True):
+                entry = made[text] = self._numbers[number] = new_entry(self, query, number)
+                if isinstance(entry, StagedEntry):
+                    self._staged[text] = entry
+        found = [made[text] if e is None else e for text, e in zip(texts, there, strict=True)]
+        for entry in found:
+            entry.holders += 1
+        return found
+
+    def _found(self, query: Query | GroupQuery, text: bytes) -> Entry | None:
+        """The entry of a query that stands."""
+        if not query.is_plain:
+            return self._staged.get(text)
+        number = self._standing.find(text)
+        return None if number < 0 else self._numbers[number]
 
     def release(self, entry: Entry) -> None:
         """An entry has one holder less, and is forgotten with the last (the lock is held)."""
         entry.holders -= 1
-        if not entry.holders and self._entries.get(entry) is entry:
-            del self._entries[entry]
+        if not entry.holders and entry.number >= 0:
             number, entry.number = entry.number, -1
             self._numbers[number] = None
-            self._lacking.pop(number, None)
-            self._standing.remove(number)
-            if not self._entries:
+            staged = isinstance(entry, StagedEntry)
+            if staged:
+                del self._staged[entry.text]
+                self._lacking.pop(number, None)
+            self._standing.remove(number, named=not staged)
+            if not self._standing:
                 self._idle_since = self.clock.now()
                 self._wake()
 
@@ -287,7 +361,7 @@ class Hub(Following):
         """How a query would stand."""
         with self.lock:
             self._require_open()
-            entry = self._entries.get(Asked(query.text))
+            entry, stand = self._found(query, query.text), self.count
             number = self._standing.add(query.condition) if entry is None else entry.number
             try:
                 told = self._standing.explain(number)
@@ -302,7 +376,7 @@ class Hub(Following):
             )
             return WatchPlan(
                 ", ".join(ways), not told["always_looked_at"],
-                max((each["longest"] for each in told["filed"]), default=0), len(self._entries),
+                max((each["longest"] for each in told["filed"]), default=0), stand,
                 0 if query.is_plain else kept, 0 if entry is None else entry.holders,
             )  # fmt: skip
 
@@ -344,7 +418,7 @@ class Hub(Following):
             self.lock.release()
 
     def _match(self, block: Block) -> Block:
-        if not self._entries:
+        if not self.count:
             return block
         return block._replace(notes=packed(*self._standing.changes(block.old, block.new)))
 
@@ -398,7 +472,7 @@ class Hub(Following):
     def _lose(self) -> None:
         for listener in self.listeners:
             listener(None)
-        for entry in list(self._entries.values()):
+        for entry in filter(None, self._numbers):
             if isinstance(entry, StagedEntry):
                 entry.lose()
                 if entry.subscribers is not None:
@@ -449,7 +523,7 @@ class Hub(Following):
         """End everything; `why` is told to whoever waits."""
         super().close(why)
         with self.lock:
-            told = [(entry, entry.all_subscribers()) for entry in self._entries.values()]
+            told = [(entry, entry.all_subscribers()) for entry in filter(None, self._numbers)]
             self._pushed, self._lacking = 0, {}
         for entry, subscribers in told:
             for subscriber in subscribers:

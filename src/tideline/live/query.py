@@ -156,6 +156,11 @@ class GroupQuery(NamedTuple):
         return cls(condition.text, fields, isinstance(by, str), tuple(measures), condition)
 
     @property
+    def is_plain(self) -> bool:
+        """Whether its changes have no positions: those of groups have."""
+        return False
+
+    @property
     def text(self) -> bytes:
         """What equal queries share."""
         return self.where + _GROUPED + _encode((self.by, self.single, self.measures))

@@ -53,6 +53,8 @@ from tideline.space.plain import from_plain
 __all__ = ["Live"]
 
 _MOST_FOLLOWED = 100  # collections on one connection
+_BRIEF = (Watch, Cancel)
+_LITTLE_BYTES = 512  # of a request that is parsed on the loop: it takes no millisecond
 
 
 class Live(Socket):
@@ -121,6 +123,8 @@ class Live(Socket):
                 return self._later(request)
             except Exception as error:
                 self._refuse(request.tag, error)
+        elif type(request) in _BRIEF and self._takes_watch(request, data):
+            pass
         elif request is not None:
             answering = self._answered(request)
             self._hub.work.at_once = True
@@ -139,6 +143,21 @@ class Live(Socket):
             return True
         self._resuming = asyncio.ensure_future(self._when_room())
         return False
+
+    def _takes_watch(self, request: Watch | Cancel, data: bytes) -> bool:
+        """Have a live query watched or cancelled, without a coroutine for it; says whether."""
+        watches = self.watches
+        if watches.is_busy or (type(request) is Cancel and request.tag not in watches):
+            return False
+        try:
+            if type(request) is Cancel:
+                watches.cancel(request.tag)
+            else:
+                self._check_tag(request.tag)
+                watches.ask(request, is_little=len(data) <= _LITTLE_BYTES)
+        except Exception as error:
+            self._refuse(request.tag, error)
+        return True
 
     def _later(self, request: Any) -> bool:
         """Answer a request beside the loop; nothing more is read until then."""

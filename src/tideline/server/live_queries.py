@@ -3,8 +3,9 @@
     request -> Watches: checked -> joins the collection's hub, in a thread -> watching, result
     from then on the hub tells what changes: live_watch.py
 
-Requests are answered in threads, many in one go. What a query has once it stands is small; nothing
-of it is a task or a lock.
+Requests are answered many in one go: those that came in one read of the connection, and are small
+and want no result, at once on the loop, while nobody holds the hub's lock; the others in threads.
+What a query has once it stands is small; nothing of it is a task or a lock.
 
 Everything here is on the event loop, except what says otherwise.
 """
@@ -16,6 +17,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable
 from functools import partial
+from itertools import islice, takewhile
 from typing import Any
 
 from tideline.clock import FOREVER, SECOND, from_us
@@ -35,11 +37,13 @@ from tideline.server.live_messages import (
 from tideline.server.live_watch import BEGINNING, BEHIND, OVER, Desk, End, Line, Tag, Watch
 from tideline.server.outbox import Outbox
 from tideline.server.refusals import Refused
+from tideline.server.requests import Watch as WatchRequest
 from tideline.server.shapes import time_text
 
 __all__ = ["Watches"]
 
 _BATCH, _BATCH_S = 256, 0.02  # requests that a thread answers in one go, and for how long
+_FEW, _FEW_S = 64, 0.001  # the same of the loop; filing takes as long again
 _LATEST = 16  # results that are found in one go for who is behind
 _LEAVING = 10_000
 Refuse = Callable[[Tag, Exception], None]
@@ -48,18 +52,30 @@ Refuse = Callable[[Tag, Exception], None]
 class Job:
     """A live query that somebody asked for."""
 
-    __slots__ = ("request", "rule", "watch")
+    __slots__ = ("is_little", "is_plain", "query", "request", "rule", "watch")
 
-    def __init__(self, watch: Watch, request: Any, rule: Rule | None) -> None:
+    def __init__(self, watch: Watch, request: Any, rule: Rule | None, is_little: bool) -> None:
         self.watch = watch
         self.request = request
         self.rule = rule
+        self.query: Any = None
+        self.is_plain = (
+            request.first is False and request.after is None and type(request) is WatchRequest
+            and request.sort is None and request.limit is None
+        )  # fmt: skip
+        """Whether it wants changes from now on, most likely without positions."""
+        self.is_little = self.is_plain and is_little
+
+    def ask(self) -> Any:
+        """What is asked, checked."""
+        if self.query is None:
+            self.query = self.request.query(self.watch.line.desk.queries.key, self.rule)
+        return self.query
 
     def join(self) -> tuple[Joined, bool]:
         """Have it stand (in a thread); and whether a result is sent."""
         request, watch = self.request, self.watch
-        queries, first = watch.line.desk.queries, request.first
-        query = request.query(queries.key, self.rule)
+        queries, first, query = watch.line.desk.queries, request.first, self.ask()
         # Within a version that was told as a difference nobody can go on.
         after = request.after if request.exact or not request.done else None
         # A million queries that want no result must not be found a million times.
@@ -126,8 +142,11 @@ class Watches:
 
     # ---- what is asked ------------------------------------------------------------------------
 
-    def ask(self, request: Any) -> None:
-        """Have a live query watched; it is answered when its result is there."""
+    def ask(self, request: Any, *, is_little: bool = False) -> None:
+        """Have a live query watched; it is answered when its result is there.
+
+        `is_little`: its text is, so that the loop may parse it.
+        """
         hub, caller, settings = self._hub, self._caller, self._hub.settings
         caller.need("read", request.collection)
         rule = caller.rule(request.collection)
@@ -156,7 +175,7 @@ class Watches:
         self._desks[desk] += 1
         hub.watched[caller.key] += 1
         desk.watches += 1
-        self._asked.append(Job(watch, request, rule))
+        self._asked.append(Job(watch, request, rule, is_little))
         self._work()
 
     def cancel(self, tag: Tag, reason: str = "cancelled") -> None:
@@ -213,7 +232,7 @@ class Watches:
         self._behind.clear()
         if self._leaving and self._answering is None:
             leaving, self._leaving = self._leaving, deque()
-            self._hub.work.soon(partial(_leave, leaving))
+            self._hub.work.soon(partial(_leave_all, leaving))
 
     def _forget(self, watch: Watch) -> bool:
         if watch.state == OVER:
@@ -241,28 +260,52 @@ class Watches:
             self._answering = asyncio.ensure_future(self._answer_all())
 
     async def _answer_all(self) -> None:
-        """Join and leave, many in one go of a thread."""
+        """Join and leave, many in one go, here or in a thread."""
         hub = self._hub
         try:
             while (self._asked or self._leaving) and not self._over:
                 if self._asked and not self.outbox.has_room:
                     await self.outbox.room()
+                if self._answer_here():
+                    await asyncio.sleep(0)
+                    continue
                 jobs = [self._asked.popleft() for _ in range(min(_BATCH, len(self._asked)))]
                 leaving, self._leaving = self._leaving, deque()
                 done = await hub.long(self._caller, self, _run, jobs, leaving)
                 self._asked.extendleft(reversed(jobs[len(done) :]))
-                for job, found in zip(jobs, done, strict=False):
-                    try:
-                        self._answer(job, found)
-                    except Exception as error:  # a mistake in here must not leave anybody waiting
-                        self._answer(job, error)
+                self._answer_jobs(jobs, done)
         finally:
             self._answering = None
             if self._over and self._leaving:
                 leaving, self._leaving = self._leaving, deque()
-                hub.work.soon(partial(_leave, leaving))
+                hub.work.soon(partial(_leave_all, leaving))
 
-    def _answer(self, job: Job, found: tuple[Joined, bool] | Exception) -> None:
+    def _answer_here(self) -> bool:
+        """Join and leave what takes little, if nobody has to be waited for; says whether."""
+        asked, limit = self._asked, time.monotonic() + _FEW_S
+        if self._hub.waits_for_disk or len(self._leaving) > _BATCH:
+            return False
+        if asked and not asked[0].is_little:
+            return False
+        if self._leaving and not _leave(self._leaving, wait=False):
+            return False
+        few = list(takewhile(lambda job: job.is_little, islice(asked, _FEW)))
+        done = _join_plain(few, limit, wait=False)
+        if done is None:
+            return False
+        for _ in done:
+            asked.popleft()
+        self._answer_jobs(few, done)
+        return bool(done or not few)
+
+    def _answer_jobs(self, jobs: list[Job], done: list[Outcome]) -> None:
+        for job, found in zip(jobs, done, strict=False):
+            try:
+                self._answer(job, found)
+            except Exception as error:  # a mistake in here must not leave anybody waiting
+                self._answer(job, error)
+
+    def _answer(self, job: Job, found: Outcome) -> None:
         """Say what came of a request."""
         watch, request = job.watch, job.request
         if isinstance(found, Exception):
@@ -379,30 +422,88 @@ class Watches:
         return found
 
 
-def _run(jobs: list[Job], leaving: deque[Watch]) -> list[tuple[Joined, bool] | Exception]:
+Outcome = tuple[Joined, bool] | Exception
+"""Of a job: what somebody begins with, and whether a result is sent."""
+
+
+def _run(jobs: list[Job], leaving: deque[Watch]) -> list[Outcome]:
     """Leave and join (in a thread); what came of those that there was time for."""
     _leave(leaving)
-    done: list[tuple[Joined, bool] | Exception] = []
+    done: list[Outcome] = []
     limit = time.monotonic() + _BATCH_S
-    for job in jobs:
-        try:
-            if job.watch.state == OVER:  # cancelled meanwhile
-                raise Closed("the watch was cancelled")
-            done.append(job.join())
-        except Exception as error:
-            done.append(error)
-        if time.monotonic() >= limit:
-            break
+    while len(done) < len(jobs) and (not done or time.monotonic() < limit):
+        done += _join_plain(jobs[len(done) :], limit) or [_join(jobs[len(done)])]
     return done
 
 
-def _leave(leaving: deque[Watch]) -> None:
-    """Have nothing more told (in a thread)."""
-    while leaving:
-        watch = leaving.popleft()
+def _join(job: Job) -> Outcome:
+    try:
+        if job.watch.state == OVER:  # cancelled meanwhile
+            raise Closed("the watch was cancelled")
+        return job.join()
+    except Exception as error:
+        return error
+
+
+def _join_plain(jobs: list[Job], limit: float, *, wait: bool = True) -> list[Outcome] | None:
+    """Join the first jobs, if they are plain and of one collection: all of them at once.
+
+    What came of those that there was time for. `wait=False`: None when somebody had to be waited
+    for; nothing has happened then.
+    """
+    done: list[Any] = []
+    asked = []
+    for job in jobs:
+        desk = job.watch.line.desk
+        if not job.is_plain or desk is not jobs[0].watch.line.desk:
+            break
+        try:
+            if job.watch.state == OVER:
+                raise Closed("the watch was cancelled")
+            query = job.ask()
+        except Exception as error:
+            done.append(error)
+        else:
+            if not query.is_plain:  # it asks for what is near
+                break
+            done.append(None)
+            asked.append((query, job.watch))
+        if time.monotonic() >= limit:
+            break
+    if asked:
+        try:
+            found = asked[0][1].line.desk.queries.join_many(asked, wait=wait)
+        except Exception:  # of one of them: each by itself says what it is
+            if not wait:
+                return None
+            return [_join(job) for job in jobs[: len(done)]]
+        if found is None:
+            return None
+        version, entries = found
+        for (_, watch), entry in zip(asked, entries, strict=True):
+            watch.entry = entry
+        made = iter(entries)
+        done = [(Joined(next(made), version, None, None), False) if e is None else e for e in done]
+    return done
+
+
+def _leave(leaving: deque[Watch], *, wait: bool = True) -> bool:
+    """Have nothing more told; `wait=False`: says whether it could be done without waiting."""
+    by_desk: dict[Desk, dict[Watch, None]] = {}  # one may be there twice
+    for watch in leaving:
         if watch.entry is not None:
-            watch.line.desk.queries.leave(watch.entry, watch)
+            by_desk.setdefault(watch.line.desk, {})[watch] = None
+    for desk, watches in by_desk.items():
+        if not desk.queries.leave_many([(w.entry, w) for w in watches], wait=wait):
+            return False
+        for watch in watches:
             watch.entry = None
+    leaving.clear()
+    return True
+
+
+def _leave_all(leaving: deque[Watch]) -> None:
+    _leave(leaving)
 
 
 def _latest(batch: list[Watch]) -> list[tuple[int, Any] | Exception | None]:

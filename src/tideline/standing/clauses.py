@@ -76,6 +76,9 @@ _EXACT = float(1 << 53)
 _BEYOND = float(1 << 64)
 _LONGEST = 1 << 64  # characters: no word is longer
 _LOWER = (1 << 63) - 1
+_PLAIN = frozenset((Equals, Order, Inside))
+_NUMBERS = frozenset((int, float))
+_POINTS = _NUMBERS | {str}
 _BRACKET_KINDS = {"text": at.K_TEXT, "object": at.K_OBJECT, "array": at.K_ARRAY}
 
 
@@ -93,11 +96,13 @@ def clauses(condition: Condition, seed: int) -> list[Clause]:
     >>> one.sure, one.ranges
     (True, [((0, 'total'), 20.0, 39.99999999999999)])
     """
-    parts = list(_parts(condition.tree))
     maker = _Maker(condition.text, seed)
-    if all(map(_is_plain, parts)):
-        plain = maker.plain(parts)
+    tree = condition.tree
+    together = tree.nodes if type(tree) is All else (tree,)
+    if all(map(_is_plain, together)):
+        plain = maker.plain(together)
         return [] if plain is None else [plain]
+    parts = list(_parts(tree))
     found = bounds(condition)
     nots = [part.node for part in parts if isinstance(part, Not) and _is_checked(part.node)]
     rest = All(tuple(p for p in parts if not (isinstance(p, Not) and _is_checked(p.node))))
@@ -115,7 +120,10 @@ def clauses(condition: Condition, seed: int) -> list[Clause]:
 
 def _is_plain(node: Node) -> bool:
     """Whether a node is a comparison or a place, as most are: they need no normal form."""
-    return _is_checked(node) or (isinstance(node, At) and isinstance(node.test, Inside))
+    if not isinstance(node, At):
+        return False
+    test = node.test
+    return type(test) in _PLAIN or (isinstance(test, In) and not test.patterns)
 
 
 def _parts(node: Node) -> Iterator[Node]:
@@ -186,28 +194,37 @@ class _Maker:
                 self._test(made, path, test)
         return made
 
-    def plain(self, parts: list[Any]) -> Clause | None:
+    def plain(self, parts: tuple[Any, ...]) -> Clause | None:
         """The clause of comparisons and places that must hold together: as that of its box."""
         made = Clause(True)
         ranges: dict[str, tuple[float, float]] = {}
-        seen = []
         for part in parts:
             path, test = ".".join(part.path), part.test
-            if type(test) is Inside:
+            kind = type(test)
+            if kind is Inside:
                 add_place(made, (at.POINT, path), test)
+                continue
+            # What comes most often needs no range of values.
+            if kind is Equals and type(test.value) in _POINTS:
+                self._add(made, [self._is((at.VALUES, path), test.value)])
+                continue
+            if kind is Order and type(test.value) in _NUMBERS:
+                low, high = ranges.get(path, (-math.inf, math.inf))
+                is_open = test.operator in ("$gt", "$lt")
+                if test.operator in ("$gt", "$gte"):
+                    least, exact = _low_end(test.value, is_open)
+                    low = max(low, least)
+                else:
+                    greatest, exact = _high_end(test.value, is_open)
+                    high = min(high, greatest)
+                ranges[path] = low, high
+                made.sure = made.sure and exact
                 continue
             need, _ = need_of(test)
             need = _without_orders_of_booleans(need or ())
             if not need:
                 return None
-            if type(test) is Order and need[0].bracket == "number":
-                low, high, exact = _closed(need[0])
-                least, greatest = ranges.get(path, (-math.inf, math.inf))
-                ranges[path] = max(low, least), min(high, greatest)
-                made.sure = made.sure and exact
-            elif (path, need) not in seen:
-                seen.append((path, need))
-                self._need(made, (at.VALUES, path), need)
+            self._need(made, (at.VALUES, path), need)
         for path, (low, high) in ranges.items():
             _range(made, (at.VALUES, path), low, high)
         return made
@@ -228,13 +245,16 @@ class _Maker:
             made.groups += [[check._replace(op=check.op | at.NOT)] for check in group]
 
     def _need(self, made: Clause, column: Column, need: Need) -> None:
-        tokens: list[Token] = []
-        checks: list[Check] = []
-        for one in need:
-            check, token, exact = self._one(column, one)
-            checks.append(check)
-            tokens.append(token)
-            made.sure = made.sure and exact
+        self._add(made, [self._one(column, one) for one in need])
+
+    def _add(self, made: Clause, found: list[tuple[Check, Token, bool]]) -> None:
+        """A group of checks, and the way that their tokens are."""
+        checks = [check for check, _, _ in found]
+        if checks in made.groups:
+            return
+        tokens = [token for _, token, _ in found]
+        if not all(exact for _, _, exact in found):
+            made.sure = False
         way = Way(tokens, checks, len(made.groups))
         made.groups.append(checks)
         bracket = any(token.kind == at.BRACKET for token in tokens)
@@ -247,15 +267,10 @@ class _Maker:
         if one.bracket == "boolean":
             kind = at.K_TRUE if one.low else at.K_FALSE
             return *_of_kind(column, kind, at.EQUAL), True
-        if one.bracket == "number" and one.point:
-            number, exact = _near(one.low)
-            bits = bits_of(number)
-            return Check(at.OP_NUMBER, column, (bits,)), Token(at.EQUAL, column, 0, bits), exact
-        if one.bracket == "text" and isinstance(one.low, str):
-            if one.point:
-                return self._text_is(column, one.low)
-            if one.high is not None:  # only a pattern gives both ends at once
-                return self._begins(column, one.low)
+        if type(one.low) in _POINTS and one.point:
+            return self._is(column, one.low)
+        if isinstance(one.low, str) and one.high is not None:  # only a pattern gives both ends
+            return self._begins(column, one.low)
         if one.bracket == "number":
             low, high, exact = _closed(one)
             check = Check(at.OP_RANGE, column, (bits_of(low), bits_of(high)))
@@ -263,8 +278,13 @@ class _Maker:
         kind = _BRACKET_KINDS[one.bracket]
         return *_of_kind(column, kind, at.BRACKET), False
 
-    def _text_is(self, column: Column, text: str) -> tuple[Check, Token, bool]:
-        data = text.encode()
+    def _is(self, column: Column, value: Any) -> tuple[Check, Token, bool]:
+        """The same of one number or text."""
+        if type(value) is not str:
+            number, exact = _near(value)
+            bits = bits_of(number)
+            return Check(at.OP_NUMBER, column, (bits,)), Token(at.EQUAL, column, 0, bits), exact
+        data = value.encode()
         hashed = self.hash_text(data)
         token = Token(at.EQUAL, column, 0, hashed)
         where = self._where(data)
@@ -359,21 +379,28 @@ def _near(number: object) -> tuple[float, bool]:
 
 def _closed(one: Range) -> tuple[float, float, bool]:
     """The least and the greatest double of a range, and whether that is exact."""
-    low, high, exact = -math.inf, math.inf, True
+    low, high, exact, high_exact = -math.inf, math.inf, True, True
     if one.low is not None:
-        low, exact = _near(one.low)
-        if not exact:
-            low = math.nextafter(low, -math.inf)
-        elif one.low_open:
-            low = math.nextafter(low, math.inf)
+        low, exact = _low_end(one.low, one.low_open)
     if one.high is not None:
-        high, high_exact = _near(one.high)
-        exact = exact and high_exact
-        if not high_exact:
-            high = math.nextafter(high, math.inf)
-        elif one.high_open:
-            high = math.nextafter(high, -math.inf)
-    return low, high, exact
+        high, high_exact = _high_end(one.high, one.high_open)
+    return low, high, exact and high_exact
+
+
+def _low_end(number: object, is_open: bool) -> tuple[float, bool]:
+    """The least double of a range that begins so, and whether that is exact."""
+    low, exact = _near(number)
+    if exact and not is_open:
+        return low, True
+    return math.nextafter(low, math.inf if exact else -math.inf), exact
+
+
+def _high_end(number: object, is_open: bool) -> tuple[float, bool]:
+    """The greatest double of a range that ends so, and whether that is exact."""
+    high, exact = _near(number)
+    if exact and not is_open:
+        return high, True
+    return math.nextafter(high, -math.inf if exact else math.inf), exact
 
 
 def _range(made: Clause, column: Column, low: float, high: float) -> None:

@@ -14,10 +14,7 @@ Not safe from several threads: callers hold a lock.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from tideline.errors import InvalidRequest
 from tideline.kernels.standing import layout as at
@@ -27,8 +24,6 @@ from tideline.standing.tables import Tables
 from tideline.where import Condition
 
 __all__ = ["Columns", "Filing"]
-
-Words = NDArray[np.int64]
 
 COLUMNS_LIMIT = 60_000
 LONG = 16  # entries of a list that are looked at in no time
@@ -106,8 +101,8 @@ class Filing:
         self._tables = tables
         self._columns = columns
         self.used: set[int] = set()
-        self.rows: list[list[int]] = []
-        """Postings as `kernels.standing.table.file` takes them."""
+        self.rows: list[int] = []
+        """Postings as `kernels.standing.table.file` takes them, one after the other."""
         self.program: list[int] = [0]
         self._in_text: list[tuple[list[int], int]] = []
         if not condition:
@@ -123,19 +118,19 @@ class Filing:
         """How many words the program takes; none when there is nothing in it."""
         return len(self.program) if len(self.program) > 1 else 0
 
-    def plan(self, number: int, text_at: int, program_at: int) -> Words:
-        """The postings, once number, text and program have their places."""
+    def place(self, number: int, text_at: int, program_at: int) -> None:
+        """Say where number, text and program have their places."""
+        rows = self.rows
         for words, place in self._in_text:
             words[place] += text_at << 24
-        for row in self.rows:
-            if row[5] & at.LOW:
-                row[5] += program_at
-            row[6] |= number
-        return plan_of(self.rows)
+        for first in range(0, len(rows), at.PLAN):
+            if rows[first + 5] & at.LOW:
+                rows[first + 5] += program_at
+            rows[first + 6] |= number
 
     def _always(self, flags: int) -> None:
         shape = self._tables.shape(at.ALWAYS)
-        self.rows.append([shape, 0, 0, 0, 0, 0, flags << 56, 0])
+        self.rows += shape, 0, 0, 0, 0, 0, flags << 56, 0
 
     # ---- clauses --------------------------------------------------------------------------
 
@@ -155,7 +150,7 @@ class Filing:
                 each = way.verify[number]
             self._row(shape, a, b, each, box_at, flags)
         for shape, a, levels in heads:
-            self.rows.append([shape, a, 0, 0, 0, 0, 0, levels])
+            self.rows += shape, a, 0, 0, 0, 0, 0, levels
 
     def _choose(
         self, clause: Clause
@@ -167,8 +162,11 @@ class Filing:
         all_tokens = [[self._token(token) for token in way.tokens] for way in ways]
         least = 0
         if len(ways) > 1 or clause.ranges:
-            flat = [[*token, 0, 0, 0, 0, 0] for tokens in all_tokens for token in tokens]
-            lengths = self._tables.lengths(plan_of(flat))
+            flat: list[int] = []
+            for tokens in all_tokens:
+                for token in tokens:
+                    flat += *token, 0, 0, 0, 0, 0
+            lengths = self._tables.lengths(flat)
             costs, first = [], 0
             for tokens in all_tokens:
                 costs.append(sum(lengths[first : first + len(tokens)]))
@@ -248,14 +246,13 @@ class Filing:
                 op = check.op
                 for place, operand in enumerate(check.operands):
                     operands[place] = operand
-        row = [shape, a, b, *operands, more << 32 | box_at, 0, 0]
-        if more >= 1 << 31:
-            row[5] -= 1 << 64
-        row[6] = op << 48 | column << 32 | flags << 56
         if check is not None and check.text is not None:
-            row[4] = check.text[0] << 24 | check.text[1]
-            self._in_text.append((row, 4))
-        self.rows.append(row)
+            operands[1] = check.text[0] << 24 | check.text[1]
+            self._in_text.append((self.rows, len(self.rows) + 4))
+        more = more << 32 | box_at
+        if more >= _SIGN:
+            more -= 2 * _SIGN
+        self.rows += shape, a, b, *operands, more, op << 48 | column << 32 | flags << 56, 0
 
     def _box(self, groups: list[list[Check]]) -> int:
         """Write a box of the program: where it begins, 0 for none."""
@@ -273,9 +270,3 @@ class Filing:
                     self._in_text.append((program, len(program) + 2))
                 program += [word, *operands]
         return first
-
-
-def plan_of(rows: list[list[int]]) -> Words:
-    """Rows of a plan as the words a kernel takes."""
-    plan: NDArray[Any] = np.array(rows, np.int64).ravel()
-    return plan

@@ -108,30 +108,57 @@ class Standing:
 
     def add(self, condition: Condition) -> int:
         """File a condition; returns its number, which is small and used again after `remove`."""
+        return self.add_many((condition,))[0]
+
+    def add_many(self, conditions: Iterable[Condition], *, named: bool = False) -> list[int]:
+        """File many conditions; returns their numbers, in order. All of them, or none.
+
+        `named`: they are found by their texts, which all differ.
+        """
+        tables, columns = self._tables, self._columns
+        filings = [(condition, self._filing(condition)) for condition in conditions]
+        numbers, rows = [], []
+        for condition, filing in filings:
+            number = self._free.pop() if self._free else self._count
+            words = filing.program_words
+            text_at, program_at = tables.keep(number, condition.text, words)
+            filing.place(number, text_at, program_at)
+            if words:
+                tables.put_program(program_at, filing.program)
+            rows += filing.rows
+            if number >= len(self._sets):
+                self._sets = np.concatenate([self._sets, np.zeros_like(self._sets)])
+            self._sets[number] = columns.use(filing.used)
+            if asks_places(condition.tree):
+                self._places[number] = None
+            self._count += 1
+            numbers.append(number)
+        tables.file(rows)
+        if named:
+            tables.enter(numbers)
+        return numbers
+
+    def find(self, text: bytes) -> int:
+        """The number of the named condition that has this canonical text, or -1.
+
+        >>> from tideline.where import parse
+        >>> standing = Standing()
+        >>> [number] = standing.add_many([parse({"a": 1})], named=True)
+        >>> standing.find(b'{"a":1}') == number, standing.find(b'{"a":2}')
+        (True, -1)
+        """
+        return self._tables.find(text)
+
+    def _filing(self, condition: Condition) -> Filing:
         if condition.deltas:
             raise InvalidRequest("where: $delta cannot be asked of documents")
-        filing = Filing(condition, self._tables, self._columns)
-        number = self._free.pop() if self._free else self._count
-        places = self._tables.keep(number, condition.text, filing.program_words)
-        plan = filing.plan(number, *places)
-        if filing.program_words:
-            self._tables.put_program(places[1], filing.program)
-        self._tables.file(number, plan)
-        if number >= len(self._sets):
-            self._sets = np.concatenate([self._sets, np.zeros_like(self._sets)])
-        self._sets[number] = self._columns.use(filing.used)
-        if asks_places(condition.tree):
-            self._places[number] = None
-        self._count += 1
-        return number
+        return Filing(condition, self._tables, self._columns)
 
-    def add_many(self, conditions: Iterable[Condition]) -> list[int]:
-        """File many conditions; returns their numbers, in order."""
-        return [self.add(condition) for condition in conditions]
-
-    def remove(self, number: int) -> None:
-        """Forget a condition."""
+    def remove(self, number: int, *, named: bool = False) -> None:
+        """Forget a condition; `named`: as it was when it was added."""
         self._check(number)
+        if named:
+            self._tables.drop(number)
         self._tables.take_out(number)
         self._places.pop(number, None)
         self._columns.give_up(self._sets.item(number))

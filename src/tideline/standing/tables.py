@@ -12,6 +12,7 @@ Not safe from several threads: callers hold a lock.
 from __future__ import annotations
 
 import secrets
+import struct
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 
 from tideline.addresses import address_of
 from tideline.kernels.standing import layout as at
-from tideline.kernels.standing import table
+from tideline.kernels.standing import names, table
 
 __all__ = ["Tables"]
 
@@ -47,6 +48,8 @@ class Tables:
         self._program_at = np.zeros(64, np.uint32)
         self._text_at = np.zeros(64, np.int64)
         self._text_size = np.full(64, -1, np.int32)
+        self._names = np.zeros(64, np.uint32)
+        self._named = 0
         self.state[at.S_MASK] = 63
         self.state[at.S_ENTRIES_ROOM] = self.state[at.S_POSTINGS_ROOM] = 64
         self.state[at.S_POSTINGS_TOP] = 1
@@ -63,6 +66,9 @@ class Tables:
         state[at.S_STAMPS] = address_of(self._stamps)
         state[at.S_PROGRAMS] = address_of(self._programs.data)
         state[at.S_TEXTS] = address_of(self._texts.data)
+        state[at.S_TEXT_AT] = address_of(self._text_at)
+        state[at.S_TEXT_SIZE] = address_of(self._text_size)
+        state[at.S_NAMES], state[at.S_NAMES_MASK] = address_of(self._names), len(self._names) - 1
         self.address = address_of(state)
         self.seed = state.item(at.S_SEED)
 
@@ -139,14 +145,14 @@ class Tables:
         program_at = self._programs.take(program_words) if program_words else 0
         if texts is not self._texts.data or programs is not self._programs.data:
             self._tell()
-        self._texts.data[text_at : text_at + len(text)] = np.frombuffer(text, np.uint8)
+        self._texts.view[text_at : text_at + len(text)] = text
         self._text_at[number], self._text_size[number] = text_at, len(text)
         self._program_at[number] = program_at
         return text_at, program_at
 
     def put_program(self, first: int, words: list[int]) -> None:
         """Write a program."""
-        self._programs.data[first : first + len(words)] = words
+        struct.pack_into(f"={len(words)}q", self._programs.view, 8 * first, *words)
 
     def has(self, number: int) -> bool:
         """Whether a condition has this number."""
@@ -156,6 +162,34 @@ class Tables:
         """The text of a condition."""
         first = self._text_at.item(number)
         return self._texts.data[first : first + self._text_size.item(number)].tobytes()
+
+    # ---- by text --------------------------------------------------------------------------
+
+    def find(self, text: bytes) -> int:
+        """The number that was entered for a text, or -1."""
+        found: int = names.find(self.address, address_of(text), len(text))
+        return found
+
+    def enter(self, numbers: list[int]) -> None:
+        """Have numbers found by their texts, none of which was entered."""
+        self._named += len(numbers)
+        entered = np.array(numbers, np.uint32)
+        if 2 * self._named > len(self._names):
+            there = self._names[self._names > 0] - np.uint32(1)
+            entered = np.concatenate([there, entered])
+            size = 64
+            while size < 2 * self._named:
+                size *= 2
+            self._names = np.zeros(size, np.uint32)
+            self._tell()
+        names.enter(self.address, address_of(entered), len(entered))
+
+    def drop(self, number: int) -> None:
+        """Have a number that was entered not found any more."""
+        names.drop(self.address, number)
+        self._named -= 1
+
+    # ---- postings -------------------------------------------------------------------------
 
     def postings(self, number: int) -> list[tuple[list[int], int, int]]:
         """How a condition is filed: the shape of each list, its length, the flags of the entry."""
@@ -176,20 +210,22 @@ class Tables:
             posting = word & at.LOW
         return found
 
-    def lengths(self, plan: Words) -> list[int]:
+    def lengths(self, rows: list[int]) -> list[int]:
         """How long the lists of planned postings are now."""
+        plan = np.array(rows, np.int64)
         count = len(plan) // at.PLAN
         out = np.empty(count, np.int64)
         table.lengths(self.address, address_of(plan), count, out)
         found: list[int] = out.tolist()
         return found
 
-    def file(self, number: int, plan: Words) -> None:
-        """File the postings of a condition."""
+    def file(self, rows: list[int]) -> None:
+        """File the planned postings of conditions."""
+        plan = np.array(rows, np.int64)
         count, done = len(plan) // at.PLAN, 0
         plan_at = address_of(plan)
         while True:
-            done = table.file(self.address, number, plan_at, done, count)
+            done = table.file(self.address, plan_at, done, count)
             if done == count:
                 return
             self._grow(self.state.item(at.S_NEED))
@@ -241,7 +277,7 @@ class Tables:
             "texts": self._texts.top,
             "programs": 8 * self._programs.top,
             "numbers": self._first.nbytes + self._stamps.nbytes + self._program_at.nbytes
-            + self._text_at.nbytes + self._text_size.nbytes,
+            + self._text_at.nbytes + self._text_size.nbytes + self._names.nbytes,
         }  # fmt: skip
 
 
@@ -250,6 +286,7 @@ class _Blocks:
 
     def __init__(self, kind: Any, step: int, top: int) -> None:
         self.data: NDArray[Any] = np.zeros(64 * step, kind)
+        self.view = self.data.data
         self.top = top
         self._step = step
         self._free: dict[int, list[int]] = {}
@@ -264,6 +301,7 @@ class _Blocks:
         self.top += steps * self._step
         if self.top > len(self.data):
             self.data = _larger(self.data, max(self.top, len(self.data) * 3 // 2))
+            self.view = self.data.data
         return first
 
     def give(self, first: int, size: int) -> None:

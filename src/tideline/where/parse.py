@@ -1,6 +1,7 @@
 """Parsing: a condition document or its JSON text becomes a checked `Condition`.
 
     document -> canonical copy (values.py) -> text, within the limits -> tree (build.py)
+             -> what is asked most often: text and tree at once (quick.py)
 
 Invariants of a Condition:
 1. `text` is canonical: equal documents, whatever the order of their keys and
@@ -20,10 +21,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tideline.errors import InvalidRequest
-from tideline.where.build import Builder
+from tideline.where.build import Builder, together
 from tideline.where.cost import Cost, cost_of
 from tideline.where.nearest import Near
 from tideline.where.predicate import Predicate, predicate
+from tideline.where.quick import quick_nodes
 from tideline.where.tree import DELTA, All, Node
 from tideline.where.values import canonical, index_of
 
@@ -172,14 +174,17 @@ def parse(document: object, *, delta: bool = False, stored: bool = False) -> Con
         )
     if not document:
         return ALWAYS
+    nodes = quick_nodes(document, not stored)
     # Every value takes a byte of text or more.
-    kept = canonical(document, "where", [SIZE_LIMIT])
+    kept = document if nodes is not None else canonical(document, "where", [SIZE_LIMIT])
     assert isinstance(kept, dict)
     encoded = _ENCODER.encode(kept)
     if len(encoded) > SIZE_LIMIT:
         raise InvalidRequest(
             f"where is too long; at most {SIZE_LIMIT} bytes are allowed", size_bytes=len(encoded)
         )
+    if nodes is not None:
+        return Condition(encoded, together(nodes))
     builder = Builder(delta, careful=not stored)
     tree = builder.query(kept, "where")
     if tree == All(()):  # like {"$and": [{}]}: it holds for every object, but for nothing else

@@ -7,7 +7,7 @@ its posting is found among those of its condition. So both cost the same, howeve
 
 from __future__ import annotations
 
-from tideline.kernels import jit
+from tideline.kernels import brief, jit
 from tideline.kernels.lanes import get32, get64, hot, put32, put64
 from tideline.kernels.standing.layout import (
     ENTRY,
@@ -108,7 +108,7 @@ def _count(state, shape, by):
         put64(state + 8 * S_CHANGED, 1)
 
 
-@jit
+@brief
 def lengths(state, plan, count, out):
     """How long the lists of planned postings are, now."""
     for i in range(count):
@@ -118,21 +118,22 @@ def lengths(state, plan, count, out):
         out[i] = get64(slot + 16) & LOW if get64(slot) else 0
 
 
-@jit
-def file(state, number, plan, first, count):
-    """File the postings [first, count) of a condition: how many are filed now.
+@brief
+def file(state, plan, first, count):
+    """File the postings [first, count) of a plan, of one condition or many: how many are filed now.
 
     Fewer than `count`: more of what S_NEED says is needed, then call again with that `first`.
-    A planned posting is: shape | a | b | the four words of an entry | bits for the mask,
-    when it counts in the slot of HEADS, else 0.
+    A planned posting is: shape | a | b | the four words of an entry, the last with the number of
+    its condition | bits for the mask, when it counts in the slot of HEADS, else 0.
     """
     slots, mask = get64(state + 8 * S_SLOTS), get64(state + 8 * S_MASK)
     seed = get64(state + 8 * S_SEED)
     postings = get64(state + 8 * S_POSTINGS)
-    owner = get64(state + 8 * S_FIRST) + 4 * number
+    firsts = get64(state + 8 * S_FIRST)
     for i in range(first, count):
         at = plan + 8 * PLAN * i
         shape = get64(at)
+        owner = firsts + 4 * (get64(at + 48) & LOW)
         levels = get64(at + 56)
         token = mix(seed, shape, get64(at + 8), get64(at + 16))
         slot = slot_of(slots, mask, token)
@@ -191,7 +192,7 @@ def _move_posting(state, number, token, place, to):
         posting = word & LOW
 
 
-@jit
+@brief
 def take_out(state, number):
     """Take all postings of a condition out."""
     slots, mask = get64(state + 8 * S_SLOTS), get64(state + 8 * S_MASK)

@@ -16,7 +16,7 @@ from numba import types
 from numba import uint64 as U
 from numba.extending import intrinsic
 
-from tideline.kernels import jit
+from tideline.kernels import brief, jit
 from tideline.kernels.jsonends import (
     ARRAY,
     ESCAPED,
@@ -95,7 +95,7 @@ def mix(seed, shape, a, b):
     return np.int64(h | U(h == U(0)))
 
 
-@jit
+@brief
 def hash_text(at, size, seed):
     """The hash of a text."""
     h = U(seed) ^ U(size) * U(0x9E3779B97F4A7C15)
@@ -121,7 +121,7 @@ def _hash_byte(h, c):
     return (h ^ U(c)) * U(0x9E3779B97F4A7C15) ^ (h >> U(31))
 
 
-@jit
+@brief
 def hash_word(at, size, seed):
     """The hash of a folded word."""
     h = U(seed)
