@@ -388,6 +388,9 @@ def stand() -> None:
     standing.changes(old, new)
     for number in numbers:
         standing.remove(number)
+    [named] = standing.add_many([parse({"named": 1})], named=True)
+    standing.find(standing.text(named))
+    standing.remove(named, named=True)
 
 
 def slide(folder: str, clock: ManualClock) -> None:
@@ -425,18 +428,21 @@ def keep_texts(folder: str) -> None:
     with tideline.open(folder) as database:
         made = database.collection(
             "texts", key="id", policy={"name": "constant", "k": 2},
-            indexes={"a": "words", "b": "ngrams", "c": "fuzzy"},
+            indexes={"a": "words", "b": "ngrams", "c": "fuzzy", ("at", "e"): "fuzzy"},
         )  # fmt: skip
         for part in range(3):
             made.put({"id": part, "a": "flat tire é", "b": "Flat Tire"})
             made.put_many([
-                {"id": n, "a": f"flat {n % 9}", "b": f"tire {n}", "c": f"w{n}x"}
+                {"id": n, "a": f"flat {n % 9}", "b": f"tire {n}", "c": f"w{n}x",
+                 "at": [n / 3000, 1], "e": f"v{n}x"}
                 for n in range(3000)
             ])  # fmt: skip
             for where in ({"a": {"$words": 'tire "flat 5"'}}, {"b": {"$contains": "ire 1"}},
                           {"b": {"$jaccard": {"text": "tire 12", "similarity": 0.5}}},
                           {"b": {"$fuzzy": {"word": "tires7", "distance": 1}}},
-                          {"c": {"$fuzzy": {"word": "w250", "distance": 1}}}):  # fmt: skip
+                          {"c": {"$fuzzy": {"word": "w250", "distance": 1}}},
+                          {"at": {"$geoWithin": {"$box": [[0, 0], [0.02, 2]]}},
+                           "e": {"$fuzzy": {"word": "v20", "distance": 1}}}):  # fmt: skip
                 made.find(where, limit=5)
                 made.explain(where)
             if folder != ":memory:":

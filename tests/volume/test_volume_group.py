@@ -126,6 +126,12 @@ def test_a_node_is_added_and_the_leader_is_removed(trio: Callable[..., Trio]) ->
     client.call("add_node", 4)  # it is there
     until(lambda: client.call("status")["voters"] == [1, 2, 3, 4])
     gone = group.leader()
+    follower = next(at for node, at in group.nodes.items() if node not in (gone, 4))
+    stranger = Client([follower], secret=SECRET, give_up_s=GUARD_S)  # is told where the others are
+    until(lambda: group.nodes[4] in stranger.call_node(follower, "hello")["nodes"])
+    assert stranger.call("status")["node"] == gone
+    assert sorted(stranger.nodes) == sorted(group.nodes.values())
+    stranger.close()
     client.remove_node(gone)
     until(lambda: gone not in client.call("status")["voters"])
     with pytest.raises(NotFound, match="no member"):

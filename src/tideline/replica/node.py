@@ -316,6 +316,11 @@ class Node:
         return self._network.address
 
     @property
+    def addresses(self) -> dict[int, Address]:
+        """Where nodes listen, itself too: those it was told of, and those that others told."""
+        return dict(self._network.book)
+
+    @property
     def groups(self) -> int:
         """How many groups there are."""
         return len(self._machines)

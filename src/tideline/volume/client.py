@@ -52,6 +52,7 @@ class Client:
         for node in nodes:
             parse_address(node)
         self.nodes = list(nodes)
+        """As given, and those that nodes named since."""
         self.give_up_s = give_up_s
         self._secret, self._tls = secret, tls
         self._leader: str | None = None
@@ -134,8 +135,8 @@ class Client:
             return address, None
 
     def _find(self) -> str | None:
-        """Who leads: asked of every node."""
-        for node in self.nodes:
+        """Who leads: asked of every node, and of those that they name."""
+        for node in self.nodes:  # which may become more on the way
             try:
                 stream = connect(parse_address(node), self._secret, self._tls, 2)
             except OSError:
@@ -147,10 +148,11 @@ class Client:
                 continue
             finally:
                 stream.close()
-            if hello["leads"]:
-                with self._lock:
+            with self._lock:
+                self.nodes += [at for at in hello["nodes"] if at not in self.nodes]
+                if hello["leads"]:
                     self._leader = node
-                return node
+                    return node
         return None
 
     def _forget(self) -> None:

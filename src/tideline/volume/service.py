@@ -18,7 +18,9 @@ from typing import Any
 import msgspec
 
 from tideline.errors import InvalidRequest, TidelineError, Unavailable
+from tideline.replica import Node
 from tideline.volume.machine import Fetch
+from tideline.volume.settings import service_address
 from tideline.volume.volumes import Volumes
 from tideline.volume.wire import Stream, accept, connect, listen, parse_address, told
 
@@ -85,12 +87,21 @@ class Service:
     # ---- verbs -------------------------------------------------------------------------------
 
     def do_hello(self) -> dict[str, Any]:
-        machine = self._volumes.machine
+        machine, nodes = self._volumes.machine, self._served()
         return {
             "node": self._node,
             "leads": self._volumes.node.leads(),
-            "leader": self._nodes.get(machine.leader or 0),
+            "leader": nodes.get(machine.leader or 0),
+            "nodes": list(nodes.values()),
         }
+
+    def _served(self) -> dict[int, str]:
+        """Where all nodes are served: also those that were added after this one had started."""
+        node = self._volumes.node
+        if not isinstance(node, Node):
+            return self._nodes
+        told = {number: service_address(at) for number, at in node.addresses.items()}
+        return {**told, **self._nodes}
 
     def do_list(self) -> list[dict[str, Any]]:
         self._volumes.begin()

@@ -23,7 +23,7 @@ from tideline.volume.wire import Address, parse_address
 
 __all__ = [
     "CLUSTER", "Settings", "check_size", "create", "load_settings", "own_address",
-    "replica_address", "save_nodes",
+    "replica_address", "save_nodes", "service_address",
 ]  # fmt: skip
 
 CLUSTER = "volume"
@@ -75,6 +75,16 @@ def replica_address(service: str) -> tuple[str, int]:
     if isinstance(found, str) or not 0 < found[1] < 65535:
         raise InvalidRequest("a node of several has an address HOST:PORT", node=service)
     return found[0], found[1] + 1
+
+
+def service_address(replica: tuple[str, int]) -> str:
+    """Where the service of a node is whose replica listens there.
+
+    >>> service_address(("10.0.0.1", 7001))
+    '10.0.0.1:7000'
+    """
+    host = f"[{replica[0]}]" if ":" in replica[0] else replica[0]
+    return f"{host}:{replica[1] - 1}"
 
 
 def own_address(folder: Path) -> str:
