@@ -20,6 +20,7 @@ import faulthandler
 import gc
 import os
 import shutil
+import signal
 import sys
 import time
 from asyncio.selector_events import BaseSelectorEventLoop
@@ -38,6 +39,10 @@ from spark_session import spark as spark  # a fixture
 import tideline
 from tideline.addresses import ranges
 from tideline.testing import ManualClock
+
+# A shell that runs `make test &` has it ignore Ctrl-C, and all that it starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 if (_home := java_home()) is not None:  # `make test` makes it
     os.environ["JAVA_HOME"] = str(_home)
