@@ -59,7 +59,11 @@ class FuzzyWords:
     def __init__(self, of: Objects) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="tideline-bench-")
         folder = Path(self._folder.name)
-        command = compiled(_HERE / "FuzzyWords.java", "lucene-core", folder)
+        try:
+            command = compiled(_HERE / "FuzzyWords.java", "lucene-core", folder)
+        except BaseException:
+            self._folder.cleanup()
+            raise
         names = of.vocabulary
         both = zip(of.lon.tolist(), of.lat.tolist(), of.keywords.tolist(), strict=True)
         with (folder / "objects").open("w") as file:

@@ -99,7 +99,7 @@ def test_without_a_result_it_goes_on_when_its_server_is_killed(tmp_path: Path) -
     with three(tmp_path) as servers, servers.connect() as writer, servers.connect() as reader:
         landed(lambda: writer.collection("cars", key="id"))
         # The reader's connection is the leader's: what it writes brings it there.
-        landed(lambda: reader.collection("cars").put({"id": "first"}))
+        landed(lambda: reader.collection("cars", key="id").put({"id": "first"}))
         live = reader.collection("cars").watch({}, first=False)
         keys: list[Any] = []
         stop = threading.Event()

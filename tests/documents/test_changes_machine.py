@@ -223,3 +223,27 @@ def test_the_feed_is_the_history(journal: str, before: bool) -> None:
     kept = {"journal_us": 1 << 60 if journal == "long" else 0, "journal_before": before}
     machine = type("Machine", (ChangesMachine,), kept)
     run_state_machine_as_test(machine, settings=settings(max_examples=few(25)))
+
+
+def test_whoever_comes_while_the_log_goes_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = open_engine(tmp_path, {"journal_us": 0}, segment_bytes=6_000)
+    log, told_earliest = engine.store.log, []
+    forget = log.forget
+
+    def attach_first(before: int) -> int:
+        with pytest.raises(Unavailable) as told:
+            Changes(engine.feed, 0, False)
+        told_earliest.append(told.value.values["earliest"])
+        return forget(before)
+
+    monkeypatch.setattr(log, "forget", attach_first)
+    for round in range(3):
+        engine.write(rows_of([(f"{round} {n}", "x" * 200) for n in range(100)]))
+        engine.seal()
+    engine.drain()
+    assert told_earliest
+    changes = Changes(engine.feed, told_earliest[-1], False)  # what is named can be read
+    assert len(changes.take()) == 300 - told_earliest[-1]
+    engine.close()

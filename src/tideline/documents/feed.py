@@ -333,14 +333,19 @@ class Feed:
         while True:
             limit = self.limit()
             newest = self.newest()
-            starts = self.log.starts
+            starts = self._starts()
             try:
                 found = (self._first(*ends) for ends in pairwise([*starts, limit]))
                 kept = next((seq - 1 for seq in found if seq is not None), newest)
                 return max(kept, self.loaded)
             except Unavailable:
-                if starts == self.log.starts:
+                if starts == self._starts():
                     raise  # else they went meanwhile: look again
+
+    def _starts(self) -> list[Position]:
+        """Where each segment of the log begins that will stay: some may be about to go."""
+        kept = self._retention.kept  # first: later ones are a part of it
+        return [at for at in self.log.starts if at.mark >= kept]
 
     def _find(self, after: int) -> Position:
         """Where the frame that has the change after `after` begins, or an earlier one does."""
@@ -350,7 +355,7 @@ class Feed:
         log = self.log
         try:
             with self._searching:
-                for start, end in reversed(list(pairwise([*log.starts, limit]))):
+                for start, end in reversed(list(pairwise([*self._starts(), limit]))):
                     first = self._first(start, end)
                     if first is not None and first <= after + 1:
                         return self._search(start, limit, after + 1)
