@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -131,6 +132,41 @@ def test_without_a_result_it_goes_on_when_its_server_is_killed(tmp_path: Path) -
         wait_for(complete)
         assert {seen[key] for key in keys} == {1}
         assert not live.was_reset
+
+
+def test_a_node_that_has_just_begun_ends_nothing_that_it_does_not_know_yet(
+    tmp_path: Path,
+) -> None:
+    with three(tmp_path) as servers, tideline.connect(servers.all, timeout_s=3) as reader:
+        servers.kill("n2")
+        with servers.connect() as writer:
+            cars = landed(lambda: writer.collection("cars", key="id"))
+            landed(lambda: cars.put({"id": 1}))
+        live, changes = reader.collection("cars").watch({}), reader.collection("cars").changes()
+        for name in list(servers.running):
+            servers.kill(name)
+        servers.start("n2")  # it has heard of nothing, and the others do not run
+
+        def says() -> bool:
+            with contextlib.suppress(OSError):
+                status, said, _ = servers.ask("n2", "/v1/collections/cars")
+                return (status, said["error"]["kind"]) == (503, "NotLeading")
+            return False
+
+        wait_for(says)
+        for follow in (live.take, changes.take):
+            with pytest.raises(tideline.Unavailable):
+                follow()
+        servers.start("n1", "n3")
+        with servers.connect() as writer:
+            landed(lambda: writer.collection("cars").put({"id": 2}))
+        told: list[Any] = []
+        wait_for(lambda: told.extend(landed(live.take)) or told)
+        assert [(change.kind, change.key) for change in told] == [("add", 2)]
+        assert sorted(row["id"] for row in live.result) == [1, 2]
+        seen: list[Any] = []
+        wait_for(lambda: seen.extend(landed(changes.take)) or seen)
+        assert {change.key for change in seen} == {2}
 
 
 def test_who_keeps_no_result_and_was_away_too_long_is_told_what_to_do(tmp_path: Path) -> None:

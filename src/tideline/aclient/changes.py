@@ -47,7 +47,7 @@ class AsyncRemoteChanges(Arriving):
     def __init__(
         self, http: AsyncHttp, name: str, identity: str, after: int | None, before: bool
     ) -> None:
-        super().__init__(name, identity, after, before)
+        super().__init__(http.places, name, identity, after, before)
         self._http = http
         self._closed = self._shut = False
         self._news = asyncio.Event()  # something arrived, or there is an end

@@ -19,7 +19,8 @@ from typing import Any
 
 import msgspec
 
-from tideline.client.feeds import Again
+from tideline.client.feeds import Again, Elsewhere, elsewhere
+from tideline.client.places import Places
 from tideline.client.wire import error_of
 from tideline.clock import span_us
 from tideline.errors import Closed, Conflict, InvalidRequest, NotFound, TidelineError
@@ -76,11 +77,14 @@ def _text(raw: msgspec.Raw) -> bytes | None:
 class Arriving:
     """The changes of a collection, as far as they have arrived."""
 
-    def __init__(self, name: str, identity: str, after: int | None, before: bool) -> None:
+    def __init__(
+        self, places: Places, name: str, identity: str, after: int | None, before: bool
+    ) -> None:
         if after is not None and (isinstance(after, bool) or not isinstance(after, int)):
             raise InvalidRequest("after must be the seq of a change, 0 or more", after=after)
         if not isinstance(before, bool):
             raise InvalidRequest("before must be True or False", before=before)
+        self._places = places
         self._name = name
         self._before = before
         self._identity = None if after is None else identity
@@ -158,6 +162,9 @@ class Arriving:
 
     def _failed(self, told: _Error) -> None:
         """The server refused to tell, or to tell more."""
+        if told.kind == "NotLeading":
+            elsewhere(self._places, told.values.get("leader"))
+            raise Elsewhere(told.message)
         error = error_of(told.kind, told.message, retry_after_s=told.retry_after_s)
         if told.retry_after_s is not None or isinstance(error, Closed):
             raise Later(told)

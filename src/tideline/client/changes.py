@@ -57,7 +57,7 @@ class RemoteChanges(Arriving):
         self, http: Http, name: str, identity: str, after: int | None, before: bool
     ) -> None:
         """Follows at once; refuses as the server does."""
-        super().__init__(name, identity, after, before)
+        super().__init__(http.places, name, identity, after, before)
         self._http = http
         self._reading = threading.Lock()
         self._stop = threading.Event()

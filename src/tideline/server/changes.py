@@ -363,10 +363,10 @@ async def follow(
     """A following of a collection that a caller may read; start it."""
     collection, visible = _seen_by(hub, caller, name)
     if identity is not None and identity != collection.identity:
-        raise Conflict(
+        raise hub.absent(Conflict(
             "the collection was dropped and made again since: read it anew",
             collection=name, identity=collection.identity,
-        )  # fmt: skip
+        ))  # fmt: skip
     with_old = before or visible is not None
     feeder = await Feeder.of(hub, collection, with_old)
     try:
@@ -384,7 +384,7 @@ def _seen_by(hub: Hub, caller: Caller, name: str) -> tuple[Any, Visible | None]:
     rule = caller.rule(name)
     found = hub.db._collections.get(name)
     if found is None:
-        raise NotFound("no such collection", name=name)
+        raise hub.absent(NotFound("no such collection", name=name))
     return found, None if rule is None else partial(seen, rule=rule)
 
 

@@ -2,6 +2,7 @@
 
     a write            on the leader; elsewhere 307 with its address, 503 while there is none
     a read             anywhere, with the header tideline-stale-s: how old it may be
+      of what is not   as a write: a follower never says that a collection is not there
       ?max_stale_s=2   503 where it may be older
       ?linearizable=1  on the leader, with all that was acknowledged before, and nothing that may go
 

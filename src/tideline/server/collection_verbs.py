@@ -59,7 +59,8 @@ def collection_of(call: Call, *, whole: bool = False) -> Collection:
     found: Collection | None = call.hub.db._collections.get(name)
     if found is None:
         seen = [each for each in call.hub.db._collections if call.caller.may(ANY, each)]
-        raise NotFound(f"no such collection{did_you_mean(name, seen)}", name=name)
+        told = NotFound(f"no such collection{did_you_mean(name, seen)}", name=name)
+        raise call.hub.absent(told)
     return found if rule is None else Limited(found, rule)
 
 

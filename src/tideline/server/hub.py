@@ -13,7 +13,8 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Protocol, TypeVar
 
-from tideline.errors import NotFound
+from tideline.errors import NotFound, TidelineError
+from tideline.lsm.sharedlog import NotLeading
 from tideline.server.access import Access
 from tideline.server.alarm import Alarm
 from tideline.server.collection_pages import Pages
@@ -179,12 +180,22 @@ class Hub:
 
     # ---- the database ------------------------------------------------------------------------
 
+    def absent(self, error: TidelineError) -> TidelineError:
+        """What to say of something that is not here: `error`, where it is nowhere.
+
+        A follower may be behind, and one that has just begun is: the leader has to be asked.
+        """
+        machine = self.cluster
+        if machine is None or machine.leads:
+            return error
+        return NotLeading("it is not on this node: ask the leader", leader=machine.leader_url())
+
     def channel(self, name: str) -> Any:
         """A channel that is there."""
         # Without the database's own lock, which making or dropping another one holds for a while.
         found = self.db._open.get(name)
         if found is None:
-            raise NotFound("no such channel", name=name)
+            raise self.absent(NotFound("no such channel", name=name))
         conditions = found.core.engine.conditions
         if conditions.allowance is None and self._work is not None:
             conditions.allowance = self._work.allow

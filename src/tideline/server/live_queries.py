@@ -152,12 +152,12 @@ class Watches:
         rule = caller.rule(request.collection)
         collection = hub.db._collections.get(request.collection)
         if collection is None:
-            raise NotFound("no such collection", name=request.collection)
+            raise hub.absent(NotFound("no such collection", name=request.collection))
         if request.identity is not None and request.identity != collection.identity:
-            raise Conflict(
+            raise hub.absent(Conflict(
                 "the collection was dropped and made again since: watch it anew",
                 collection=request.collection, identity=collection.identity,
-            )  # fmt: skip
+            ))  # fmt: skip
         if len(self._by_tag) >= settings.watches_per_connection:
             raise Refused(429, "TooMany", "too many live queries on this connection: open another")
         if hub.watched[caller.key] >= settings.watches_per_caller:

@@ -182,7 +182,8 @@ class EventStream:
         )  # fmt: skip
         request = call.query.request(name, call.header("last-event-id"))
         found = call.hub.db._collections.get(name)
-        if found is not None and request.identity not in (None, found.identity):
+        leads = call.hub.cluster is None or call.hub.cluster.leads
+        if found is not None and leads and request.identity not in (None, found.identity):
             request.after = request.identity = None  # it was dropped and made again: begin anew
         watches.ask(request)
         try:

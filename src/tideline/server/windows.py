@@ -205,7 +205,7 @@ def window_of(hub: Any, caller: Any, name: str) -> StreamWindow:
     found: StreamWindow | None = hub.db._windows.get(name)
     if found is None:
         seen = [each for each in hub.db._windows if caller.may(ANY, each)]
-        raise NotFound(f"no such window{did_you_mean(name, seen)}", name=name)
+        raise hub.absent(NotFound(f"no such window{did_you_mean(name, seen)}", name=name))
     return found
 
 
