@@ -128,7 +128,39 @@ def test_dark_and_light_follow_the_system_until_the_switch_is_used(
     assert page.evaluate(ground) == dark
 
 
-@pytest.mark.parametrize("width", [360, 768])
+@pytest.mark.parametrize("width", [320, 390, 768])
+def test_a_link_to_the_map_leaves_the_header_where_it_is(
+    open_screen: Callable[..., Any], width: int
+) -> None:
+    page = open_screen("/#map", viewport={"width": width, "height": 640}).page
+    assert page.evaluate("document.querySelector('.bar').getBoundingClientRect().top") == 0
+    assert page.is_visible("#view-map")
+
+
+@pytest.mark.parametrize("width", [320, 768, 1024, 1280])
+def test_what_the_page_says_is_not_cut(
+    open_screen: Callable[..., Any], served: Any, width: int
+) -> None:
+    served.db.collection("places", key="id").put({"id": 1, "name": "A", "at": [-74.0, 40.7]})
+    page = open_screen(viewport={"width": width, "height": 640}).page
+    page.wait_for_selector("#search:not([hidden])")
+    assert page.evaluate(
+        """() => { const node = document.querySelector('#search-text');
+          const style = getComputedStyle(node);
+          const context = document.createElement('canvas').getContext('2d');
+          context.font = style.font;
+          return node.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight)
+            - context.measureText(node.placeholder).width; }"""
+    ) >= 0  # fmt: skip
+    cut = page.evaluate(
+        """() => [...document.querySelectorAll('.motto, .readout, .figures p, .figures h2')]
+          .filter((node) => node.scrollWidth > node.clientWidth + 1
+            || node.scrollHeight > node.clientHeight + 1).map((node) => node.textContent)"""
+    )
+    assert cut == []
+
+
+@pytest.mark.parametrize("width", [320, 768])
 def test_a_narrow_screen_needs_no_sideways_scrolling(
     open_screen: Callable[..., Any], served: Any, width: int
 ) -> None:
