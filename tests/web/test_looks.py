@@ -30,6 +30,13 @@ PAINTED = """([layer, x, y, reach]) => {
   return false;
 }"""
 
+# Controls that lie beside the page.
+BESIDE = """(width) => [...document.querySelectorAll('button, input, select, textarea, h2')]
+  .filter((node) => node.offsetParent)
+  .filter((node) => { const box = node.getBoundingClientRect();
+    return box.left < 0 || box.right > width + 0.5; })
+  .map((node) => node.id || node.textContent)"""
+
 # Texts with too little contrast to what is behind them.
 CONTRAST = """() => {
   const parse = (text) => text.match(/[\\d.]+/g).map(Number);
@@ -169,15 +176,7 @@ def test_a_narrow_screen_needs_no_sideways_scrolling(
     for tool in ("look", "publish", "subscribe"):
         screen.tool(tool)
         assert page.evaluate("document.documentElement.scrollWidth") <= width
-        outside = page.evaluate(
-            """(width) => [...document.querySelectorAll('button, input, select, textarea, h2')]
-              .filter((node) => node.offsetParent)
-              .filter((node) => { const box = node.getBoundingClientRect();
-                return box.left < 0 || box.right > width + 0.5; })
-              .map((node) => node.id || node.textContent)""",
-            width,
-        )
-        assert outside == []
+        assert page.evaluate(BESIDE, width) == []
     screen.tool("subscribe")
     page.touchscreen.tap(*screen.spot(0.5, 0.5))
     page.wait_for_selector(".card")
