@@ -2,7 +2,8 @@
 cancel, prolong, resume, journals, failing log writes, seals, merges, kills, little memory.
 
 The parts: channel_model.py (the contract as plain lists), channel_writer.py (stories from seeds),
-channel_store.py (real stores in processes that die), channel_stories.py (compares; also a program).
+channel_store.py (real stores in processes that die), channel_judge.py (compares),
+channel_stories.py (runs them; also a program).
 
 A story that differs is cut short and written as a script; the failure names it and its seed.
 `make test` runs a bounded number of fixed seeds and a fresh one, `make test-long` a million

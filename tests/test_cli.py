@@ -590,13 +590,29 @@ def test_a_damaged_database_is_corruption(roads: Run, tmp_path: Path) -> None:
     assert "MANIFEST" in done.error
 
 
+def test_a_wrong_spelling_is_told_the_right_one(run: Run) -> None:
+    create = ["window", "create", "data", "cars", "--span-s", "60"]
+    for words, said in [
+        ([*create, "--key", "road:0-100"], "FIELD=TYPE, with '=': road=0..100; a field with"),
+        ([*create, "--key", "road:int"], "with '=': road=int; a field with"),
+        ([*create, "--key", "road", "--value", "v:int32"], "--value is FIELD=TYPE, with '=': v="),
+        ([*create, "--key", "road=0-100"], "a range is LEAST..GREATEST: 0..100. given="),
+        (["cluster", "create", "new", "--node", "n1", "--peers", "n1=127.0.0.1:7400", "--from",
+          "http://127.0.0.1:8080"], "this looks like an address"),
+    ]:  # fmt: skip
+        done = run(*words)
+        assert (done.code, said in done.error) == (2, True), done.error
+    [made] = run(*create, "--key", "a:b=int").lines
+    assert made["key"] == {"a:b": "int"}
+
+
 def test_what_is_missing_is_named(roads: Run) -> None:
     for words, said in [
         (["apply", "data", "roads", "missing.csv"], "no such file. file='missing.csv'"),
         (["apply", "data", "roads", "missing.parquet"], "no such file. file='missing.parquet'"),
         (["apply", "data", "roads", "missing.jsonl"], "no such file. file='missing.jsonl'"),
-        (["drop", "data", "raods"], "did you mean 'roads'?. name='raods', channels="),
-        (["stats", "data", "raods"], "no such channel or collection: did you mean 'roads'?. name="),
+        (["drop", "data", "raods"], "did you mean 'roads'? name='raods', channels="),
+        (["stats", "data", "raods"], "no such channel or collection: did you mean 'roads'? name="),
     ]:
         done = roads(*words)
         assert (done.code, said in done.error) == (3, True), done.error

@@ -192,9 +192,9 @@ def test_a_shell_reads_commands_from_a_pipe(run: Run, url: str, where: str) -> N
     assert help_text[0].startswith("Usage: tideline collection count")
     assert done.error.splitlines() == [
         "tideline: NotFound: no such document. collection='cars', keys=['2']",
-        "tideline: InvalidRequest: no such command: did you mean 'collection find'?. "
+        "tideline: InvalidRequest: no such command: did you mean 'collection find'? "
         "given='collection finds'",
-        "tideline: InvalidRequest: no such command: did you mean 'collection find'?. "
+        "tideline: InvalidRequest: no such command: did you mean 'collection find'? "
         "given='colection find'",
         done.error.splitlines()[3],
         "tideline: InvalidRequest: give a DOCUMENT, --file, or JSON lines on stdin",

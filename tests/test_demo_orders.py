@@ -14,7 +14,7 @@ import pytest
 import tideline
 from tideline.cli.demo import _serve
 from tideline.cli.orders import Orders
-from tideline.errors import TidelineError
+from tideline.errors import NotFound, TidelineError
 
 GUARD_S = 120.0  # only turns a hang into a failure
 
@@ -52,6 +52,23 @@ def test_orders_change_come_and_go_and_stay_a_few_hundred(db: Any) -> None:
     order = orders.find_one()
     assert set(order) == {"id", "shop", "item", "total", "state", "at"}
     assert set(orders.distinct("state")) <= {"open", "packed", "sent"}
+
+
+def test_what_is_sent_is_in_the_window_of_sales(db: Any) -> None:
+    wait_for(lambda: db.windows() == ["sales"])
+    sales = db.window("sales")
+    wait_for(lambda: sales.range(map="count()") >= 10)
+    assert 1 <= sales.range(map="mean(total)") <= 1000
+
+    def taken() -> bool:
+        with contextlib.suppress(NotFound):
+            db.drop_window("sales")
+        return db.channel("sales") is not None
+
+    wait_for(taken)  # by a visitor: it is left alone, and the orders go on
+    written = db.collection("orders").position()
+    wait_for(lambda: db.collection("orders").position() >= written + 1000)
+    assert db.windows() == []
 
 
 def test_the_log_of_the_server_stays_off_the_terminal(db: Any) -> None:

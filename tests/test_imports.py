@@ -4,7 +4,7 @@
     aclient                           what tideline.aconnect and aopen give: the same, awaited
     client                            what tideline.connect gives: the same names, over HTTP
     cluster                           a database that several nodes have
-    database
+    database                          what users hold; datasets: what lies in its folder
     channel documents live stream
     volume                            disks on it
     replica                           a log that survives machines: knows bytes, not what they mean
@@ -41,7 +41,7 @@ SOURCE = Path(__file__).resolve().parents[1] / "src" / "tideline"
 BOTTOM = {"errors", "near", "addresses", "shelter", "clock", "model", "space", "where", "protocols"}
 LIBRARY = BOTTOM | {
     "kernels", "lsm", "index", "standing", "channel", "documents", "live", "stream", "replica",
-    "volume", "database", "cluster",
+    "volume", "datasets", "database", "cluster",
 }  # fmt: skip
 
 MAY_IMPORT: dict[str, set[str]] = {
@@ -64,6 +64,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "stream": BOTTOM | {"kernels", "lsm", "index"},
     "replica": {"errors", "lsm"},
     "volume": {"errors", "lsm", "replica"},
+    "datasets": LIBRARY - {"database", "cluster", "volume"},
     "database": LIBRARY - {"cluster", "volume"},
     "cluster": LIBRARY - {"volume"},
     "testing": BOTTOM,

@@ -289,7 +289,7 @@ def summary(node: Named) -> str:
 def types() -> str:
     """The names that stand for types in signatures: assignments with a docstring behind them."""
     rows = ""
-    for module in ("tideline.protocols", "tideline.clock"):
+    for module in ("tideline.protocols.given", "tideline.clock"):
         tree = _tree(module)
         assert tree is not None
         for node, after in zip(tree.body, tree.body[1:], strict=False):

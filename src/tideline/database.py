@@ -20,38 +20,34 @@ Safe from any thread.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import secrets
-import shutil
 import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tideline.channel import Channel
 from tideline.channel.ahead import check_max_ahead_s
 from tideline.channel.checks import check_same
-from tideline.channel.engine import Engine
 from tideline.clock import Clock, Seconds, SystemClock, span_s, span_us
+from tideline.datasets import Datasets, Kind, Sharing, check_journal_s, check_name, copy_to
 from tideline.errors import Closed, Conflict, Corruption, InvalidRequest, NotFound
 from tideline.index.memory import Budget
 from tideline.kernels.warm import ensure
 from tideline.lsm import inventory
 from tideline.lsm.files import sync_folder, telling
 from tideline.lsm.folder import check_no_strangers, make_folder
-from tideline.lsm.manifest import Manifest
 from tideline.lsm.owner import Owner
 from tideline.model import ChannelStats, CollectionStats, Report, WindowStats
 from tideline.near import did_you_mean
 from tideline.protocols import Durability
 from tideline.shelter import Shelter
-from tideline.space import Flat, Space, space_from_spec
+from tideline.space import Flat, Space
 
 if TYPE_CHECKING:
     from tideline.live import Collection
@@ -62,9 +58,7 @@ __all__ = [
 ]  # fmt: skip
 
 T = TypeVar("T")
-FORMAT = 1
 LAYOUTS = ("dual", "two", "poll")
-_KINDS = ("channels", "collections", "windows")
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")  # one letter would be a drive
 _FORKED = (
     "the database belongs to the process that opened it, and this one was forked from it: open the"
@@ -111,26 +105,6 @@ def check_no_address(path: str | os.PathLike[str]) -> None:
         )  # fmt: skip
 
 
-class Sharing(Protocol):
-    """What a database that several nodes have asks of its cluster."""
-
-    def share(self, number: int) -> Any:
-        """What a dataset that is about to be opened has of it (lsm/sharedlog.py)."""
-        ...
-
-    def opened(self, number: int, engine: Any) -> None:
-        """A dataset is open."""
-        ...
-
-    def dropped(self, number: int) -> None:
-        """A dataset is gone."""
-        ...
-
-    def decide(self, number: int, what: dict[str, Any], do: Callable[[int], None]) -> None:
-        """Have a change agreed on; then `do` is given its number."""
-        ...
-
-
 class Database:
     """An open folder of channels, collections and windows; close it, or use it by `with`."""
 
@@ -153,9 +127,6 @@ class Database:
         self._sharing = sharing
         self._lock = threading.RLock()
         self._shelter = Shelter()
-        self._open: dict[str, Channel] = {}
-        self._collections: dict[str, Collection] = {}
-        self._windows: dict[str, StreamWindow] = {}
         self._closed = ""  # why, once it is
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         if str(path) == ":memory:":
@@ -169,6 +140,13 @@ class Database:
             make_folder(self.path, "path is not a folder that can be used")
             check_no_strangers(self.path)
         self._owner = Owner(self.path)
+        self._datasets = Datasets(
+            self.path, clock=self.clock, budget=self._budget, durability=durability,
+            in_memory=self._temporary is not None, sharing=sharing, whole=self._whole,
+        )  # fmt: skip
+        self._open: dict[str, Channel] = self._datasets.channels.open
+        self._collections: dict[str, Collection] = self._datasets.collections.open
+        self._windows: dict[str, StreamWindow] = self._datasets.windows.open
         _OPEN.add(self)
         try:
             if not restoring and (self.path / inventory.RESTORING).exists():
@@ -183,32 +161,7 @@ class Database:
                 )  # fmt: skip
             ensure()
             self._accept_backup()
-            self._manifest = Manifest(self.path / "MANIFEST")
-            document = self._manifest.load()
-            if document is None:
-                if any((self.path / kind).exists() for kind in _KINDS):
-                    raise Corruption("manifest is missing", file=self.path / "MANIFEST")
-                document = {"format": FORMAT, "next": 1, "channels": {}, "collections": {}}
-                self._manifest.save(document)
-            if document.get("format") != FORMAT:
-                raise Corruption(
-                    "this folder has a format that is not known here: a later release may have "
-                    "written it",
-                    file=self.path / "MANIFEST", format=document.get("format"),
-                )  # fmt: skip
-            self._next: int = document["next"]
-            self._folders: dict[str, str] = document["channels"]
-            # A folder made before there were collections does not name them.
-            self._places: dict[str, str] = document.get("collections", {})
-            self._panes: dict[str, str] = document.get("windows", {})
-            # Everything is opened at once: damage shows here, not at the first question.
-            for name in self._folders:
-                self._open[name] = self._load(name, None)
-            for name in self._places:
-                self._collections[name] = self._load_collection(name, None)
-            for name in self._panes:
-                self._windows[name] = self._load_window(name, None)
-            self._sweep()
+            self._datasets.open()
         except BaseException:
             self._release()
             raise
@@ -250,7 +203,7 @@ class Database:
         with self._lock:
             self._check_open()
             channel = self._open.get(name)
-            self._check_free(name, "channel")
+            self._check_free(name, self._datasets.channels)
             if channel is None:
                 facts = {
                     "space": (space or Flat()).spec(),
@@ -258,7 +211,7 @@ class Database:
                     "poll_s": every_s,
                     "seeds": [secrets.randbits(62), secrets.randbits(62)],
                 }
-                self._make("channels", name, facts)
+                self._datasets.make(self._datasets.channels, name, facts)
                 channel = self._open[name]
             check_same(channel, space, layout)
             if journal_s is not None:
@@ -271,18 +224,11 @@ class Database:
 
     def channels(self) -> list[str]:
         """The names of the channels."""
-        with self._lock:
-            self._check_open()
-            return sorted(self._folders)
+        return self._names(self._datasets.channels)
 
     def drop_channel(self, name: str) -> None:
         """Delete a channel with everything in it."""
-        with self._lock:
-            self._check_open()
-            if name not in self._folders:
-                meant = did_you_mean(name, self._folders)
-                raise NotFound(f"no such channel{meant}", name=name)
-            self._drop("channels", name)
+        self._drop(self._datasets.channels, name)
 
     # ---- collections --------------------------------------------------------------------
 
@@ -331,12 +277,12 @@ class Database:
         ensure("documents")  # before the lock: the first time it takes seconds
         with self._lock:
             self._check_open()
-            found = self._collections.get(name)
-            self._check_free(name, "collection")
+            kind, found = self._datasets.collections, self._collections.get(name)
+            self._check_free(name, kind)
             if found is None:
-                complete = settings.complete(given, did_you_mean(name, self._places))
+                complete = settings.complete(given, did_you_mean(name, kind.folders))
                 ensure("documents")  # it may take long: not sheltered
-                self._make("collections", name, {**complete, "seed": secrets.randbits(62)})
+                self._datasets.make(kind, name, {**complete, "seed": secrets.randbits(62)})
                 found = self._collections[name]
             else:
                 settings.same(name, given, found)
@@ -349,19 +295,11 @@ class Database:
 
     def collections(self) -> list[str]:
         """The names of the collections."""
-        with self._lock:
-            self._check_open()
-            return sorted(self._places)
+        return self._names(self._datasets.collections)
 
     def drop_collection(self, name: str) -> None:
         """Delete a collection with everything in it."""
-        check_name(name, "collection")
-        with self._lock:
-            self._check_open()
-            if name not in self._places:
-                meant = did_you_mean(name, self._places)
-                raise NotFound(f"no such collection{meant}", name=name)
-            self._drop("collections", name)
+        self._drop(self._datasets.collections, name)
 
     # ---- stream windows -----------------------------------------------------------------
 
@@ -405,15 +343,15 @@ class Database:
         with self._lock:
             self._check_open()
             found = self._windows.get(name)
-            self._check_free(name, "window")
+            self._check_free(name, self._datasets.windows)
             if found is None:
-                made = settings.given(name, list(self._panes), given)
+                made = settings.given(name, list(self._datasets.windows.folders), given)
                 facts = {"settings": made.facts(), "seed": secrets.randbits(62)}
                 if self._sharing is not None and not made.durable:
                     raise InvalidRequest(
                         "in a cluster a window is durable: leave durable=False out", name=name
                     )
-                self._make("windows", name, facts)
+                self._datasets.make(self._datasets.windows, name, facts)
                 return self._windows[name]
             settings.same(name, found._engine.settings, given)
             if max_ahead_s is not None:
@@ -422,25 +360,11 @@ class Database:
 
     def windows(self) -> list[str]:
         """The names of the stream windows."""
-        with self._lock:
-            self._check_open()
-            return sorted(self._panes)
+        return self._names(self._datasets.windows)
 
     def drop_window(self, name: str) -> None:
         """Delete a stream window with everything in it."""
-        check_name(name, "window")
-        with self._lock:
-            self._check_open()
-            if name not in self._panes:
-                raise NotFound(f"no such window{did_you_mean(name, self._panes)}", name=name)
-            self._drop("windows", name)
-
-    def _check_free(self, name: str, kind: str) -> None:
-        """`Conflict` when something of another kind has a name."""
-        named = {"channel": self._folders, "collection": self._places, "window": self._panes}
-        for other, names in named.items():
-            if other != kind and name in names:
-                raise Conflict(f"a {other} has this name", name=name)
+        self._drop(self._datasets.windows, name)
 
     # ---- looking in -------------------------------------------------------------------------
 
@@ -448,21 +372,16 @@ class Database:
         """The numbers of every channel, every collection and every window."""
         with self._lock:
             self._check_open()
-            return {name: one.stats() for name, one in sorted(self._all().items())}
+            return {name: one.stats() for name, one in sorted(self._datasets.handles().items())}
 
     def check(self) -> Report:
         """Verify every checksum and invariant on disk; `Corruption` names the damaged file."""
         with self._lock:
             self._check_open()
-            if self._manifest.load() is None:
+            if self._datasets.manifest.load() is None:
                 raise Corruption("manifest is missing", file=self.path / "MANIFEST")
             components = size = 0
-            engines: list[Any] = [
-                *(channel.core.engine for channel in self._open.values()),
-                *(collection._engine for collection in self._collections.values()),
-                *(window._engine for window in self._windows.values()),
-            ]
-            for engine in engines:
+            for engine in self._datasets.engines():
                 engine.check()
                 components += sum(len(tree.readers) for tree in engine.store.trees)
                 size += engine.store.size_bytes + engine.store.log.size_bytes
@@ -498,36 +417,8 @@ class Database:
                 raise InvalidRequest("a backup needs a new or an empty folder", folder=str(target))
         with self._lock:
             self._check_open()
-            held: list[tuple[str, str, str, Any]] = [
-                *(("channels", name, self._folders[name], one.core.engine)
-                  for name, one in self._open.items()),
-                *(("collections", name, self._places[name], one._engine)
-                  for name, one in self._collections.items()),
-                *(("windows", name, self._panes[name], one._engine)
-                  for name, one in self._windows.items()),
-            ]  # fmt: skip
-            following = self._next
-        copied: dict[str, dict[str, str]] = {kind: {} for kind in _KINDS}
-        files: dict[str, inventory.Listed] = {}
-        try:
-            for kind, name, number, engine in held:
-                with contextlib.suppress(Closed):  # dropped meanwhile
-                    listed = engine.backup(target / kind / number)
-                    copied[kind][name] = number
-                    files |= {f"{kind}/{number}/{file}": each for file, each in listed.items()}
-            with telling("backup failed", target):
-                if (self.path / "TOKENS").exists():  # of the server, if any
-                    shutil.copy(self.path / "TOKENS", target / "TOKENS")
-                    files["TOKENS"] = inventory.list_of(target / "TOKENS")
-                for folder in (*(target / kind for kind in copied if copied[kind]), target.parent):
-                    sync_folder(folder)
-            document = {"format": FORMAT, "next": following, **copied}
-            Manifest(target / "MANIFEST").save(document)
-            files["MANIFEST"] = inventory.list_of(target / "MANIFEST")
-            inventory.save_list(target, files)
-        except BaseException:
-            shutil.rmtree(target, ignore_errors=True)
-            raise
+            held, document = self._datasets.held()
+        copy_to(target, self.path, held, document)
 
     def close(self) -> None:
         """Close everything and let the folder go. Closing twice is allowed."""
@@ -558,182 +449,32 @@ class Database:
         self._check_open()
         return self._shelter.run(work)
 
-    def _make(self, kind: str, name: str, facts: dict[str, Any]) -> None:
-        """Create something; in a cluster all nodes agree first, and on its number (lock held)."""
-        if self._sharing is None:
-            self._whole(partial(self._create, kind, name, facts, self._next))
-        else:
-            self._sharing.decide(
-                0, {"make": kind, "name": name, "facts": facts},
-                lambda number: self._whole(partial(self._create, kind, name, facts, number)),
-            )  # fmt: skip
+    def _names(self, kind: Kind) -> list[str]:
+        with self._lock:
+            self._check_open()
+            return sorted(kind.folders)
 
-    def _drop(self, kind: str, name: str) -> None:
-        """Delete something; in a cluster all nodes agree first (lock held)."""
-        drop = partial(self._whole, partial(self._remove, kind, name))
-        if self._sharing is None:
-            drop()
-        else:
-            number = int(self._named(kind)[name])
-            self._sharing.decide(0, {"drop": kind, "number": number}, lambda _: drop())
+    def _drop(self, kind: Kind, name: str) -> None:
+        """Delete one with everything in it."""
+        check_name(name, kind.word)
+        with self._lock:
+            self._check_open()
+            if name not in kind.folders:
+                meant = did_you_mean(name, kind.folders)
+                raise NotFound(f"no such {kind.word}{meant}", name=name)
+            self._datasets.drop(kind, name)
 
-    def _named(self, kind: str) -> dict[str, str]:
-        """The folders of a kind, by name."""
-        named = {"channels": self._folders, "collections": self._places, "windows": self._panes}
-        return named[kind]
+    def _check_free(self, name: str, kind: Kind) -> None:
+        """`Conflict` when something of another kind has a name."""
+        for other in self._datasets.kinds:
+            if other is not kind and name in other.folders:
+                raise Conflict(f"a {other.word} has this name", name=name)
 
     def _apply_change(self, number: int, change: dict[str, Any]) -> None:
         """Do what the nodes of a cluster have agreed on; doing it again does no harm."""
         with self._lock:
             self._check_open()
-            if "make" in change:
-                if change["name"] not in self._all():
-                    ensure("documents" if change["make"] == "collections" else "stream")
-                    make = (change["make"], change["name"], change["facts"], number)
-                    self._whole(partial(self._create, *make))
-                return
-            kind, dropped = change["drop"], f"{change['number']:04d}"
-            for name in [n for n, folder in self._named(kind).items() if folder == dropped]:
-                self._whole(partial(self._remove, kind, name))
-
-    def _create(self, kind: str, name: str, facts: dict[str, Any], number: int) -> None:
-        folder = f"{number:04d}"
-        load: dict[str, Callable[[str, tuple[str, dict[str, Any]]], Any]] = {
-            "channels": self._load, "collections": self._load_collection,
-            "windows": self._load_window,
-        }  # fmt: skip
-        made = load[kind](name, (folder, facts))
-        self._next = max(self._next, number) + 1
-        self._named(kind)[name] = folder
-        try:
-            self._save()
-        except BaseException:
-            del self._named(kind)[name]
-            if isinstance(made, Channel):
-                made.core.shut()
-            else:
-                made._shut()
-            raise
-        if isinstance(made, Channel):
-            self._open[name] = made
-        elif kind == "collections":
-            self._collections[name] = made
-        else:
-            self._windows[name] = made
-
-    def _remove(self, kind: str, name: str) -> None:
-        folder = self._forget(self._named(kind), name)
-        if self._sharing is not None:
-            self._sharing.dropped(int(folder))
-        if kind == "channels":
-            self._open.pop(name).core.shut("the channel was dropped")
-        else:
-            held: dict[str, Any] = self._collections if kind == "collections" else self._windows
-            held.pop(name)._shut(dropped=True)
-        shutil.rmtree(self.path / kind / folder, ignore_errors=True)
-
-    def _share(self, folder: str) -> Any:
-        """What a dataset has of the cluster; None where there is none."""
-        return None if self._sharing is None else self._sharing.share(int(folder))
-
-    def _opened(self, folder: str, engine: Any) -> None:
-        if self._sharing is not None:
-            self._sharing.opened(int(folder), engine)
-
-    def _load(self, name: str, new: tuple[str, dict[str, Any]] | None) -> Channel:
-        folder, facts = new if new else (self._folders[name], {})
-        path = self.path / "channels" / folder
-        if new is None:
-            stored = Manifest(path / "MANIFEST").load()
-            if stored is None:
-                raise Corruption("manifest of a channel is missing", file=path / "MANIFEST")
-            facts = stored["facts"]
-        else:
-            _remove(path)  # left by a kill, or a full disk, before the channel counted
-        space = space_from_spec(facts["space"])
-        with telling("channel cannot be opened", path):
-            engine = Engine(
-                path, facts, mode=space.mode, layout=facts["layout"],
-                budget=self._budget, durability=self._durability,
-                logged=self._temporary is None, share=self._share(folder),
-            )  # fmt: skip
-        self._opened(folder, engine)
-        return Channel(name, space, facts["layout"], facts["poll_s"], engine, self.clock)
-
-    def _load_collection(self, name: str, new: tuple[str, dict[str, Any]] | None) -> Collection:
-        ensure("documents")
-        from tideline.documents import engine
-        from tideline.live import Collection
-
-        folder, facts = new if new else (self._places[name], {})
-        path = self.path / "collections" / folder
-        if new is None:
-            if Manifest(path / "MANIFEST").load() is None:
-                raise Corruption("manifest of a collection is missing", file=path / "MANIFEST")
-        else:
-            _remove(path)  # left by a kill, or a full disk, before the collection counted
-        with telling("collection cannot be opened", path):
-            opened = engine.Engine(
-                path, facts, budget=self._budget, durability=self._durability,
-                logged=self._temporary is None, clock=self.clock, share=self._share(folder),
-            )  # fmt: skip
-        self._opened(folder, opened)
-        return Collection(name, opened)
-
-    def _load_window(self, name: str, new: tuple[str, dict[str, Any]] | None) -> StreamWindow:
-        ensure("stream")
-        from tideline.stream import StreamWindow, engine
-
-        folder, facts = new if new else (self._panes[name], {})
-        path = self.path / "windows" / folder
-        if new is None:
-            stored = Manifest(path / "MANIFEST").load()
-            if stored is None:
-                raise Corruption("manifest of a window is missing", file=path / "MANIFEST")
-            facts = stored["facts"]
-        logged = self._temporary is None and bool(facts["settings"]["durable"])
-        if new is not None:
-            _remove(path)  # left by a kill, or a full disk, before the window counted
-        elif not logged:
-            _remove(path)  # kept in memory only: it begins empty
-            facts = {"settings": facts["settings"], "seed": facts.get("seed", 0)}
-        with telling("window cannot be opened", path):
-            opened = engine.Engine(
-                path, facts, budget=self._budget, durability=self._durability, logged=logged,
-                clock=self.clock, share=self._share(folder),
-            )  # fmt: skip
-        self._opened(folder, opened)
-        return StreamWindow(name, opened)
-
-    def _all(self) -> dict[str, Channel | Collection | StreamWindow]:
-        """Everything that is open; no two have one name."""
-        return {**self._open, **self._collections, **self._windows}
-
-    def _save(self) -> None:
-        self._manifest.save({
-            "format": FORMAT, "next": self._next, "channels": dict(self._folders),
-            "collections": dict(self._places), "windows": dict(self._panes),
-        })  # fmt: skip
-
-    def _forget(self, named: dict[str, str], name: str) -> str:
-        """Save that something is not there any more; when that fails, it still is. Its folder."""
-        folder = named.pop(name)
-        try:
-            self._save()
-        except BaseException:
-            named[name] = folder
-            raise
-        return folder
-
-    def _sweep(self) -> None:
-        """Remove folders no manifest names: left by a kill."""
-        for kind, named in zip(_KINDS, (self._folders, self._places, self._panes), strict=True):
-            root = self.path / kind
-            with telling("folder cannot be read", root):
-                entries = list(root.iterdir()) if root.exists() else []
-            for entry in entries:
-                if entry.is_dir() and entry.name not in named.values():
-                    shutil.rmtree(entry, ignore_errors=True)
+            self._datasets.apply_change(number, change)
 
     def _accept_backup(self) -> None:
         """Opening a backup makes a database of it, if it is whole."""
@@ -752,15 +493,7 @@ class Database:
 
     def _release(self) -> None:
         self._closed = "the database was closed"
-        for channel in self._open.values():
-            channel.core.shut()
-        for collection in self._collections.values():
-            collection._shut()
-        for window in self._windows.values():
-            window._shut()
-        self._open.clear()
-        self._collections.clear()
-        self._windows.clear()
+        self._datasets.shut()
         self._owner.leave()
         if self._temporary is not None:
             self._temporary.cleanup()
@@ -776,12 +509,7 @@ class Database:
         if self._closed:
             return
         self._closed = _FORKED
-        for channel in self._open.values():
-            channel.core.leave_to_parent(_FORKED)
-        for collection in self._collections.values():
-            collection._leave_to_parent(_FORKED)
-        for window in self._windows.values():
-            window._leave_to_parent(_FORKED)
+        self._datasets.leave_to_parent(_FORKED)
         self._owner.leave(to_parent=True)
         if self._temporary is not None:  # the folder goes with the parent
             self._temporary._finalizer.detach()  # type: ignore[attr-defined]
@@ -793,23 +521,3 @@ def check_memory_mb(memory_mb: Any) -> None:
         raise InvalidRequest("memory_mb must be a number", memory_mb=memory_mb)
     if not 1 <= memory_mb <= 1 << 20:
         raise InvalidRequest("memory_mb must be 1 to 1048576", memory_mb=memory_mb)
-
-
-def check_journal_s(journal_s: Any) -> None:
-    """`InvalidRequest` for what is no `journal_s` of a channel or a collection."""
-    if span_us(journal_s, "journal_s") < 0:
-        raise InvalidRequest("journal_s must not be negative", journal_s=journal_s)
-
-
-def check_name(name: Any, what: str) -> None:
-    """`InvalidRequest` for what is no name of a channel or collection."""
-    if not isinstance(name, str) or not 0 < len(name.encode("utf-8", "replace")) <= 128:
-        raise InvalidRequest(f"a {what}'s name must be text of 1 to 128 bytes", name=name)
-    if "\0" in name or "/" in name or not name.isprintable():
-        raise InvalidRequest(f"a {what}'s name must be printable, without '/'", name=name)
-
-
-def _remove(folder: Path) -> None:
-    with telling("folder cannot be removed", folder):
-        if folder.exists():
-            shutil.rmtree(folder)

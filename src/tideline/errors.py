@@ -40,7 +40,8 @@ class TidelineError(Exception):
     def __init__(self, message: str, **values: Any) -> None:
         self.values = values
         shown = ", ".join(f"{name}={_short(name, value)}" for name, value in values.items())
-        super().__init__(f"{message}. {shown}" if shown else message)
+        end = "" if message.endswith("?") else "."
+        super().__init__(f"{message}{end} {shown}" if shown else message)
 
 
 class InvalidRequest(TidelineError):

@@ -115,6 +115,8 @@ def test_the_twins_have_the_same_verbs(blocking: type, waiting: type) -> None:
     there = {name: parameters(verb) for name, verb in verbs(waiting).items()}
     asked = {"expired", "indexes", "unique"}  # properties here: they wait there
     assert {name: one for name, one in there.items() if name not in asked} == here
+    for name in here:
+        assert getattr(waiting, name).__doc__ == getattr(blocking, name).__doc__
 
 
 @pytest.fixture(scope="module")

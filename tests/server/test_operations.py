@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import signal
 import socket
@@ -17,6 +18,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from certificates import certificate
+from ports import free_port
 from talk import Api, Talk
 from test_resume import end
 from websockets.exceptions import ConnectionClosed
@@ -130,6 +132,35 @@ def process(tmp_path: Path) -> Iterator[Callable[..., tuple[Any, str]]]:
     yield start
     for made in started:
         end(made)
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_the_images_health_check_finds_the_server_at_any_port_and_with_tls(
+    process: Callable[..., Any], tmp_path: Path, tls: bool
+) -> None:
+    """It asked port 8080 by plain HTTP, whatever the command of the container was."""
+    script = Path(__file__).resolve().parents[2] / "scripts" / "healthcheck.py"
+    options = ["--port", str(free_port())]
+    if tls:
+        cert, key = certificate(tmp_path)
+        options += ["--tls-cert", str(cert), f"--tls-key={key}"]
+    server, _ = process(*options)
+
+    def check(pid: int) -> int:
+        # No variable of a proxy may lead it astray.
+        environment = {**os.environ, "http_proxy": "http://127.0.0.1:9"}
+        return subprocess.run(
+            [sys.executable, str(script), str(pid)], env=environment, stderr=subprocess.DEVNULL,
+            check=False,
+        ).returncode  # fmt: skip
+
+    assert check(server.pid) == 0
+    assert check(os.getpid()) == 0  # no server: nothing is wrong with it
+    os.kill(server.pid, signal.SIGSTOP)
+    try:
+        assert check(server.pid) == 1
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

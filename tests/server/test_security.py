@@ -203,6 +203,19 @@ def test_tables_show_a_user_their_own_rows(guarded: dict[str, Any]) -> None:
     assert as_(guarded, "service").post(f"{ROADS}/apply", data=forged).status == 200
 
 
+def test_the_figures_of_all_are_not_for_a_token_of_a_user_or_with_rows(
+    guarded: dict[str, Any],
+) -> None:
+    """A token with `read` that was bound to a user read every channel's figures."""
+    owned = {"rows": {"orders": {"owner": "ann"}}}
+    rows, _ = guarded["tokens"].create(["read"], **owned)
+    ann = as_(guarded, "ann")
+    eventually(lambda: Api(guarded["url"], rows).get("/v1/channels").status != 401)
+    for api in (ann, Api(guarded["url"], rows)):
+        assert api.get("/metrics").error == (403, "Forbidden")
+    assert b"tideline_events" in as_(guarded, "service").get("/metrics").body
+
+
 def test_the_feed_shows_a_user_their_own_subscriptions(guarded: dict[str, Any]) -> None:
     path = "/v1/watch?channel=roads"
     with Talk(guarded["url"], path, token=guarded["bob"]) as watching:

@@ -121,7 +121,7 @@ def test_a_server_without_tokens_says_so(open_screen: Callable[..., Any], served
     screen = open_screen("/#access")
     screen.wait_for_text("#access-text", "runs without tokens")
     assert screen.page.is_hidden("#access-tokens")
-    screen.wait_for_text("#access-limits", "20.0 k")
+    screen.wait_for_text("#access-limits", "20,000")
 
 
 def test_nothing_is_clipped_and_everything_can_be_read(

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from javascript import wait_for
+from test_looks import BESIDE
 
 SHOPS = ["Albany", "Buffalo", "Utica"]
 SHOWN = """(number) => [...document.querySelectorAll(`#query-${number} tbody tr`)]
@@ -232,15 +233,7 @@ def test_a_narrow_screen_needs_no_sideways_scrolling(
     for kind in ("groups", "rows"):
         page.check(f"#query-1 input[value={kind}]")
         assert page.evaluate("document.documentElement.scrollWidth") <= width
-        outside = page.evaluate(
-            """(width) => [...document.querySelectorAll('button, input, select, textarea, h2')]
-              .filter((node) => node.offsetParent)
-              .filter((node) => { const box = node.getBoundingClientRect();
-                return box.left < 0 || box.right > width + 0.5; })
-              .map((node) => node.id || node.textContent)""",
-            width,
-        )
-        assert outside == []
+        assert page.evaluate(BESIDE, width) == []
 
 
 def test_nothing_jumps_when_things_happen(opened: Callable[..., Tables]) -> None:

@@ -30,6 +30,13 @@ PAINTED = """([layer, x, y, reach]) => {
   return false;
 }"""
 
+# Controls that lie beside the page.
+BESIDE = """(width) => [...document.querySelectorAll('button, input, select, textarea, h2')]
+  .filter((node) => node.offsetParent)
+  .filter((node) => { const box = node.getBoundingClientRect();
+    return box.left < 0 || box.right > width + 0.5; })
+  .map((node) => node.id || node.textContent)"""
+
 # Texts with too little contrast to what is behind them.
 CONTRAST = """() => {
   const parse = (text) => text.match(/[\\d.]+/g).map(Number);
@@ -128,7 +135,39 @@ def test_dark_and_light_follow_the_system_until_the_switch_is_used(
     assert page.evaluate(ground) == dark
 
 
-@pytest.mark.parametrize("width", [360, 768])
+@pytest.mark.parametrize("width", [320, 390, 768])
+def test_a_link_to_the_map_leaves_the_header_where_it_is(
+    open_screen: Callable[..., Any], width: int
+) -> None:
+    page = open_screen("/#map", viewport={"width": width, "height": 640}).page
+    assert page.evaluate("document.querySelector('.bar').getBoundingClientRect().top") == 0
+    assert page.is_visible("#view-map")
+
+
+@pytest.mark.parametrize("width", [320, 768, 1024, 1280])
+def test_what_the_page_says_is_not_cut(
+    open_screen: Callable[..., Any], served: Any, width: int
+) -> None:
+    served.db.collection("places", key="id").put({"id": 1, "name": "A", "at": [-74.0, 40.7]})
+    page = open_screen(viewport={"width": width, "height": 640}).page
+    page.wait_for_selector("#search:not([hidden])")
+    assert page.evaluate(
+        """() => { const node = document.querySelector('#search-text');
+          const style = getComputedStyle(node);
+          const context = document.createElement('canvas').getContext('2d');
+          context.font = style.font;
+          return node.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight)
+            - context.measureText(node.placeholder).width; }"""
+    ) >= 0  # fmt: skip
+    cut = page.evaluate(
+        """() => [...document.querySelectorAll('.motto, .readout, .figures p, .figures h2')]
+          .filter((node) => node.scrollWidth > node.clientWidth + 1
+            || node.scrollHeight > node.clientHeight + 1).map((node) => node.textContent)"""
+    )
+    assert cut == []
+
+
+@pytest.mark.parametrize("width", [320, 768])
 def test_a_narrow_screen_needs_no_sideways_scrolling(
     open_screen: Callable[..., Any], served: Any, width: int
 ) -> None:
@@ -137,15 +176,7 @@ def test_a_narrow_screen_needs_no_sideways_scrolling(
     for tool in ("look", "publish", "subscribe"):
         screen.tool(tool)
         assert page.evaluate("document.documentElement.scrollWidth") <= width
-        outside = page.evaluate(
-            """(width) => [...document.querySelectorAll('button, input, select, textarea, h2')]
-              .filter((node) => node.offsetParent)
-              .filter((node) => { const box = node.getBoundingClientRect();
-                return box.left < 0 || box.right > width + 0.5; })
-              .map((node) => node.id || node.textContent)""",
-            width,
-        )
-        assert outside == []
+        assert page.evaluate(BESIDE, width) == []
     screen.tool("subscribe")
     page.touchscreen.tap(*screen.spot(0.5, 0.5))
     page.wait_for_selector(".card")

@@ -113,7 +113,8 @@ def test_segments_are_walked_by_keyboard_and_told(
 def test_stream_windows_are_listed_and_asked(open_screen: Callable[..., Any], served: Any) -> None:
     screen = open_screen("/#windows")
     page = screen.page
-    screen.wait_for_text("#windows-text", "tideline window create")
+    screen.wait_for_text("#windows-text", "no stream windows yet: tideline window create")
+    assert "--span-s" in page.locator("#windows-text code span").all_inner_texts()
     cars = served.db.window("cars", span_s=300, slide_s=60, key=("x", "vid"),
                             values={"vel": "int32"})  # fmt: skip
     cars.append([{"x": 0, "vid": n, "vel": 50 + n} for n in range(11)])

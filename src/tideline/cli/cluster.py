@@ -77,7 +77,11 @@ def create(
     nodes are made by `tideline cluster recover`, and get everything when they are added.
     """
     from tideline.cluster.node import create as make
+    from tideline.database import check_no_address
 
+    for path in (folder, source):
+        if path is not None:
+            check_no_address(path)
     settings = _settings(node, peers, cluster)
     members = make(folder, settings, source)
     line({"node": node, "folder": str(folder), "cluster": cluster, "members": members})

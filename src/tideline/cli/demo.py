@@ -8,7 +8,8 @@ minutes that they were not told yet, and what happens until they ask again. Inci
 beside the roads. In Midtown Manhattan, where the page begins, 60 couriers ask about the streets
 around them (workload/manhattan.py). Desks in some towns are clients of the server and hear of all
 around them over its WebSocket. Beside them some hundred orders change all the time (orders.py), for
-the live tables, and places open and close (places.py), for the search box of the map.
+the live tables; what is sold goes into a stream window. Places open and close (places.py), for the
+search box of the map.
 Everything is real: the database has its log on, in a temporary folder.
 
 Half of the drivers start at once, in this process (traffic.py). The other half comes through Spark

@@ -7,17 +7,21 @@ An order is opened, grows, is packed and sent, and is deleted: `WRITES_S` writes
 where the machine does not keep up, and never fewer than `_LEAST` or more than `_MOST` documents.
 Old versions stay in the journal for a while, so a page that was cut off goes on without a gap.
 
+What is sent is sold: a row of the stream window `sales`, {"shop": "Albany", "total": 41.5}.
+
 What visitors store in the collection expires.
 """
 
 from __future__ import annotations
 
+import contextlib
 import random
 import time
 from collections.abc import Iterable
 from typing import Any
 
 from tideline.cli.demo_feed import Feed
+from tideline.errors import TidelineError
 
 __all__ = ["WRITES_S", "Orders"]
 
@@ -28,6 +32,8 @@ _JOURNAL_S = 120.0
 _SHOPS = ("Albany", "Binghamton", "Buffalo", "Ithaca", "New York", "Rochester", "Syracuse", "Utica")
 _ITEMS = ("tea", "coffee", "bread", "apples", "maps", "lamps", "boots", "books")
 _DEAREST = 999.99
+_SALES = {"span_s": 300, "slide_s": 10, "key": {"shop": "text"}, "keep": "all",
+          "values": {"total": "float64"}}  # fmt: skip
 _NEXT = {"open": "packed", "packed": "sent"}
 
 
@@ -64,11 +70,18 @@ class Orders(Feed):
             return
         if chance < 0.35:
             order["state"] = _NEXT.get(order["state"], "open")
+            if order["state"] == "sent":
+                self._sell(order)
         else:
             total = order["total"] * self._random.lognormvariate(-0.02, 0.3)
             order["total"] = round(min(max(total, 1.0), _DEAREST), 2)
         order["at"] = time.time_ns() // 1_000_000
         orders.put(order)
+
+    def _sell(self, order: dict[str, Any]) -> None:
+        with contextlib.suppress(TidelineError):  # a visitor has put something in its place
+            sales = self._database.window("sales", **_SALES)
+            sales.append({"shop": order["shop"], "total": order["total"]})
 
     def _open(self) -> dict[str, Any]:
         """A new order."""

@@ -24,7 +24,7 @@ import typer
 from tideline.cli import store
 from tideline.cli.command import Database, DataCommand, add
 from tideline.cli.output import STYLE, warn
-from tideline.errors import TidelineError
+from tideline.errors import InvalidRequest, TidelineError
 from tideline.near import did_you_mean
 
 __all__ = ["Completer", "register"]
@@ -83,7 +83,7 @@ def _run(words: list[str], known: dict[str, DataCommand], run: Any) -> int:
         hint = ": " + (", ".join(group) or "`help` lists the commands")
         alone = group and len(words) == 1
         meant = "" if alone else did_you_mean(given, known) or did_you_mean(words[0], known)
-        warn("InvalidRequest", f"no such command{meant or hint}. given={given!r}")
+        warn("InvalidRequest", str(InvalidRequest(f"no such command{meant or hint}", given=given)))
         return 2
     # What would read more input from where the commands come from is told that there is none.
     stdin: Any = sys.stdin

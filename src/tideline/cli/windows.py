@@ -12,6 +12,7 @@ Rows go in and come out as JSON lines. A part of a KEY is JSON if it reads as JS
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -30,6 +31,7 @@ from tideline.near import did_you_mean
 
 __all__ = ["register"]
 
+_RANGE = re.compile(r"(-?\d+)[-:,](-?\d+)")  # as people write one who do not know ours
 Name = Annotated[str, typer.Argument(metavar="WINDOW", help="The name of the window.")]
 Keys = Annotated[
     list[str] | None, typer.Argument(metavar="KEY...", help="The first parts of the key, or all.")
@@ -146,10 +148,22 @@ def _split(text: str, option: str, what: str = "FIELD=TYPE") -> tuple[str, str |
     field, equals, kind = text.partition("=")
     if not field or (equals and not kind):
         raise InvalidRequest(f"{option} must be {what}", given=text)
+    if not equals and (meant := re.fullmatch(r"(\w+):(.+)", field)):
+        raise InvalidRequest(
+            f"{option} is {what}, with '=': {meant[1]}={_range(meant[2])}; a field "
+            f"with a colon in its name has its type beside it: {text}=text", given=text,
+        )  # fmt: skip
     return field, kind or None
 
 
+def _range(text: str) -> str:
+    """A range as it is spelled here, of one that is spelled otherwise."""
+    return _RANGE.sub(r"\1..\2", text)
+
+
 def _type_of(kind: str | None, given: str) -> Any:
+    if kind is not None and _RANGE.fullmatch(kind):
+        raise InvalidRequest(f"a range is LEAST..GREATEST: {_range(kind)}", given=given)
     if kind is None or ".." not in kind:
         return kind
     low, _, high = kind.partition("..")

@@ -91,6 +91,11 @@ class Caller:
         if self.rule(collection) is not None:
             raise Refused(403, "Forbidden", "this needs a token that may see all documents")
 
+    def need_everything(self) -> None:
+        """Refuse whoever may not see what others have."""
+        if not self.sees_all:
+            raise Refused(403, "Forbidden", "a token of a user, or with rows, sees no such figures")
+
     def need_related(self, asked: bool, channel: str) -> None:
         """Refuse to tell of earlier events whoever may not read."""
         if asked:

@@ -44,6 +44,7 @@ async def health(call: Call) -> Reply:
 
 
 async def metrics(call: Call) -> Reply:
+    call.caller.need_everything()
     text = await call.hub.in_thread(call.hub.metrics.render, call.hub)
     return Reply(data=text.encode(), media=TEXT)
 

@@ -91,7 +91,7 @@ def shared_path(given: Any) -> Path | None:
     """The folder of the shared database that has this channel or collection; None without one."""
     with _lock:
         for db, gate in _gates.items():
-            if not gate.closed and any(one is given for one in db._all().values()):
+            if not gate.closed and any(one is given for one in db._datasets.handles().values()):
                 return db.path
     return None
 

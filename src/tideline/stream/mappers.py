@@ -74,7 +74,6 @@ class _BuiltIn:
         self._place = -1 if field is None else settings.names.index(field)
         dtype = settings.dtypes[self._place] if settings.values else np.dtype(np.int64)
         self._real = dtype.kind == "f"
-        self._dtype = dtype
 
     def _values(self, run: Run) -> tuple[Array, int]:
         """Values as a kernel takes them, with their kind."""

@@ -6,38 +6,29 @@
 //
 // A server without tokens says so: there everybody may do everything, and the first token is made where the folder is.
 
-import { connect } from "../tideline.js";
-import { askAgain, askAnother, token } from "./access.js";
+import { askAgain, askAnother } from "./access.js";
 import { bytes, short } from "./charts.js";
 import { byId, clockTime, element, setText } from "./dom.js";
+import { Looking } from "./looking.js";
 
-const PATIENCE_S = 10;
 const EVERY_MS = 3000;
 const SCOPES = ["read", "publish", "subscribe", "write", "admin"];
+const count = (limit) => limit.toLocaleString("en-US");
 const LIMITS = {
-  rate_per_s: ["Operations a second of one token", short], connections_per_caller: ["Connections of one token", short],
-  connections: ["Connections of all", short], subscriptions_per_user: ["Open subscriptions of a user in a channel", short],
-  conditions_per_user: ["Weight of a user's standing conditions in a channel", short],
-  watches_per_caller: ["Live queries of one token", short], body_bytes: ["A request body", bytes], batch_bytes: ["A body of many rows", bytes],
+  rate_per_s: ["Operations a second of one token", count], connections_per_caller: ["Connections of one token", count],
+  connections: ["Connections of all", count], subscriptions_per_user: ["Open subscriptions of a user in a channel", count],
+  conditions_per_user: ["Clauses of a user's standing conditions in a channel (a pattern counts more)", count],
+  watches_per_caller: ["Live queries of one token", count], body_bytes: ["A request body", bytes], batch_bytes: ["A body of many rows", bytes],
 };
 const OPEN = "This server runs without tokens: whoever reaches it may do everything. To ask for tokens, make the first one where the folder of the " +
   "database is, with `tideline token create FOLDER --scope admin`. From then on everybody needs one.";
 
-export class Tokens {
-  #db = connect(undefined, { token, timeout_s: PATIENCE_S });
-  #onstate;
-  #shown = true;
-  #timer = 0;
-  #asking = 0;
+export class Tokens extends Looking {
   #listed = "";
   #revoking = null;
 
   constructor(onstate) {
-    this.#onstate = onstate;
-    byId("access-token").addEventListener("click", async () => {
-      askAgain();
-      if (await askAnother()) location.reload(); // all views begin again, with the new one
-    });
+    super("access", onstate, EVERY_MS);
     byId("grant").addEventListener("submit", (event) => {
       event.preventDefault();
       this.#create();
@@ -47,51 +38,36 @@ export class Tokens {
     byId("made-dialog").addEventListener("close", () => { byId("made-text").value = ""; });
     byId("revoke-dialog").addEventListener("close", () => this.#revoke());
     byId("revoke-cancel").addEventListener("click", () => byId("revoke-dialog").close(""));
-    this.#look();
+    this.look();
   }
 
-  show() {
-    this.#shown = true;
-    this.#look();
+  async enter() {
+    askAgain();
+    if (await askAnother()) location.reload(); // all views begin again, with the new one
   }
 
-  hide() {
-    this.#shown = false;
-    this.#asking += 1;
-    clearTimeout(this.#timer);
+  async ask(stands) {
+    const found = await this.db.request("GET", "/v1/tokens");
+    if (!stands()) return;
+    this.onstate("open");
+    this.say(found.required ? "" : OPEN);
+    byId("access-token").hidden = true;
+    byId("access-all").hidden = false;
+    byId("access-tokens").hidden = !found.required;
+    this.#list(found.tokens);
+    this.#limits(found.limits);
   }
 
-  async #look() {
-    clearTimeout(this.#timer);
-    if (!this.#shown) return;
-    const asked = ++this.#asking;
-    try {
-      const found = await this.#db.request("GET", "/v1/tokens");
-      if (asked !== this.#asking) return;
-      this.#onstate("open");
-      this.#say(found.required ? "" : OPEN);
-      byId("access-token").hidden = true;
-      byId("access-all").hidden = false;
-      byId("access-tokens").hidden = !found.required;
-      this.#list(found.tokens);
-      this.#limits(found.limits);
-    } catch (error) {
-      if (asked !== this.#asking) return;
-      const denied = error.status === 401 || error.status === 403;
-      this.#say(error.status === 403 ? "Tokens are for admins: this needs a token with the scope admin, of everything and of no one user." : error.message);
-      byId("access-token").hidden = !denied;
-      this.#onstate(denied ? (error.status === 403 ? "open" : "idle") : "waiting");
-      if (denied) {
-        byId("access-all").hidden = true;
-        return;
-      }
+  failed(error) {
+    const forbidden = error.status === 403;
+    const denied = super.failed(error) || forbidden;
+    if (forbidden) {
+      this.say("Tokens are for admins: this needs a token with the scope admin, of everything and of no one user.");
+      this.onstate("open");
+      byId("access-token").hidden = false;
     }
-    this.#timer = setTimeout(() => this.#look(), EVERY_MS);
-  }
-
-  #say(text) {
-    setText(byId("access-text"), text);
-    byId("access-said").hidden = text === "";
+    if (denied) byId("access-all").hidden = true;
+    return denied;
   }
 
   // ---- the list -----------------------------------------------------------------------------------
@@ -140,7 +116,7 @@ export class Tokens {
     };
     byId("grant-go").disabled = true; // two clicks make one token
     try {
-      const { token: secret, made } = await this.#db.request("POST", "/v1/tokens", { body });
+      const { token: secret, made } = await this.db.request("POST", "/v1/tokens", { body });
       byId("grant").reset();
       this.#wrong("");
       byId("made-text").value = secret;
@@ -148,7 +124,7 @@ export class Tokens {
       setText(byId("made-said"), "");
       byId("made-dialog").showModal();
       byId("made-text").select();
-      this.#look();
+      this.look();
     } catch (error) {
       this.#wrong(error.message, error.message.startsWith("rows") ? "grant-rows" : undefined);
     } finally {
@@ -192,12 +168,12 @@ export class Tokens {
     this.#revoking = null;
     if (!found || byId("revoke-dialog").returnValue !== "revoke") return;
     try {
-      await this.#db.request("DELETE", `/v1/tokens/${found.id}`);
+      await this.db.request("DELETE", `/v1/tokens/${found.id}`);
     } catch (error) {
-      this.#say(error.message);
-      setTimeout(() => this.#look(), EVERY_MS * 2);
+      this.say(error.message);
+      setTimeout(() => this.look(), EVERY_MS * 2);
       return;
     }
-    this.#look();
+    this.look();
   }
 }

@@ -13,6 +13,7 @@ import { byId, element, setText } from "./dom.js";
 const BOXES = 120; // of a level: the newest
 const [NARROW, WIDE] = [10, 220]; // pixels
 const FRESH_S = 5;
+const HINT = "Point at a box, or go to it with Tab and the arrow keys: here is what it holds.";
 const OLD_S = 3600;
 
 export class Picture {
@@ -35,7 +36,7 @@ export class Picture {
     const key = `${dataset.kind} ${dataset.name}`;
     if (key !== this.#key) {
       this.#chosen.clear();
-      setText(this.#said, "");
+      setText(this.#said, HINT);
     }
     this.#key = key;
     setText(byId("store-inside-title"), `${dataset.name}`);

@@ -3,15 +3,13 @@
 //   GET /v1/store, once a second                 figures, what stands out, the list, seals and merges
 //   GET /v1/{kind}s/NAME/components, as often    of the one that is chosen: picture.js
 //
-// Rates are differences of the server's own counts. It asks only while it is in front, one request after the other.
+// Rates are differences of the server's own counts.
 
-import { connect } from "../tideline.js";
-import { askAgain, token } from "./access.js";
 import { Chart, bytes, duration, short } from "./charts.js";
 import { byId, element, setText } from "./dom.js";
+import { Looking } from "./looking.js";
 import { Picture } from "./picture.js";
 
-const PATIENCE_S = 10;
 const EVERY_MS = 1000;
 const LISTED = 200; // channels, collections and windows; those that hold most
 const DEEDS = 30;
@@ -21,12 +19,7 @@ const keyOf = ({ kind, name }) => `${kind} ${name}`;
 const sum = (list, field) => list.reduce((total, each) => total + each[field], 0);
 const held = (each) => each.bytes_memory + each.bytes_disk + each.bytes_log;
 
-export class Store {
-  #db = connect(undefined, { token, timeout_s: PATIENCE_S });
-  #onstate;
-  #shown = true;
-  #timer = 0;
-  #asking = 0; // a look that was overtaken says nothing
+export class Store extends Looking {
   #before = null; // the last answer, for rates
   #chosen = null; // {kind, name}
   #rows = new Map(); // key -> {row, button, cells}
@@ -35,57 +28,25 @@ export class Store {
   #picture = new Picture(byId("store-picture"), byId("store-component"));
 
   constructor(onstate) {
-    this.#onstate = onstate;
+    super("store", onstate, EVERY_MS);
     const chart = (name, colour, text) => new Chart(byId(`chart-store-${name}`), byId(`top-store-${name}`), [{ colour }], text);
     this.#charts = {
       memory: chart("memory", "--blue", bytes), written: chart("written", "--orange", bytes),
       requests: chart("requests", "--blue"), cpu: chart("cpu", "--orange"),
     };
     document.addEventListener("tideline:theme", () => Object.values(this.#charts).forEach((each) => each.draw()));
-    document.addEventListener("visibilitychange", () => this.#look());
-    byId("store-token").addEventListener("click", () => {
-      askAgain();
-      byId("store-token").hidden = true;
-      this.#look();
-    });
-    this.#look();
+    this.look();
   }
 
-  show() {
-    this.#shown = true;
-    this.#look();
-  }
-
-  hide() {
-    this.#shown = false;
-    this.#asking += 1;
-    clearTimeout(this.#timer);
-  }
-
-  async #look() {
-    clearTimeout(this.#timer);
-    if (!this.#shown || document.hidden) return;
-    const asked = ++this.#asking;
-    try {
-      const store = await this.#db.request("GET", "/v1/store");
-      if (asked !== this.#asking) return;
-      this.#show(store);
-      const inside = this.#chosen && await this.#inside(this.#chosen);
-      if (asked !== this.#asking) return;
-      if (inside) this.#picture.show(inside, Date.parse(store.at));
-      byId("store-inside").hidden = !inside;
-      this.#onstate("open");
-    } catch (error) {
-      if (asked !== this.#asking) return;
-      this.#say(error.message);
-      if (error.status === 401) {
-        this.#onstate("idle");
-        byId("store-token").hidden = false;
-        return;
-      }
-      this.#onstate("waiting");
-    }
-    this.#timer = setTimeout(() => this.#look(), EVERY_MS);
+  async ask(stands) {
+    const store = await this.db.request("GET", "/v1/store");
+    if (!stands()) return;
+    this.#show(store);
+    const inside = this.#chosen && await this.#inside(this.#chosen);
+    if (!stands()) return;
+    if (inside) this.#picture.show(inside, Date.parse(store.at));
+    byId("store-inside").hidden = !inside;
+    this.onstate("open");
   }
 
   /** The chosen one from inside, with its own statistics; null when it is gone. */
@@ -93,7 +54,7 @@ export class Store {
     const route = `/v1/${KINDS[kind]}/${encodeURIComponent(name)}`;
     try {
       const [inside, described] = await Promise.all([
-        this.#db.request("GET", `${route}/components`), this.#db.request("GET", route),
+        this.db.request("GET", `${route}/components`), this.db.request("GET", route),
       ]);
       return { ...inside, described };
     } catch (error) {
@@ -103,14 +64,9 @@ export class Store {
     }
   }
 
-  #say(text) {
-    setText(byId("store-text"), text);
-    byId("store-said").hidden = text === "";
-  }
-
   #show(store) {
     const { datasets, process } = store;
-    this.#say(datasets.length || process ? "" : "This token may read nothing that the store holds in full.");
+    this.say(datasets.length || process ? "" : "This token may read nothing that the store holds in full.");
     byId("store-all").hidden = datasets.length === 0 && !process;
     this.#figures(store);
     this.#standsOut(store);
@@ -235,7 +191,7 @@ export class Store {
   #choose(chosen) {
     this.#chosen = chosen;
     for (const [key, { button }] of this.#rows) button.setAttribute("aria-pressed", String(key === keyOf(chosen)));
-    this.#look();
+    this.look();
   }
 
   // ---- seals and merges ---------------------------------------------------------------------------

@@ -65,6 +65,7 @@ export class Tables {
       isCut: () => this.#cut !== null,
       draw: () => { this.#frame ||= requestAnimationFrame(() => this.#draw()); },
     };
+    byId("query-1").after(twin(byId("query-1"), 2));
     this.queries = [new Query(1, on), new Query(2, on)];
     this.charts = Object.fromEntries(
       [["standing", "--blue"], ["writes", "--orange"], ["shown", "--blue"], ["bytes", "--orange"]].map(([name, colour]) =>
@@ -250,4 +251,14 @@ export class Tables {
     const trip = performance.now() - asked;
     if (trip < this.#clock.trip * 1.05) this.#clock = { offset: told - (performance.timeOrigin + asked + trip / 2), trip };
   }
+}
+
+/** The same section under another number: with ids, names and labels of its own. */
+function twin(section, number) {
+  const made = section.cloneNode(true);
+  for (const node of [made, ...made.querySelectorAll("*")]) {
+    for (const { name, value } of [...node.attributes]) node.setAttribute(name, value.replace(/([a-z][- ])1\b/g, `$1${number}`));
+  }
+  setText(made.querySelector("h2"), `Query ${number}`);
+  return made;
 }

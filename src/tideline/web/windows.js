@@ -5,13 +5,11 @@
 //
 // It has a connection of its own, which it lets go of while another view is in front.
 
-import { connect } from "../tideline.js";
-import { askAgain, token } from "./access.js";
 import { short } from "./charts.js";
 import { byId, element, setText } from "./dom.js";
+import { Looking } from "./looking.js";
 import { Road } from "./road.js";
 
-const PATIENCE_S = 20;
 const EVERY_MS = 1000;
 const LOOK_EVERY = 3; // seconds between looks whether an expressway has come
 const NONE = "This server has no stream windows yet: `tideline window create DATABASE NAME --span-s 300 --key FIELD` makes one.";
@@ -19,90 +17,63 @@ const SHOWN = 200; // characters of a result
 
 const span = (seconds) => (seconds % 60 === 0 && seconds >= 120 ? `${seconds / 60} min` : `${seconds} s`);
 
-export class Windows {
-  #db;
-  #onstate;
+export class Windows extends Looking {
   #road = null;
-  #shown = true;
   #windows = []; // as the server lists them
   #rates = new Map(); // name -> {at, appended, rate}
   #ticks = 0;
-  #timer = 0;
   #asked = 0;
 
   /** `onstate(name)`: what its connection does. */
   constructor(onstate) {
-    this.#db = connect(undefined, { token, timeout_s: PATIENCE_S });
-    this.#onstate = onstate;
-    this.#db.onstate = (state) => { if (this.#road) onstate(state); };
-    byId("windows-token").addEventListener("click", () => {
-      askAgain();
-      byId("windows-token").hidden = true;
-      this.#look();
-    });
+    super("windows", onstate, EVERY_MS);
+    this.db.onstate = (state) => { if (this.#road) onstate(state); };
     byId("range").addEventListener("submit", (event) => {
       event.preventDefault();
       this.#range();
     });
     byId("range-window").addEventListener("change", () => this.#suggest());
-    this.#look();
+    this.look();
   }
 
   show() {
-    this.#shown = true;
-    if (this.#road) this.#db.reconnect();
-    else this.#look();
+    super.show();
+    if (this.#road) this.db.reconnect();
   }
 
   hide() {
-    this.#shown = false;
-    clearTimeout(this.#timer);
-    if (this.#road) this.#db.disconnect();
+    super.hide();
+    if (this.#road) this.db.disconnect();
   }
 
   /** See what there is; again after a while, until there is an expressway. */
-  async #look() {
-    clearTimeout(this.#timer);
-    if (this.#road || !this.#shown) return;
-    try {
-      if (this.#ticks++ % LOOK_EVERY === 0 && await this.#hasRoad()) {
-        byId("windows-said").hidden = byId("windows-list").hidden = true;
-        byId("road").hidden = false;
-        this.#road = new Road(this.#db);
-        if (!this.#shown) this.#db.disconnect();
-        return;
-      }
-      this.#windows = await this.#db.windows();
-      this.#onstate("open");
-      this.#list();
-    } catch (error) {
-      this.#say(error.message);
-      if (error.status === 401) {
-        this.#onstate("idle");
-        byId("windows-token").hidden = false;
-        return;
-      }
-      this.#onstate("waiting");
+  async ask(stands) {
+    if (this.#road) return true;
+    if (this.#ticks++ % LOOK_EVERY === 0 && await this.#hasRoad()) {
+      byId("windows-said").hidden = byId("windows-list").hidden = true;
+      byId("road").hidden = false;
+      this.#road = new Road(this.db);
+      if (!this.isShown) this.db.disconnect();
+      return true;
     }
-    clearTimeout(this.#timer);
-    if (this.#shown) this.#timer = setTimeout(() => this.#look(), EVERY_MS);
+    this.#windows = await this.db.windows();
+    if (stands()) {
+      this.onstate("open");
+      this.#list();
+    }
+    return false;
   }
 
   async #hasRoad() {
-    const names = (await this.#db.collections()).map(({ name }) => name);
+    const names = (await this.db.collections()).map(({ name }) => name);
     return names.includes("segments") && names.includes("road");
-  }
-
-  #say(text) {
-    setText(byId("windows-text"), text);
-    byId("windows-said").hidden = text === "";
   }
 
   // ---- windows ------------------------------------------------------------------------------------
 
   #list() {
     const there = this.#windows.length > 0;
-    this.#say(there ? "" : NONE);
+    this.say(there ? "" : NONE);
     byId("windows-list").hidden = !there;
     if (!there) return;
     const now = performance.now();
@@ -159,7 +130,7 @@ export class Windows {
       return;
     }
     try {
-      const window = this.#db.window(byId("range-window").value);
+      const window = this.db.window(byId("range-window").value);
       const result = await window.range(keys, { map, last_s: last === "" ? undefined : Number(last) });
       if (asked !== this.#asked) return;
       this.#wrong("");
