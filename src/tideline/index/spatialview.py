@@ -251,7 +251,7 @@ class SpatialView:
 def _boxed(places: int, number: int, box: Bounds, whole: bool) -> tuple[Words, int]:
     room = _FIRST
     while True:
-        hits = np.empty(room, np.int64)
+        hits = np.empty(room + at.QUEUE, np.int64)
         count: int = search.search_box(places, number, *box, whole, address_of(hits), room)
         if count <= room:
             return hits, count

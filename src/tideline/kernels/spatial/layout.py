@@ -21,6 +21,8 @@ from tideline.kernels.words import Layout
 LEAF, FAN = 32, 16
 LEVELS = 9  # enough for 32 * 16**8 entries
 PLACE_SHIFT = 40
+LEVEL_SHIFT = 36  # of a node: place << PLACE_SHIFT | level << LEVEL_SHIFT | number
+QUEUE = 512  # words behind the room for hits: nodes that a search has yet to look at
 SURE = 1 << 62
 POSITION = (1 << PLACE_SHIFT) - 1
 PLACES = (1 << 20) - 1
