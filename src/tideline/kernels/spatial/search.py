@@ -49,7 +49,9 @@ from tideline.kernels.spatial.layout import (
 )
 from tideline.kernels.views import doubles, prefetch, singles, words
 
-__all__ = ["check_place", "count_box", "gather", "keep_below", "refine", "search_box"]
+__all__ = [
+    "check_place", "count_box", "gather", "gather_below", "keep_below", "refine", "search_box",
+]  # fmt: skip
 
 BOX, RING, AREA, OUTLINE = 0, 1, 2, 3
 WITHIN, MEETS = 0, 1
@@ -353,6 +355,15 @@ def gather(places, hits_at, count, offsets_at, data_at):
         copy_bytes(data_at + used, p[P_KEYS] + first, limit - first)
         used += limit - first
         ends[i + 1] = used
+
+
+@jit
+def gather_below(places, hits_at, count, below, seqs_at, offsets_at, data_at, room):
+    """`keep_below`, and `gather` when the keys have at most `room` bytes."""
+    kept, size = keep_below(places, hits_at, count, below, seqs_at)
+    if size <= room:
+        gather(places, hits_at, kept, offsets_at, data_at)
+    return kept, size
 
 
 @jit
