@@ -71,7 +71,7 @@ class Ours:
         if self._count:
             for rows in np.array_split(np.arange(self._count), pieces):
                 memory = self._kind.memory(0, None)
-                memory.put(*entries(points, rows), rows, packed=False)
+                memory.put(*entries(points, rows), rows)
                 self._seal(memory)
         self._view = self._kind.view([], self._readers)
 

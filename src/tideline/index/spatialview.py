@@ -145,13 +145,13 @@ class SpatialView:
         before = known[0]
         if before is not None and all(map(is_, before[0], nows)):
             return known
-        found = [memory.table() for memory in self.memories]
-        held = [now for now, _ in found]
-        table = np.concatenate([*(rows for _, rows in found), self._still])
+        found = [memory.shown() for memory in self.memories]
+        table = np.concatenate([*(shown.rows for shown in found), self._still])
         if not len(table):
             table = np.zeros(at.P_WORDS, np.int64)
         boxed = bool(table.reshape(-1, at.P_WORDS)[:, at.P_EAST].any())
-        known = self._known = (held, self.readers), table, address_of(table), boxed
+        held = [shown.now for shown in found], found, self.readers
+        known = self._known = held, table, address_of(table), boxed
         return known
 
     def passing(self, filters: Mapping[str, tuple[bytes, bytes]]) -> SpatialView:

@@ -34,5 +34,5 @@ def kernels() -> list[tuple[Any, tuple[Any, ...]]]:
         (outline.within, (_I, _I, _F, _F, _F, _F)),
         (outline.nearest_m, (_I, _F, _F)),
         (outline.farthest_m, (_I, _F, _F)),
-        (texts.read_points, (_I,) * 6),
+        (texts.read_points, (_I,) * 7),
     ]
