@@ -30,6 +30,7 @@ BOUNDS_TESTS := tests/kernels/test_checks.py tests/kernels/test_jsonnumber.py te
 	tests/where/test_batch_damage.py tests/where/test_standing.py tests/where/test_standing_grams.py \
 	tests/documents/test_grid.py \
 	tests/documents/test_entries.py tests/documents/test_engine_machine.py tests/documents/test_find.py \
+	tests/documents/test_nearest_entries.py \
 	tests/documents/test_inverted.py tests/documents/test_fuzzy_index.py tests/stream/test_sliding.py \
 	tests/stream/test_window.py
 BOUNDS_MACHINE := $(wildcard tests/test_state_machine.py tests/test_machine.py)

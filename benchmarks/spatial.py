@@ -71,7 +71,7 @@ class Ours:
         if self._count:
             for rows in np.array_split(np.arange(self._count), pieces):
                 memory = self._kind.memory(0, None)
-                memory.put(*entries(points, rows), rows, packed=False)
+                memory.put(*entries(points, rows), rows)
                 self._seal(memory)
         self._view = self._kind.view([], self._readers)
 
@@ -348,8 +348,8 @@ def ingest(size: str, rounds: int) -> dict[str, Any]:
                 begun = time.perf_counter()
                 for first in range(*limits, batch):
                     index.add(points, np.arange(first, min(first + batch, limits[1])))
+                index.box(boxes[0])  # ours sorts for the first question: that is part of inserting
                 insert_us = (time.perf_counter() - begun) / (limits[1] - limits[0]) * 1e6
-                index.box(boxes[0])
                 begun = time.perf_counter()
                 found[name] = [index.box(box) for box in boxes]
                 query_us = (time.perf_counter() - begun) / len(boxes) * 1e6
@@ -374,7 +374,9 @@ def store(size: str, rounds: int) -> dict[str, Any]:
             "spatial": db.collection("places", key="id", indexes={"at": "spatial"}),
         }
         warm = db.collection("warm", key="id", indexes={"at": "spatial"})
-        warm.put_many([{"id": 1, "at": [0.0, 0.0]}])  # loads the kernels
+        nowhere = {"at": {"$geoWithin": {"$box": [[0, 0], [0, 0]]}}}
+        warm.put_many([{"id": 1, "at": [1.0, 0.0]}])
+        warm.find(nowhere)  # now all kernels are loaded
         spent = dict.fromkeys(made, 0.0)
         for first in range(0, count, batch):
             rows = range(first, min(first + batch, count))
@@ -383,6 +385,9 @@ def store(size: str, rounds: int) -> dict[str, Any]:
                 begun = time.perf_counter()
                 collection.put_many(docs)
                 spent[name] += time.perf_counter() - begun
+        begun = time.perf_counter()
+        made["spatial"].find(nowhere)
+        spent["spatial"] += time.perf_counter() - begun  # the first question sorts what memory has
         outcome["put_us"] = {name: each / count * 1e6 for name, each in spent.items()}
         places: Any = made["spatial"]
         sqlite = Sqlite((lon, lat), None)

@@ -261,12 +261,13 @@ class Rtree:
         if self._table is None:
             self._table = self._shown()
         parts, places, side = self._table
-        hits, count = np.empty(4096, np.int64), 1 << 62
-        while count > len(hits):
-            if count < 1 << 62:
-                hits = np.empty(count, np.int64)
+        room = 0
+        count = 4096  # hits there is room for in the first go
+        while count > room:
+            room = count
+            hits = np.empty(room + at.QUEUE, np.int64)
             count = search.search_box(
-                address_of(places), len(parts), *map(float, box), False, address_of(hits), len(hits)
+                address_of(places), len(parts), *map(float, box), False, address_of(hits), room
             )
         hits = hits[:count]
         which, positions = (hits >> at.PLACE_SHIFT) & at.PLACES, hits & at.POSITION
@@ -434,7 +435,7 @@ class AntimatterRtree(Rtree):
         return self._part(keys[last], seqs[last], x[last], y[last], matter[last], _NO_KEYS)
 
     def _decide(self, side: Any, which: Words, rows: Words, keys: Words, keep: Flags) -> None:
-        order = np.argsort(keys, kind="stable")  # newer components come first
+        order = np.argsort(keys * len(side["first"]) + which)  # newer components come first
         _annihilated(order, keys, side["x"][rows], side["y"][rows], side["matter"][rows], keep)
 
 

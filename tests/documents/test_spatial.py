@@ -199,7 +199,8 @@ def test_memory_keeps_runs_and_a_tail(tmp_path: Path) -> None:
             made.put_many(docs)
             points.update((one["id"], one["at"]) for one in docs)
         memory = made._engine.active.indexes["at"]
-        side = memory.now[0]
+        assert not memory.now[0].runs  # who writes does not sort
+        side = memory.shown().sides[0]
         assert side.runs
         assert side.count - side.sorted < 4096
         assert len(side.runs) < 13
@@ -480,7 +481,7 @@ def test_a_tree_finds_what_a_box_holds(count: int) -> None:
             w, s = draw.uniform(-180, 180), draw.uniform(-90, 90)
             e, n = w + draw.choice([0.5, 20, 400]), s + draw.choice([0.5, 20, 400])
             for whole in (False, True):
-                out = np.empty(count, np.int64)
+                out = np.empty(count + at.QUEUE, np.int64)
                 got = search.search_box(
                     address_of(made.row), 1, w, s, e, n, whole, address_of(out), count
                 )
@@ -503,7 +504,7 @@ def test_a_tree_of_six_levels_finds_what_a_box_holds() -> None:
     west, south = draw.uniform(-180, 180, count), draw.uniform(-90, 90, count)
     made = pack((west, south))
     assert made.row[at.P_TOP] == 5
-    out = np.empty(count, np.int64)
+    out = np.empty(count + at.QUEUE, np.int64)
     for size in (0.3, 0.3, 5.0, 5.0, 100.0, 400.0):
         w, s = draw.uniform(-180, 150), draw.uniform(-90, 60)
         got = search.search_box(
@@ -512,6 +513,39 @@ def test_a_tree_of_six_levels_finds_what_a_box_holds() -> None:
         wide, high = (west >= w) & (west <= w + size), (south >= s) & (south <= s + size)
         wanted = np.flatnonzero(wide & high)
         assert np.array_equal(np.sort(made.order[out[:got] & at.POSITION]), wanted)
+
+
+def test_many_trees_are_searched_as_each_by_itself() -> None:
+    """More than begin at once, some of them empty, one a tail, one with boxes."""
+    draw = np.random.default_rng(3)
+    rows, wanted = [], []
+    keep = []
+    boxes = [(-180.0, -90.0, 180.0, 90.0), (-1.0, -1.0, 1.0, 1.0), (20.0, 30.0, 90.0, 31.0)]
+    for number, count in enumerate([0, 1, 40, 3_000, 100_000, *([700] * 60)]):
+        west, south = draw.uniform(-180, 179, count), draw.uniform(-90, 89, count)
+        axes: tuple[Any, ...] = (west, south)
+        if number == 40:
+            axes = (west, south, west + 1.0, south + 1.0)
+        made = pack(axes)
+        if number == 41:
+            made.row[at.P_NODES] = 0
+        keep.append(made)
+        rows.append(made.row)
+        high_x, high_y = axes[-2:]
+        for place, (w, s, e, n) in enumerate(boxes):
+            met = (west <= e) & (w <= high_x) & (south <= n) & (s <= high_y)
+            wanted += [(place, number, int(row)) for row in np.flatnonzero(met)]
+    table = np.concatenate(rows)
+    found = []
+    for place, box in enumerate(boxes):
+        out = np.empty(200_000 + at.QUEUE, np.int64)
+        got = search.search_box(
+            address_of(table), len(rows), *box, False, address_of(out), 200_000
+        )  # fmt: skip
+        for hit in out[:got].tolist():
+            number = (hit >> at.PLACE_SHIFT) & at.PLACES
+            found.append((place, number, int(keep[number].order[hit & at.POSITION])))
+    assert sorted(found) == sorted(wanted)
 
 
 def test_a_ring_across_the_antimeridian_is_two_boxes() -> None:

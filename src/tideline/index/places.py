@@ -101,22 +101,29 @@ def _scanned(docs: Texts, field: str) -> Entries:
     paths.read(docs.data, docs.offsets, tags, cells)
     points, kinds = np.empty((count, 2)), np.empty(count, np.int64)
     where = np.array([address_of(each[node]) for node in nodes for each in (tags, cells)], np.int64)
-    # The kernel reads a little past a number. Rows at the very end of the data are decoded.
+    # The kernel reads a little past a number. For the last rows it gets a copy with room behind, at
+    # an address that makes the same offsets right.
     safe = int(np.searchsorted(docs.offsets[1:], len(docs.data) - _ROOM, side="right"))
-    base = address_of(docs.data)
-    kernel.read_points(
-        base, base + len(docs.data), safe, address_of(where), address_of(points), address_of(kinds)
-    )
-    kinds[safe:] = kernel.OPEN
+    begin, end = int(docs.offsets[safe]), int(docs.offsets[count])
+    tail = np.zeros(end - begin + _ROOM, np.uint8)
+    tail[: end - begin] = docs.data[begin:end]
+    for base, first, limit in (
+        (address_of(docs.data), 0, safe), (address_of(tail) - begin, safe, count)
+    ):  # fmt: skip
+        if first < limit:
+            kernel.read_points(
+                base, base + end, first, limit, address_of(where), address_of(points),
+                address_of(kinds),
+            )  # fmt: skip
     plain = np.flatnonzero(kinds == kernel.POINT)
-    empty = docs.offsets[1:] == docs.offsets[:-1]
-    values = np.ascontiguousarray(points[plain])
+    values = points if len(plain) == count else points[plain]
     ends = np.arange(len(plain) + 1, dtype=np.int64) * POINT_BYTES
     found = Entries(plain, Texts(ends, values.view(np.uint8).reshape(-1)))
-    slow = np.flatnonzero((kinds == kernel.OPEN) & ~empty).tolist()
-    if not slow:
+    slow = np.flatnonzero(kinds == kernel.OPEN)
+    slow = slow[docs.offsets[slow + 1] > docs.offsets[slow]]
+    if not len(slow):
         return found
-    more = _decoded(docs, slow, field)
+    more = _decoded(docs, slow.tolist(), field)
     if not len(more.row):
         return found
     rows = np.concatenate([found.row, more.row])

@@ -192,7 +192,7 @@ class SpatialKind(IndexKind):
         order = np.argsort(seqs, kind="stable")
         memory = SpatialMemory()
         if len(order):
-            memory.put(values.take(order), keys.take(order), np.asarray(seqs)[order], packed=False)
+            memory.put(values.take(order), keys.take(order), np.asarray(seqs)[order])
         return self.seal(memory, filters)
 
     def view(

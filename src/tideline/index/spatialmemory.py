@@ -1,20 +1,23 @@
 """Places in memory: a short tail that is gone through, and packed runs behind it.
 
-    add --> tail, up to TAIL entries --> run --> larger run ...        points and boxes apart
+    add --> tail --searched, TAIL entries or more--> run --> larger run ...     points, boxes apart
 
-When the tail is full it is packed into a run; when there are RUNS of about one size, they become
-one. So an entry is sorted again only when its run has grown by that factor, and a search looks at
-few trees. Entries themselves stay where they came; a run says in which order they are, and has
-their coordinates beside its tree.
+Who adds puts entries behind the others, and that is all: they are sorted when somebody searches.
+If the tail has grown too long by then, it becomes a run; when there are RUNS of about one size,
+they become one. So an entry is sorted again only when its run has grown by that factor, a search
+looks at few trees, and what is sealed before anybody asks is sorted once. Entries themselves stay
+where they came; a run says in which order they are, and has their coordinates beside its tree.
 
-One writer adds, readers take no lock: what they take is `now`, which the writer replaces by one
-assignment after everything in it is in place. Arrays that are too small are replaced by larger
-ones; a reader keeps those that it took.
+One writer adds. What readers take is `now`, which the writer replaces by one assignment after
+everything in it is in place. Arrays that are too small are replaced by larger ones; a reader keeps
+those that it took. Readers who find entries that are new take turns at sorting them; others take no
+lock.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import threading
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +28,7 @@ from tideline.index.texts import Texts
 from tideline.kernels.spatial import build
 from tideline.kernels.spatial import layout as at
 
-__all__ = ["RUNS", "TAIL", "Pack", "Side", "SpatialMemory", "pack"]
+__all__ = ["RUNS", "TAIL", "Pack", "Shown", "Side", "SpatialMemory", "pack"]
 
 Words = NDArray[np.int64]
 Doubles = NDArray[np.float64]
@@ -104,7 +107,10 @@ def _taken(values: Doubles, order: Words) -> Doubles:
 
 
 class Side:
-    """The points of a memory, or its boxes, as they were after some write; never changed."""
+    """The points of a memory, or its boxes, as they were after some write; never changed.
+
+    Runs have those of readers only.
+    """
 
     __slots__ = (
         "coordinates", "count", "key_offsets", "keys", "runs", "seqs", "shape_offsets", "shapes",
@@ -129,9 +135,8 @@ class Side:
         return cls((_NONE_D,) * axes, _NONE_W, none, octets, none, octets, (), 0, 0)
 
     def added(
-        self, coordinates: NDArray[np.float64], seqs: Words, keys: Texts, shapes: Texts | None,
-        *, packed: bool = True,
-    ) -> Side:  # fmt: skip
+        self, coordinates: NDArray[np.float64], seqs: Words, keys: Texts, shapes: Texts | None
+    ) -> Side:
         """With more entries: rows of coordinates, seqs, keys, outlines of boxes."""
         first, limit = self.count, self.count + len(seqs)
         room = len(self.seqs)
@@ -151,20 +156,20 @@ class Side:
         outlines = self.shapes
         if shapes is not None:
             outlines = _appended(outlines, shape_ends, first, shapes)
-        made = Side(
-            columns, all_seqs, ends, octets, shape_ends, outlines, self.runs, self.sorted, limit
-        )
-        return made._packed() if packed and limit - made.sorted >= TAIL else made
+        return Side(columns, all_seqs, ends, octets, shape_ends, outlines, (), 0, limit)
 
-    def _packed(self) -> Side:
-        """With the tail as a run."""
-        runs = [*self.runs, pack(self.coordinates, np.arange(self.sorted, self.count))]
-        while len(runs) >= RUNS and _alike(runs[-RUNS:]):
-            order = np.concatenate([run.order for run in runs[-RUNS:]])
-            runs[-RUNS:] = [pack(self.coordinates, order)]
+    def packed(self, older: Side) -> Side:
+        """With the runs of the same side before some writes, and a tail that is not too long."""
+        runs, first = [*older.runs], older.sorted
+        if self.count - first >= TAIL:
+            runs.append(pack(self.coordinates, np.arange(first, self.count)))
+            first = self.count
+            while len(runs) >= RUNS and _alike(runs[-RUNS:]):
+                order = np.concatenate([run.order for run in runs[-RUNS:]])
+                runs[-RUNS:] = [pack(self.coordinates, order)]
         return Side(
             self.coordinates, self.seqs, self.key_offsets, self.keys, self.shape_offsets,
-            self.shapes, tuple(runs), self.count, self.count,
+            self.shapes, tuple(runs), first, self.count,
         )  # fmt: skip
 
     def rows(self) -> Words:
@@ -204,12 +209,22 @@ class Side:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes in use."""
+        """Bytes in use, when all of it has been searched."""
         axes = len(self.coordinates)
         sizes = int(self.key_offsets[self.count]) + int(
             self.shape_offsets[self.count] if axes == 4 else 0
         )
-        return sizes + self.count * (8 * axes + 24) + self.sorted * (8 * axes + 10)
+        return sizes + self.count * (16 * axes + 34)
+
+
+class Shown(NamedTuple):
+    """What a search sees of a memory; it has to keep it."""
+
+    now: Any
+    """What there was, of which this is: `SpatialMemory.now`."""
+    sides: tuple[Side, Side]
+    rows: Words
+    """The places of kernels."""
 
 
 class SpatialMemory:
@@ -218,7 +233,8 @@ class SpatialMemory:
     def __init__(self) -> None:
         self.now: tuple[Side, Side, int] = Side.empty(2), Side.empty(4), -1
         """Points, boxes, and the last seq: replaced, never changed."""
-        self._table: tuple[Any, Words] = None, _NONE_W
+        self._shown = Shown(self.now, self.now[:2], _NONE_W)
+        self._sorting = threading.Lock()
 
     @property
     def size_bytes(self) -> int:
@@ -238,40 +254,44 @@ class SpatialMemory:
             whole = len(rows) == keys.count and bool((rows == np.arange(len(rows))).all())
             self.put(values, keys if whole else keys.take(rows), seqs + rows)
 
-    def put(self, values: Texts, keys: Texts, seqs: Words, *, packed: bool = True) -> None:
+    def put(self, values: Texts, keys: Texts, seqs: Words) -> None:
         """Add entries, each with its key and seq; those of the last count as the newest."""
         points, boxes, _ = self.now
         plain = np.diff(values.offsets) == POINT_BYTES
         if plain.all():
-            points = points.added(_numbers(values, 2), seqs, keys, None, packed=packed)
+            points = points.added(_numbers(values, 2), seqs, keys, None)
         else:
             mine = np.flatnonzero(plain)
             if len(mine):
                 points = points.added(
-                    _numbers(values.take(mine), 2), seqs[mine], keys.take(mine), None,
-                    packed=packed,
-                )  # fmt: skip
+                    _numbers(values.take(mine), 2), seqs[mine], keys.take(mine), None
+                )
             mine = np.flatnonzero(~plain)
             found = values.take(mine).to_list()
             heads = np.frombuffer(b"".join(data[:BOX_BYTES] for data in found), np.float64)
             boxes = boxes.added(
                 heads.reshape(-1, 4), seqs[mine], keys.take(mine),
-                Texts.of([data[BOX_BYTES:] for data in found]), packed=packed,
+                Texts.of([data[BOX_BYTES:] for data in found]),
             )  # fmt: skip
         self.now = points, boxes, int(seqs[-1])
 
-    def table(self) -> tuple[Any, Words]:
-        """What holds the arrays, and the places for kernels, of what there is now."""
-        now = self.now
-        known = self._table
-        if known[0] is not now:
-            known = self._table = now, np.concatenate([now[0].rows(), now[1].rows()])
-        return known
+    def shown(self) -> Shown:
+        """What there is now, for who searches; what is new is put in order first."""
+        shown = self._shown
+        if shown.now is not self.now:
+            with self._sorting:
+                now, before = self.now, self._shown
+                if before.now is not now:
+                    sides = now[0].packed(before.sides[0]), now[1].packed(before.sides[1])
+                    rows = np.concatenate([side.rows() for side in sides])
+                    self._shown = Shown(now, sides, rows)
+                shown = self._shown
+        return shown
 
 
 def _numbers(values: Texts, axes: int) -> NDArray[np.float64]:
     data = values.data[values.offsets[0] : values.offsets[-1]]
-    return np.frombuffer(data.tobytes(), np.float64).reshape(-1, axes)
+    return np.ascontiguousarray(data).view(np.float64).reshape(-1, axes)
 
 
 def _alike(runs: list[Pack]) -> bool:
@@ -280,7 +300,7 @@ def _alike(runs: list[Pack]) -> bool:
 
 
 def _grown(array: Any, used: int, room: int) -> Any:
-    made = np.zeros(room, array.dtype)
+    made = np.empty(room, array.dtype)
     made[:used] = array[:used]
     return made
 

@@ -44,7 +44,8 @@ __all__ = ["EVERYTHING", "Found", "SpatialAsk", "SpatialView", "boxes_of"]
 Words = NDArray[np.int64]
 EVERYTHING = 1 << 62
 _FIRST = 2048  # hits there is room for in the first go
-_HEAP = 4096
+_HEAP = 1024  # items there is room for at first
+_KEY_WORDS = 4  # of a key, about
 _NO_NUMBERS = np.zeros(4)
 _KINDS = {"box": search.BOX, "ring": search.RING, "polygon": search.AREA, "outline": search.OUTLINE}
 
@@ -144,13 +145,13 @@ class SpatialView:
         before = known[0]
         if before is not None and all(map(is_, before[0], nows)):
             return known
-        found = [memory.table() for memory in self.memories]
-        held = [now for now, _ in found]
-        table = np.concatenate([*(rows for _, rows in found), self._still])
+        found = [memory.shown() for memory in self.memories]
+        table = np.concatenate([*(shown.rows for shown in found), self._still])
         if not len(table):
             table = np.zeros(at.P_WORDS, np.int64)
         boxed = bool(table.reshape(-1, at.P_WORDS)[:, at.P_EAST].any())
-        known = self._known = (held, self.readers), table, address_of(table), boxed
+        held = [shown.now for shown in found], found, self.readers
+        known = self._known = held, table, address_of(table), boxed
         return known
 
     def passing(self, filters: Mapping[str, tuple[bytes, bytes]]) -> SpatialView:
@@ -214,44 +215,53 @@ class SpatialView:
         """Candidates of writes with a seq below, nearest first, about `count` at a time."""
         held, table, places, _ = self.table()
         number = len(table) // at.P_WORDS
-        cap = max(_HEAP, number + 64)
-        state = np.empty(at.N_WORDS + 2 * cap, np.int64)  # and the heap behind it
-        state_at = address_of(state)
-        state[at.N_HEAP], state[at.N_CAP] = state_at + 8 * at.N_WORDS, cap
-        heap = state[at.N_WORDS :]
-        near.begin_nearest(places, number, state_at, lon, lat)
+        cap = number + _HEAP
+        heap = np.empty(at.N_WORDS + 2 * cap, np.int64)
         least, most = _haversine(least_m, -1), _haversine(greatest_m, 1)
         room = max(count, 1)
         while True:
-            both = np.empty((2, room), np.int64)
-            hits, haversines = both[0], both[1].view(np.float64)
-            hits_at = address_of(both)
+            out = np.empty((4 + _KEY_WORDS) * room + 1, np.int64)
+            hits_at = address_of(out)
             filled = 0
             while True:
                 got = near.next_nearest(
-                    places, state_at, lon, lat, least, most, hits_at + 8 * filled,
-                    hits_at + 8 * (room + filled), room - filled,
+                    places, number, address_of(heap), cap, lon, lat, least, most,
+                    hits_at + 8 * filled, hits_at + 8 * (room + filled), room - filled,
                 )  # fmt: skip
+                number = 0  # it has begun
                 filled += got if got >= 0 else -1 - got
                 if got >= 0:
                     break
-                larger = np.empty(2 * (len(heap) + TAIL), np.int64)
+                larger = np.empty(2 * len(heap) + TAIL, np.int64)
                 larger[: len(heap)] = heap
-                heap = larger
-                state[at.N_HEAP], state[at.N_CAP] = address_of(heap), len(heap) // 2
+                heap, cap = larger, (len(larger) - at.N_WORDS) // 2
             if filled:
-                found, seqs, size = _below(places, hits, filled, below)
-                yield Found(seqs, _keys(places, found, size), haversines[:filled])
+                yield _found(places, out, room, filled, below)
             if filled < room:
                 del held
                 return
             room = min(room * 2, 1 << 16)
 
 
+def _found(places: int, out: Words, room: int, count: int, below: int) -> Found:
+    """Of hits and haversines, each so many words, the candidates; what is behind is for them."""
+    hits_at, seqs, ends = address_of(out), 2 * room, 3 * room
+    data = ends + room + 1
+    kept, size = search.gather_below(
+        places, hits_at, count, below, hits_at + 8 * seqs, hits_at + 8 * ends, hits_at + 8 * data,
+        8 * _KEY_WORDS * room,
+    )  # fmt: skip
+    if size <= 8 * _KEY_WORDS * room:
+        keys = Texts(out[ends : ends + kept + 1], out[data:].view(np.uint8))
+    else:
+        keys = _keys(places, out[:kept], size)
+    return Found(out[seqs : seqs + kept], keys, out[room : room + count].view(np.float64))
+
+
 def _boxed(places: int, number: int, box: Bounds, whole: bool) -> tuple[Words, int]:
     room = _FIRST
     while True:
-        hits = np.empty(room, np.int64)
+        hits = np.empty(room + at.QUEUE, np.int64)
         count: int = search.search_box(places, number, *box, whole, address_of(hits), room)
         if count <= room:
             return hits, count

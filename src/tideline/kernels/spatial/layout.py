@@ -21,6 +21,8 @@ from tideline.kernels.words import Layout
 LEAF, FAN = 32, 16
 LEVELS = 9  # enough for 32 * 16**8 entries
 PLACE_SHIFT = 40
+LEVEL_SHIFT = 36  # of a node: place << PLACE_SHIFT | level << LEVEL_SHIFT | number
+QUEUE = 512  # words behind the room for hits: nodes that a search has yet to look at
 SURE = 1 << 62
 POSITION = (1 << PLACE_SHIFT) - 1
 PLACES = (1 << 20) - 1
@@ -52,8 +54,7 @@ P_SHAPES = PLACE.address("bytes of the outlines (space/outline.py)")
 P_LIMIT = PLACE.word("seqs from here on are not in the place as it is read; 0: all are")
 P_WORDS = PLACE.end()
 
-NEAR = Layout("nearest", "N_", "a search for the nearest, between two calls", globals())
-N_HEAP = NEAR.address("what is to be looked at next: its least haversine and what it is")
-N_SIZE = NEAR.count("how many of these")
-N_CAP = NEAR.count("room for so many")
-N_WORDS = NEAR.end()
+NEAR = Layout("nearest", "N_", "a search for the nearest; behind it its heap", globals())
+N_SIZE = NEAR.count("how many are on the heap")
+N_BOUNDS = NEAR.word("bounds of the entries of a leaf: LEAF float64 from here on")
+N_WORDS = NEAR.end(spare=LEAF - 1)

@@ -1,8 +1,14 @@
 """What meets a box, in all places of a view in one call; and what of it meets more than a box.
 
 A node that misses the box is passed over, one that lies inside it gives all its entries unread, the
-others are gone down into. All children of a node are held against the box at once; those that are
-still to be looked at are bits, a few for each level, so no stack is needed.
+others wait in a queue to be gone down into. All children of a node are held against the box at
+once. What comes into the queue is prefetched, and as nodes of many places wait in it, most are in
+the cache when it is their turn.
+
+    queue    a ring of QUEUE words, place << PLACE_SHIFT | level << LEVEL_SHIFT | node each
+
+The first that came is the first to be opened, so that there is time to load it. Beyond _MANY it is
+the last that came: that bounds the queue, by FAN more for each level of a tree.
 
 No Python objects, no state; all release the GIL.
 """
@@ -19,6 +25,7 @@ from tideline.kernels.spatial import outline
 from tideline.kernels.spatial.layout import (
     FAN,
     LEAF,
+    LEVEL_SHIFT,
     P_COUNT,
     P_EAST,
     P_IDS,
@@ -37,16 +44,35 @@ from tideline.kernels.spatial.layout import (
     PLACE_SHIFT,
     PLACES,
     POSITION,
+    QUEUE,
     SURE,
 )
 from tideline.kernels.views import doubles, prefetch, singles, words
 
-__all__ = ["check_place", "count_box", "gather", "keep_below", "refine", "search_box"]
+__all__ = [
+    "check_place", "count_box", "gather", "gather_below", "keep_below", "refine", "search_box",
+]  # fmt: skip
 
 BOX, RING, AREA, OUTLINE = 0, 1, 2, 3
 WITHIN, MEETS = 0, 1
-_CHILDREN = (1 << FAN) - 1
+_LEAF_BITS, _FAN_BITS = 5, 4  # LEAF and FAN as powers of two
+_FEW, _MANY = 16, 256  # with fewer nodes in the queue, the next place is begun; the other: above
 OPEN = 1 << 61  # of a hit: only exact fractions can say (space/exact.py)
+
+
+@jit
+def _points_in(west, south, first, count, w, s, e, n):
+    """Which points lie in a closed box, bit by bit: no branch that could be guessed wrong."""
+    met = 0
+    if count == LEAF:  # of a number that is known, several are compared at once
+        for i in range(LEAF):
+            x, y = west[first + i], south[first + i]
+            met |= np.int64((w <= x) & (x <= e) & (s <= y) & (y <= n)) << i
+        return met
+    for i in range(count):
+        x, y = west[first + i], south[first + i]
+        met |= np.int64((w <= x) & (x <= e) & (s <= y) & (y <= n)) << i
+    return met
 
 
 @jit
@@ -54,20 +80,14 @@ def _entries(p, mark, first, limit, w, s, e, n, whole, out, count, room):
     """The entries [first, limit) of a place that meet a box, or with `whole` lie in it."""
     hits = words(out, room)
     west, south = doubles(p[P_WEST], p[P_COUNT]), doubles(p[P_SOUTH], p[P_COUNT])
-    fits = count + limit - first <= room
     if p[P_EAST] == 0:
-        if fits:
-            for i in range(first, limit):
-                hits[count] = mark | i
-                x, y = west[i], south[i]
-                count += (x >= w) & (x <= e) & (y >= s) & (y <= n)
-            return count
-        for i in range(first, limit):
-            x, y = west[i], south[i]
-            if x >= w and x <= e and y >= s and y <= n:
+        for start in range(first, limit, LEAF):
+            met = _points_in(west, south, start, min(LEAF, limit - start), w, s, e, n)
+            while met:
                 if count < room:
-                    hits[count] = mark | i
+                    hits[count] = mark | (start + trailing_zeros(met))
                 count += 1
+                met &= met - 1
         return count
     east, north = doubles(p[P_EAST], p[P_COUNT]), doubles(p[P_NORTH], p[P_COUNT])
     for i in range(first, limit):
@@ -116,55 +136,10 @@ def _met(boxes, first, count, w, s, e, n):
 
 
 @jit
-def _tree(p, mark, w, s, e, n, whole, out, count, room):
-    """What a place with a tree has."""
-    top, entries = p[P_TOP], p[P_COUNT]
-    boxes = singles(p[P_NODES], 4 * p[P_LEVEL + top + 1])
-    below = LEAF
-    for _ in range(top):
-        below *= FAN  # entries under a node
-    level, node = top, 0
-    # Which nodes beside the one looked at are still to be: of the four lowest levels, of others.
-    low, high = 0, 0
-    left = _met(boxes, p[P_LEVEL + top], 1, w, s, e, n)
-    while True:
-        if left:
-            node = (node & -FAN) | trailing_zeros(left)
-            left &= left - 1
-            at = 4 * (p[P_LEVEL + level] + node)
-            first, limit = node * below, min((node + 1) * below, entries)
-            if (
-                w <= boxes[at] and boxes[at + 2] <= e
-                and s <= boxes[at + 1] and boxes[at + 3] <= n
-            ):  # fmt: skip
-                count = _all_of(p, mark, first, limit, out, count, room)
-            elif level == 0:
-                count = _entries(p, mark, first, limit, w, s, e, n, whole, out, count, room)
-            else:
-                shift = (level & 3) * FAN
-                if level < 4:
-                    low |= left << shift
-                else:
-                    high |= left << shift
-                level -= 1
-                below //= FAN
-                node *= FAN
-                start = p[P_LEVEL + level] + node
-                some = min(FAN, p[P_LEVEL + level + 1] - start)
-                left = _met(boxes, start, some, w, s, e, n)
-        elif level == top:
-            return count
-        else:
-            level += 1
-            below *= FAN
-            node //= FAN
-            shift = (level & 3) * FAN
-            if level < 4:
-                left = (low >> shift) & _CHILDREN
-                low ^= left << shift
-            else:
-                left = (high >> shift) & _CHILDREN
-                high ^= left << shift
+def _prefetch_all(address, size):
+    """Begin to load the cache lines of so many bytes."""
+    for skip in range(0, size, 64):
+        prefetch(address + skip)
 
 
 @jit
@@ -172,18 +147,65 @@ def search_box(places, number, w, s, e, n, whole, out, room):
     """Hits of all places that meet a closed box, or with `whole` lie in it; how many there are.
 
     Those there is no room for are counted only: then it is called again, with room for all.
+    `out` has QUEUE more words behind the room.
     """
-    count = 0
-    for i in range(number):
-        p = words(places + 8 * P_WORDS * i, P_WORDS)
-        if p[P_COUNT] == 0:
-            continue
-        mark = i << PLACE_SHIFT
-        if p[P_NODES]:
-            count = _tree(p, mark, w, s, e, n, whole, out, count, room)
+    queue = words(out + 8 * room, QUEUE)
+    head, size, coming, count = 0, 0, 0, 0
+    while True:
+        while size < _FEW and coming < number:  # the next place
+            mark = coming << PLACE_SHIFT
+            p = words(places + 8 * P_WORDS * coming, P_WORDS)
+            coming += 1
+            top, entries = p[P_TOP], p[P_COUNT]
+            if p[P_NODES] == 0:
+                count = _entries(p, mark, 0, entries, w, s, e, n, whole, out, count, room)
+            elif entries:
+                boxes = singles(p[P_NODES], 4 * p[P_LEVEL + top + 1])
+                if _met(boxes, p[P_LEVEL + top], 1, w, s, e, n):
+                    queue[(head + size) & (QUEUE - 1)] = mark | (top << LEVEL_SHIFT)
+                    size += 1
+        if size == 0:
+            return count
+        size -= 1
+        if size < _MANY:
+            item = queue[head & (QUEUE - 1)]
+            head += 1
         else:
-            count = _entries(p, mark, 0, p[P_COUNT], w, s, e, n, whole, out, count, room)
-    return count
+            item = queue[(head + size) & (QUEUE - 1)]
+        mark = item & (PLACES << PLACE_SHIFT)
+        level, node = (item >> LEVEL_SHIFT) & 15, item & ((1 << LEVEL_SHIFT) - 1)
+        p = words(places + 8 * P_WORDS * (mark >> PLACE_SHIFT), P_WORDS)
+        below = level * _FAN_BITS + _LEAF_BITS  # entries under a node, as a power of two
+        if level == 0:
+            limit = min((node + 1) << below, p[P_COUNT])
+            count = _entries(p, mark, node << below, limit, w, s, e, n, whole, out, count, room)
+            continue
+        level -= 1
+        below -= _FAN_BITS
+        node <<= _FAN_BITS
+        boxes = singles(p[P_NODES], 4 * p[P_LEVEL + p[P_TOP] + 1])
+        start = p[P_LEVEL + level] + node
+        left = _met(boxes, start, min(FAN, p[P_LEVEL + level + 1] - start), w, s, e, n)
+        while left:
+            child = trailing_zeros(left)
+            left &= left - 1
+            at = 4 * (start + child)
+            child += node
+            if (
+                w <= boxes[at] and boxes[at + 2] <= e
+                and s <= boxes[at + 1] and boxes[at + 3] <= n
+            ):  # fmt: skip
+                limit = min((child + 1) << below, p[P_COUNT])
+                count = _all_of(p, mark, child << below, limit, out, count, room)
+                continue
+            if level:
+                above = p[P_LEVEL + level - 1] + (child << _FAN_BITS)
+                _prefetch_all(p[P_NODES] + 16 * above, 16 * FAN)
+            else:
+                _prefetch_all(p[P_WEST] + 8 * LEAF * child, 8 * LEAF)
+                _prefetch_all(p[P_SOUTH] + 8 * LEAF * child, 8 * LEAF)
+            queue[(head + size) & (QUEUE - 1)] = mark | (level << LEVEL_SHIFT) | child
+            size += 1
 
 
 @jit
@@ -333,6 +355,15 @@ def gather(places, hits_at, count, offsets_at, data_at):
         copy_bytes(data_at + used, p[P_KEYS] + first, limit - first)
         used += limit - first
         ends[i + 1] = used
+
+
+@jit
+def gather_below(places, hits_at, count, below, seqs_at, offsets_at, data_at, room):
+    """`keep_below`, and `gather` when the keys have at most `room` bytes."""
+    kept, size = keep_below(places, hits_at, count, below, seqs_at)
+    if size <= room:
+        gather(places, hits_at, kept, offsets_at, data_at)
+    return kept, size
 
 
 @jit

@@ -42,18 +42,19 @@ def _point(i, limit, count, most, out, at):
 
 
 @jit
-def read_points(base, limit, rows, cells_at, points_at, kinds_at):
-    """What each row has at a field: NONE, a POINT, or OPEN: that is for a decoder to say.
+def read_points(base, limit, first, rows, cells_at, points_at, kinds_at):
+    """What each row from `first` on has at a field: NONE, a POINT, or OPEN: for a decoder to say.
 
-    `cells`: addresses of the tags and values of the field, of its field "type", and of its field
-    "coordinates" (kernels/jsonpath.py). Points go to `points`, two numbers a row.
+    Texts begin at `base`, and a little may be read past `limit`. `cells`: addresses of the tags and
+    values of the field, of its field "type", and of its field "coordinates" (kernels/jsonpath.py).
+    Points go to `points`, two numbers a row.
     """
     cells = words(cells_at, 6)
     tags, values = words(cells[0], rows), words(cells[1], rows)
     type_tags, type_values = words(cells[2], rows), words(cells[3], rows)
     deep_tags, deep_values = words(cells[4], rows), words(cells[5], rows)
     points, kinds = doubles(points_at, 2 * rows), words(kinds_at, rows)
-    for row in range(rows):
+    for row in range(first, rows):
         tag = tags[row]
         kind = tag & 255
         found = NONE
