@@ -20,6 +20,8 @@ from functools import partial
 from itertools import islice, takewhile
 from typing import Any
 
+import msgspec
+
 from tideline.clock import FOREVER, SECOND, from_us
 from tideline.errors import Closed, Conflict, NotFound
 from tideline.live.entries import StagedEntry
@@ -49,22 +51,16 @@ _LEAVING = 10_000
 Refuse = Callable[[Tag, Exception], None]
 
 
-class Job:
+class Job(msgspec.Struct, eq=False):
     """A live query that somebody asked for."""
 
-    __slots__ = ("is_little", "is_plain", "query", "request", "rule", "watch")
-
-    def __init__(self, watch: Watch, request: Any, rule: Rule | None, is_little: bool) -> None:
-        self.watch = watch
-        self.request = request
-        self.rule = rule
-        self.query: Any = None
-        self.is_plain = (
-            request.first is False and request.after is None and type(request) is WatchRequest
-            and request.sort is None and request.limit is None
-        )  # fmt: skip
-        """Whether it wants changes from now on, most likely without positions."""
-        self.is_little = self.is_plain and is_little
+    watch: Watch
+    request: Any
+    rule: Rule | None
+    is_plain: bool
+    """Whether it wants changes from now on, most likely without positions."""
+    is_little: bool
+    query: Any = None
 
     def ask(self) -> Any:
         """What is asked, checked."""
@@ -148,6 +144,7 @@ class Watches:
         `is_little`: its text is, so that the loop may parse it.
         """
         hub, caller, settings = self._hub, self._caller, self._hub.settings
+        key = caller.key
         caller.need("read", request.collection)
         rule = caller.rule(request.collection)
         collection = hub.db._collections.get(request.collection)
@@ -160,7 +157,7 @@ class Watches:
             ))  # fmt: skip
         if len(self._by_tag) >= settings.watches_per_connection:
             raise Refused(429, "TooMany", "too many live queries on this connection: open another")
-        if hub.watched[caller.key] >= settings.watches_per_caller:
+        if hub.watched[key] >= settings.watches_per_caller:
             raise Refused(429, "TooMany", "too many live queries of this caller: cancel some")
         desk = Desk.of(hub, collection)
         kind = "whole" if request.first is False and self.kind == "live" else self.kind
@@ -168,14 +165,19 @@ class Watches:
         if line is None:
             line = self._lines[desk, kind] = Line(self, desk, kind)
         watch = Watch(line, request.tag)
-        until = self._until(request.ttl_s)
-        if until < FOREVER:
-            self._ends[watch] = End(watch, until)
+        if request.ttl_s is not None:
+            until = self._until(request.ttl_s)
+            if until < FOREVER:
+                self._ends[watch] = End(watch, until)
         self._by_tag[request.tag] = watch
         self._desks[desk] += 1
-        hub.watched[caller.key] += 1
+        hub.watched[key] += 1
         desk.watches += 1
-        self._asked.append(Job(watch, request, rule, is_little))
+        is_plain = (
+            request.first is False and request.after is None and type(request) is WatchRequest
+            and request.sort is None and request.limit is None
+        )  # fmt: skip
+        self._asked.append(Job(watch, request, rule, is_plain, is_plain and is_little))
         self._work()
 
     def cancel(self, tag: Tag, reason: str = "cancelled") -> None:
@@ -239,16 +241,17 @@ class Watches:
             return False
         watch.state, watch.held = OVER, None
         del self._by_tag[watch.tag]
-        self._ends.pop(watch, None)
-        hub, desk = self._hub, watch.line.desk
+        if self._ends:
+            self._ends.pop(watch, None)
+        hub, desk, key = self._hub, watch.line.desk, self._caller.key
         desk.watches -= 1
         if not desk.watches and hub.desks.get(desk.collection) is desk:
             del hub.desks[desk.collection]
-        hub.watched[self._caller.key] -= 1
-        if not hub.watched[self._caller.key]:
-            del hub.watched[self._caller.key]
-        self._desks[desk] -= 1
-        if not self._desks[desk]:
+        left = hub.watched[key] = hub.watched[key] - 1
+        if not left:
+            del hub.watched[key]
+        left = self._desks[desk] = self._desks[desk] - 1
+        if not left:
             del self._desks[desk]
             self._lines = {key: line for key, line in self._lines.items() if key[0] is not desk}
         return True
@@ -299,10 +302,33 @@ class Watches:
         return bool(done or not few)
 
     def _answer_jobs(self, jobs: list[Job], done: list[Outcome]) -> None:
+        begun: list[tuple[Job, int]] = []  # what is answered with one text for many
         for job, found in zip(jobs, done, strict=False):
+            if type(found) is int and job.watch.state != OVER and job.watch not in self._ends:
+                begun.append((job, found))
+                continue
+            self._answer_plain(begun)
+            begun = []
             try:
                 self._answer(job, found)
             except Exception as error:  # a mistake in here must not leave anybody waiting
+                self._answer(job, error)
+        self._answer_plain(begun)
+
+    def _answer_plain(self, begun: list[tuple[Job, int]]) -> None:
+        """Say of live queries without a result and an end that they stand, from a version on."""
+        if begun and self.kind == "live":
+            texts, said, rest = [], None, b""
+            for job, version in begun:
+                desk = job.watch.line.desk
+                if said != (desk, version):
+                    said, rest = (desk, version), watching_text(_facts(desk, version))
+                texts.append(tag_head(job.watch.tag) + rest)
+            self.outbox.reply_all(texts)
+        for job, version in begun:
+            try:
+                job.watch.go_on(version)
+            except Exception as error:
                 self._answer(job, error)
 
     def _answer(self, job: Job, found: Outcome) -> None:
@@ -316,19 +342,19 @@ class Watches:
         if watch.state == OVER:  # it was cancelled meanwhile; the entry was not known then
             self._leaving.append(watch)
             return
+        if isinstance(found, int):
+            found = Joined(watch.entry, found, None, None), False
         joined, first = found
         _, desk, kind = watch.line
         end = self._ends.get(watch)
         resumed = joined.missed is not None
         sends = first or (request.after is not None and not resumed)
         if self.kind == "live":
-            self.outbox.reply(watching_text(tag_head(watch.tag), {
-                "identity": desk.collection.identity,
-                "version": request.after if resumed else joined.version,
-                "until": None if end is None else time_text(end.until_us),
-                "resumed": resumed, "result": sends,
-                "placed": isinstance(joined.entry, StagedEntry),
-            }))  # fmt: skip
+            self.outbox.reply(tag_head(watch.tag) + watching_text(_facts(
+                desk, request.after if resumed else joined.version,
+                until=None if end is None else time_text(end.until_us),
+                resumed=resumed, result=sends, placed=isinstance(joined.entry, StagedEntry),
+            )))  # fmt: skip
         if sends:
             version = request.after if resumed else joined.version
             self._put_result(
@@ -422,8 +448,20 @@ class Watches:
         return found
 
 
-Outcome = tuple[Joined, bool] | Exception
-"""Of a job: what somebody begins with, and whether a result is sent."""
+Outcome = tuple[Joined, bool] | int | Exception
+"""Of a job: what somebody begins with, and whether a result is sent. Of a plain query without one:
+the version that it begins with."""
+
+
+def _facts(
+    desk: Desk, version: int, *, until: str | None = None, resumed: bool = False,
+    result: bool = False, placed: bool = False,
+) -> dict[str, Any]:  # fmt: skip
+    """What is said of a live query that stands."""
+    return {
+        "identity": desk.collection.identity, "version": version, "until": until,
+        "resumed": resumed, "result": result, "placed": placed,
+    }  # fmt: skip
 
 
 def _run(jobs: list[Job], leaving: deque[Watch]) -> list[Outcome]:
@@ -453,9 +491,9 @@ def _join_plain(jobs: list[Job], limit: float, *, wait: bool = True) -> list[Out
     """
     done: list[Any] = []
     asked = []
+    first = jobs[0].watch.line.desk if jobs else None
     for job in jobs:
-        desk = job.watch.line.desk
-        if not job.is_plain or desk is not jobs[0].watch.line.desk:
+        if not job.is_plain or job.watch.line.desk is not first:
             break
         try:
             if job.watch.state == OVER:
@@ -472,7 +510,8 @@ def _join_plain(jobs: list[Job], limit: float, *, wait: bool = True) -> list[Out
             break
     if asked:
         try:
-            found = asked[0][1].line.desk.queries.join_many(asked, wait=wait)
+            assert first is not None
+            found = first.queries.join_many(asked, wait=wait)
         except Exception:  # of one of them: each by itself says what it is
             if not wait:
                 return None
@@ -482,8 +521,7 @@ def _join_plain(jobs: list[Job], limit: float, *, wait: bool = True) -> list[Out
         version, entries = found
         for (_, watch), entry in zip(asked, entries, strict=True):
             watch.entry = entry
-        made = iter(entries)
-        done = [(Joined(next(made), version, None, None), False) if e is None else e for e in done]
+        done = [version if error is None else error for error in done]
     return done
 
 

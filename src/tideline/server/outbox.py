@@ -26,6 +26,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import msgspec
+
 from tideline.channel.lazy import LazyEvents
 from tideline.model import Event
 from tideline.server.shapes import event_json
@@ -45,15 +47,12 @@ def _is_long(events: Sequence[Event]) -> bool:
     return sum(len(event.raw) for event in events) > _LITTLE_BYTES
 
 
-class Wire:
+class Wire(msgspec.Struct, eq=False, gc=False):
     """One message, encoded once however many connections send it."""
 
-    __slots__ = ("data", "made", "token")
-
-    def __init__(self, data: bytes, token: str | int | None = None, made: float = 0.0) -> None:
-        self.data = data
-        self.token = token
-        self.made = made
+    data: bytes
+    token: str | int | None = None
+    made: float = 0.0
 
 
 class Pieces:
@@ -174,6 +173,15 @@ class Outbox:
     def reply(self, data: bytes) -> None:
         """Have the answer to a request sent."""
         self.put(None, Wire(data), len(data))
+
+    def reply_all(self, texts: list[bytes]) -> None:
+        """The same of many."""
+        with self._lock:
+            if self.overflowed or self.closed:
+                return
+            self._items += [(None, Wire(text), len(text)) for text in texts]
+            self.size_bytes += sum(map(len, texts))
+        self._wake()
 
     def put(self, stream: Any, wire: Wire, size_bytes: int) -> None:
         """Have a message sent that was made when there was room: it never overflows."""
