@@ -4,7 +4,8 @@
     from then on the hub tells what changes: live_watch.py
 
 Requests are answered many in one go: those that came in one read of the connection, and are small
-and want no result, at once on the loop, while nobody holds the hub's lock; the others in threads.
+and want no result, as soon as it was read, while nobody holds the hub's lock; the others in
+threads.
 What a query has once it stands is small; nothing of it is a task or a lock.
 
 Everything here is on the event loop, except what says otherwise.
@@ -107,6 +108,7 @@ class Watches:
         self._behind: deque[Watch] = deque()
         self._answering: asyncio.Task[None] | None = None
         self._refreshing: asyncio.Task[None] | None = None
+        self._soon = False  # it is answered once what is read now was read
         self._over = False
 
     def __len__(self) -> int:
@@ -130,7 +132,7 @@ class Watches:
     @property
     def has_any(self) -> bool:
         """Whether there is something that `settled` waits for."""
-        return bool(self._by_tag or self._answering or self._refreshing)
+        return bool(self._by_tag or self._soon or self._answering or self._refreshing)
 
     def prefix(self, watch: Watch) -> bytes:
         """How messages with changes begin."""
@@ -259,8 +261,20 @@ class Watches:
     # ---- joining and leaving ------------------------------------------------------------------
 
     def _work(self) -> None:
+        """See to what is asked: when the connection was read, else in a task."""
+        if self._answering is None and not (self._soon or self._over):
+            self._soon = self._hub.turn.at_end(self._answer_at_once)
+            if not self._soon:
+                self._answering = asyncio.ensure_future(self._answer_all())
+
+    def _answer_at_once(self) -> None:
+        """Answer what was read, if it takes little: no other turn of the loop is waited for."""
+        self._soon = False
         if self._answering is None and not self._over:
-            self._answering = asyncio.ensure_future(self._answer_all())
+            if self.outbox.has_room and self._is_little():
+                self._answer_here()
+            if self._asked or self._leaving:
+                self._answering = asyncio.ensure_future(self._answer_all())
 
     async def _answer_all(self) -> None:
         """Join and leave, many in one go, here or in a thread."""
@@ -269,7 +283,7 @@ class Watches:
             while (self._asked or self._leaving) and not self._over:
                 if self._asked and not self.outbox.has_room:
                     await self.outbox.room()
-                if self._answer_here():
+                if self._is_little() and self._answer_here():
                     await asyncio.sleep(0)
                     continue
                 jobs = [self._asked.popleft() for _ in range(min(_BATCH, len(self._asked)))]
@@ -283,13 +297,15 @@ class Watches:
                 leaving, self._leaving = self._leaving, deque()
                 hub.work.soon(partial(_leave_all, leaving))
 
+    def _is_little(self) -> bool:
+        """Whether what is to be done next takes little."""
+        if self._hub.waits_for_disk or len(self._leaving) > _BATCH:
+            return False
+        return not self._asked or self._asked[0].is_little
+
     def _answer_here(self) -> bool:
         """Join and leave what takes little, if nobody has to be waited for; says whether."""
         asked, limit = self._asked, time.monotonic() + _FEW_S
-        if self._hub.waits_for_disk or len(self._leaving) > _BATCH:
-            return False
-        if asked and not asked[0].is_little:
-            return False
         if self._leaving and not _leave(self._leaving, wait=False):
             return False
         few = list(takewhile(lambda job: job.is_little, islice(asked, _FEW)))
@@ -425,6 +441,8 @@ class Watches:
 
     async def answered(self) -> None:
         """Wait until what was asked for so far was answered."""
+        if self._soon:
+            self._answer_at_once()
         while self._answering is not None:
             await asyncio.wait([self._answering])
 
@@ -438,7 +456,7 @@ class Watches:
 
     def reached(self) -> dict[str, int]:
         """By collection, the version up to which everything is in the outbox."""
-        if self._answering is not None or self._refreshing is not None:
+        if self._soon or self._answering is not None or self._refreshing is not None:
             return {}
         found = {}
         for desk in list(self._desks):

@@ -99,12 +99,14 @@ class Turn:
     """What comes into outboxes while a connection is read goes out when that is over.
 
     A connection that reads says when it begins and ends; what comes at another time waits for the
-    next turn of the loop. On the loop.
+    next turn of the loop. What is asked in one read can be done in one go, before anything goes
+    out: `at_end`. On the loop.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._filled: list[Outbox] = []
+        self._calls: list[Callable[[], None]] = []
         self._reading = False
         self._due = False
 
@@ -112,9 +114,20 @@ class Turn:
         """What is read now may fill outboxes."""
         self._reading = True
 
+    def at_end(self, call: Callable[[], None]) -> bool:
+        """Have a call made once what is read now was read, before anything is sent. False: nothing
+        is being read."""
+        if self._reading:
+            self._calls.append(call)
+        return self._reading
+
     def end(self) -> None:
         """Send what is there."""
-        self._reading = self._due = False
+        try:
+            while self._calls:
+                self._calls.pop()()
+        finally:
+            self._reading = self._due = False
         if self._filled:
             filled, self._filled = self._filled, []
             for outbox in filled:
