@@ -5,8 +5,8 @@
 
 Requests are answered many in one go: those that came in one read of the connection, and are small
 and want no result, as soon as it was read, while nobody holds the hub's lock; the others in
-threads.
-What a query has once it stands is small; nothing of it is a task or a lock.
+threads. How they join and leave the hub: live_jobs.py. What a query has once it stands is small;
+nothing of it is a task or a lock.
 
 Everything here is on the event loop, except what says otherwise.
 """
@@ -21,14 +21,12 @@ from functools import partial
 from itertools import islice, takewhile
 from typing import Any
 
-import msgspec
-
 from tideline.clock import FOREVER, SECOND, from_us
-from tideline.errors import Closed, Conflict, NotFound
+from tideline.errors import Conflict, NotFound
 from tideline.live.entries import StagedEntry
 from tideline.live.hub import Joined
-from tideline.server.collection_rules import Rule
 from tideline.server.hub import Hub
+from tideline.server.live_jobs import Job, Outcome, join_plain, leave, leave_all, results_now, run
 from tideline.server.live_messages import (
     PIECE_BYTES,
     Kind,
@@ -45,45 +43,11 @@ from tideline.server.shapes import time_text
 
 __all__ = ["Watches"]
 
-_BATCH, _BATCH_S = 256, 0.02  # requests that a thread answers in one go, and for how long
-_FEW, _FEW_S = 64, 0.001  # the same of the loop; filing takes as long again
+_BATCH = 256  # requests that a thread answers in one go
+_FEW, _FEW_S = 64, 0.001  # the same of the loop, and for how long; filing takes as long again
 _LATEST = 16  # results that are found in one go for who is behind
 _LEAVING = 10_000
 Refuse = Callable[[Tag, Exception], None]
-
-
-class Job(msgspec.Struct, eq=False):
-    """A live query that somebody asked for."""
-
-    watch: Watch
-    request: Any
-    rule: Rule | None
-    is_plain: bool
-    """Whether it wants changes from now on, most likely without positions."""
-    is_little: bool
-    query: Any = None
-
-    def ask(self) -> Any:
-        """What is asked, checked."""
-        if self.query is None:
-            self.query = self.request.query(self.watch.line.desk.queries.key, self.rule)
-        return self.query
-
-    def join(self) -> tuple[Joined, bool]:
-        """Have it stand (in a thread); and whether a result is sent."""
-        request, watch = self.request, self.watch
-        queries, first, query = watch.line.desk.queries, request.first, self.ask()
-        # Within a version that was told as a difference nobody can go on.
-        after = request.after if request.exact or not request.done else None
-        # A million queries that want no result must not be found a million times.
-        found = first is not False or request.after is not None
-        joined = queries.join(query, watch, after=after, result=bool(first), first=found)
-        if joined.missed is not None and len(joined.missed) < request.done:
-            queries.leave(joined.entry, watch)
-            joined = queries.join(query, watch)
-        # Nobody but this job touches the entry until it is back on the loop.
-        watch.entry = joined.entry
-        return joined, joined.missed is None if first is None else first
 
 
 class Watches:
@@ -236,7 +200,7 @@ class Watches:
         self._behind.clear()
         if self._leaving and self._answering is None:
             leaving, self._leaving = self._leaving, deque()
-            self._hub.work.soon(partial(_leave_all, leaving))
+            self._hub.work.soon(partial(leave_all, leaving))
 
     def _forget(self, watch: Watch) -> bool:
         if watch.state == OVER:
@@ -288,14 +252,14 @@ class Watches:
                     continue
                 jobs = [self._asked.popleft() for _ in range(min(_BATCH, len(self._asked)))]
                 leaving, self._leaving = self._leaving, deque()
-                done = await hub.long(self._caller, self, _run, jobs, leaving)
+                done = await hub.long(self._caller, self, run, jobs, leaving)
                 self._asked.extendleft(reversed(jobs[len(done) :]))
                 self._answer_jobs(jobs, done)
         finally:
             self._answering = None
             if self._over and self._leaving:
                 leaving, self._leaving = self._leaving, deque()
-                hub.work.soon(partial(_leave_all, leaving))
+                hub.work.soon(partial(leave_all, leaving))
 
     def _is_little(self) -> bool:
         """Whether what is to be done next takes little."""
@@ -306,10 +270,10 @@ class Watches:
     def _answer_here(self) -> bool:
         """Join and leave what takes little, if nobody has to be waited for; says whether."""
         asked, limit = self._asked, time.monotonic() + _FEW_S
-        if self._leaving and not _leave(self._leaving, wait=False):
+        if self._leaving and not leave(self._leaving, wait=False):
             return False
         few = list(takewhile(lambda job: job.is_little, islice(asked, _FEW)))
-        done = _join_plain(few, limit, wait=False)
+        done = join_plain(few, limit, wait=False)
         if done is None:
             return False
         for _ in done:
@@ -414,7 +378,7 @@ class Watches:
                 batch = [watch for watch in batch if watch.state == BEHIND]
                 for watch in batch:
                     watch.state = BEGINNING
-                found = await self._hub.long(self._caller, self, _latest, batch)
+                found = await self._hub.long(self._caller, self, results_now, batch)
                 for watch, latest in zip(batch, found, strict=True):
                     if watch.state == OVER or latest is None:
                         continue
@@ -466,11 +430,6 @@ class Watches:
         return found
 
 
-Outcome = tuple[Joined, bool] | int | Exception
-"""Of a job: what somebody begins with, and whether a result is sent. Of a plain query without one:
-the version that it begins with."""
-
-
 def _facts(
     desk: Desk, version: int, *, until: str | None = None, resumed: bool = False,
     result: bool = False, placed: bool = False,
@@ -480,97 +439,3 @@ def _facts(
         "identity": desk.collection.identity, "version": version, "until": until,
         "resumed": resumed, "result": result, "placed": placed,
     }  # fmt: skip
-
-
-def _run(jobs: list[Job], leaving: deque[Watch]) -> list[Outcome]:
-    """Leave and join (in a thread); what came of those that there was time for."""
-    _leave(leaving)
-    done: list[Outcome] = []
-    limit = time.monotonic() + _BATCH_S
-    while len(done) < len(jobs) and (not done or time.monotonic() < limit):
-        done += _join_plain(jobs[len(done) :], limit) or [_join(jobs[len(done)])]
-    return done
-
-
-def _join(job: Job) -> Outcome:
-    try:
-        if job.watch.state == OVER:  # cancelled meanwhile
-            raise Closed("the watch was cancelled")
-        return job.join()
-    except Exception as error:
-        return error
-
-
-def _join_plain(jobs: list[Job], limit: float, *, wait: bool = True) -> list[Outcome] | None:
-    """Join the first jobs, if they are plain and of one collection: all of them at once.
-
-    What came of those that there was time for. `wait=False`: None when somebody had to be waited
-    for; nothing has happened then.
-    """
-    done: list[Any] = []
-    asked = []
-    first = jobs[0].watch.line.desk if jobs else None
-    for job in jobs:
-        if not job.is_plain or job.watch.line.desk is not first:
-            break
-        try:
-            if job.watch.state == OVER:
-                raise Closed("the watch was cancelled")
-            query = job.ask()
-        except Exception as error:
-            done.append(error)
-        else:
-            if not query.is_plain:  # it asks for what is near
-                break
-            done.append(None)
-            asked.append((query, job.watch))
-        if time.monotonic() >= limit:
-            break
-    if asked:
-        try:
-            assert first is not None
-            found = first.queries.join_many(asked, wait=wait)
-        except Exception:  # of one of them: each by itself says what it is
-            if not wait:
-                return None
-            return [_join(job) for job in jobs[: len(done)]]
-        if found is None:
-            return None
-        version, entries = found
-        for (_, watch), entry in zip(asked, entries, strict=True):
-            watch.entry = entry
-        done = [version if error is None else error for error in done]
-    return done
-
-
-def _leave(leaving: deque[Watch], *, wait: bool = True) -> bool:
-    """Have nothing more told; `wait=False`: says whether it could be done without waiting."""
-    by_desk: dict[Desk, dict[Watch, None]] = {}  # one may be there twice
-    for watch in leaving:
-        if watch.entry is not None:
-            by_desk.setdefault(watch.line.desk, {})[watch] = None
-    for desk, watches in by_desk.items():
-        if not desk.queries.leave_many([(w.entry, w) for w in watches], wait=wait):
-            return False
-        for watch in watches:
-            watch.entry = None
-    leaving.clear()
-    return True
-
-
-def _leave_all(leaving: deque[Watch]) -> None:
-    _leave(leaving)
-
-
-def _latest(batch: list[Watch]) -> list[tuple[int, Any] | Exception | None]:
-    """The results of now (in a thread); None for what has ended, also while this looks."""
-    found: list[tuple[int, Any] | Exception | None] = []
-    for watch in batch:
-        entry = watch.entry  # None once another thread let go of it
-        try:
-            found.append(None if entry is None else entry.result_now())
-        except Closed:
-            found.append(None)
-        except Exception as error:  # the others must not wait for ever
-            found.append(error)
-    return found
