@@ -37,6 +37,7 @@ _LONGEST = 100  # what a match can be long, and more
 _RECEIVE = 1 << 20
 _AT_ONCE = 1_000  # queries that are asked for before their answers are read
 _MOST = 1_000  # documents of one request
+_GROUP = 500  # queries that are registered, and then cancelled, in one go
 _SYNCED = b'"synced"'
 Arrivals = tuple[Any, Any, int]
 """Numbers of documents, the milliseconds that each took, and how often a result was reset."""
@@ -337,7 +338,10 @@ def churn(pipe: Any, port: int, queries: Callable[..., Iterator[bytes]]) -> None
     """A process: registers queries (without a first result) and cancels them, as the pipe says.
 
     ("rate", seconds, rate, ...)   what `queries(...)` gives, over and over; each stands until its
-                                   group was answered -> {"per_s", "p50_ms", "p99_ms"}
+                                   group was answered -> {"per_s", "group", "p50_ms", "p99_ms"}
+
+    As with what is written, what is due is one group; while it is registered and cancelled, more
+    falls due. A group has what falls due in 5 ms, or more, and 500 at most; "group" is the mean.
     """
     _never_pause()
     while True:
@@ -347,13 +351,15 @@ def churn(pipe: Any, port: int, queries: Callable[..., Iterator[bytes]]) -> None
         line = Line(Tideline().connect(port))
         seconds, rate = order[1:3]
         wheres = list(queries(*order[3:]))
-        group = max(1, min(round(rate / 200), 500))
+        least = max(1, min(round(rate / 200), _GROUP))
         begin = time.monotonic()
         done, took = 0, []
         while (now := time.monotonic()) < begin + seconds:
-            wait = begin + done / rate - now
-            if wait > 0:
-                time.sleep(wait)
+            due = int((now - begin) * rate) - done
+            if due < least:
+                time.sleep((least - due) / rate)
+                continue
+            group = min(due, _GROUP)
             some = [wheres[(done + n) % len(wheres)] for n in range(group)]
             asked = time.monotonic()
             line.ask([watch_frame(done + n, w, False) for n, w in enumerate(some)],
@@ -364,6 +370,6 @@ def churn(pipe: Any, port: int, queries: Callable[..., Iterator[bytes]]) -> None
             done += group
         p50, p99 = np.percentile(took, [50, 99])
         pipe.send({
-            "per_s": done / (time.monotonic() - begin), "group": group, "p50_ms": float(p50),
-            "p99_ms": float(p99),
+            "per_s": done / (time.monotonic() - begin), "group": done / len(took),
+            "p50_ms": float(p50), "p99_ms": float(p99),
         })  # fmt: skip

@@ -6,6 +6,7 @@ in a thread. Each request is answered by itself all the same.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ from talk import Api, Talk, eventually
 
 import tideline
 from tideline.server import running
+from tideline.server.outbox import Outbox, Turn
 
 GOOD: list[Any] = [
     {"n": 1}, {"n": 1.0}, {"n": {"$gte": 1, "$lt": 3}}, {"n": {"$in": [1, 2]}}, {}, None,
@@ -190,6 +192,38 @@ def test_a_connection_that_goes_in_the_middle_leaves_nothing_behind(
             range(0, 300, 3)
         )
     eventually(lambda: orders.hub.count == 0)
+
+
+def test_what_is_asked_in_one_read_is_done_before_anything_is_sent() -> None:
+    loop = asyncio.new_event_loop()
+    try:
+        turn = Turn(loop)
+        done: list[str] = []
+        outbox = Outbox(loop, 1_000, turn)
+
+        def send() -> bool:
+            texts = [wire.data for _, wire, _ in outbox.take_now(1_000) or ()]
+            done.append(b" ".join(texts).decode())
+            return True
+
+        def ask() -> None:
+            done.append("asked")
+            outbox.reply_all([b"a", b"b"])
+
+        outbox.drain = send
+        taking = loop.create_task(outbox.take())  # the writer comes to rest
+        loop.run_until_complete(asyncio.sleep(0))
+        assert not turn.at_end(ask)  # nothing is being read
+        turn.begin()
+        outbox.reply(b"first")
+        assert turn.at_end(ask)
+        assert done == []
+        turn.end()
+        assert done == ["asked", "first a b"]
+        taking.cancel()
+        loop.run_until_complete(asyncio.gather(taking, return_exceptions=True))
+    finally:
+        loop.close()
 
 
 def test_queries_of_a_burst_that_are_equal_are_one(serve: Callable[..., Any]) -> None:

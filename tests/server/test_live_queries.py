@@ -25,7 +25,7 @@ import tideline
 from tideline.client.kept import Kept, key_reader
 from tideline.errors import Unauthorized, Unavailable
 from tideline.server import running
-from tideline.server.live_queries import _latest
+from tideline.server.live_jobs import results_now
 from tideline.server.tokens import Tokens
 from tideline.testing import ManualClock
 
@@ -507,7 +507,7 @@ def test_one_that_ends_while_results_are_found_anew_leaves_the_others_theirs(ord
             raise Unavailable("the disk is away")
 
     entries = [None, Broken(), joined.entry]
-    gone, broken, there = _latest([SimpleNamespace(entry=each) for each in entries])
+    gone, broken, there = results_now([SimpleNamespace(entry=each) for each in entries])
     assert gone is None
     assert isinstance(broken, Unavailable)
     assert there[0] == 1

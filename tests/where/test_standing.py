@@ -16,7 +16,9 @@ from texts import body_texts
 
 from tideline.errors import InvalidRequest
 from tideline.index.texts import Texts
-from tideline.standing import ADD, CHANGE, REMOVE, Standing
+from tideline.standing import ADD, CHANGE, REMOVE, Standing, filing
+from tideline.standing.filing import Columns, Filing
+from tideline.standing.tables import Tables
 from tideline.where import Condition, parse
 from tideline.where.operators import OPERATORS
 
@@ -256,3 +258,26 @@ def test_another_word_at_a_field_is_not_the_same() -> None:
     for old, new, kind in ((1, 0, ADD), (0, 1, REMOVE), (0, 0, CHANGE)):
         found = standing.changes(texts[old], texts[new])
         assert found.kinds[found.numbers == number].tolist() == [kind]
+
+
+wanted = st.one_of(st.integers(-3, 3), st.sampled_from([0.5, -0.0, 2**53, 2**60, *TEXTS]))
+one_of = st.builds(
+    lambda path, asked: parse({path: asked}),
+    paths,
+    st.one_of(wanted, st.lists(wanted, max_size=4).map(lambda values: {"$in": values})),
+)
+
+
+@settings(max_examples=many(300))
+@given(st.one_of(one_of, wheres))
+def test_values_at_a_path_are_filed_as_their_clause_is_to_the_word(condition: Condition) -> None:
+    tables, columns = Tables(), Columns()
+    found = Filing(condition, tables, columns)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(filing, "one_of", lambda condition, seed: None)
+        expected = Filing(condition, tables, columns)
+    for each in (found, expected):
+        each.place(7, 1_000, 2_000)
+    assert (found.rows, found.used) == (expected.rows, expected.used)
+    assert found.program_words == expected.program_words
+    assert found.program[1:] == expected.program[1:]

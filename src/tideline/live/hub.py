@@ -261,8 +261,9 @@ class Hub(Following):
 
         All of them are plain, or none is.
         """
+        is_plain = queries[0].is_plain
         texts = [query.text for query in queries]
-        there = [self._found(query, text) for query, text in zip(queries, texts, strict=True)]
+        there = [self._found(is_plain, text) for text in texts]
         new: dict[bytes, Query | GroupQuery] = {
             text: query
             for text, query, entry in zip(texts, queries, there, strict=True) if entry is None
@@ -270,7 +271,7 @@ class Hub(Following):
         made: dict[bytes, Entry] = {}
         if new:
             conditions = [query.condition for query in new.values()]
-            numbers = self._standing.add_many(conditions, named=queries[0].is_plain)
+            numbers = self._standing.add_many(conditions, named=is_plain)
             self._numbers += [None] * (max(numbers) + 1 - len(self._numbers))
             for (text, query), number in zip(new.items(), numbers, strict=True):
                 entry = made[text] = self._numbers[number] = new_entry(self, query, number)
@@ -281,9 +282,9 @@ class Hub(Following):
             entry.holders += 1
         return found
 
-    def _found(self, query: Query | GroupQuery, text: bytes) -> Entry | None:
+    def _found(self, is_plain: bool, text: bytes) -> Entry | None:
         """The entry of a query that stands."""
-        if not query.is_plain:
+        if not is_plain:
             return self._staged.get(text)
         number = self._standing.find(text)
         return None if number < 0 else self._numbers[number]
@@ -361,7 +362,7 @@ class Hub(Following):
         """How a query would stand."""
         with self.lock:
             self._require_open()
-            entry, stand = self._found(query, query.text), self.count
+            entry, stand = self._found(query.is_plain, query.text), self.count
             number = self._standing.add(query.condition) if entry is None else entry.number
             try:
                 told = self._standing.explain(number)

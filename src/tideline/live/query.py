@@ -36,7 +36,7 @@ _decode = msgspec.json.Decoder().decode
 Order = list[tuple[str, int]] | None
 
 
-class Query(NamedTuple):
+class Query(msgspec.Struct, frozen=True):
     """A condition, and which part of what meets it in which order.
 
     >>> query = Query.of("id", {"shop": 7}, sort=[("total", -1)], limit=10)
@@ -65,6 +65,8 @@ class Query(NamedTuple):
         tideline.errors.InvalidRequest: offset must be a whole number, 0 or more. offset=-1
         """
         condition = parse(where)
+        if sort is limit is slack is condition.near is None and type(offset) is int and not offset:
+            return cls(condition.text, None, None, 0, None, condition)
         order = checks.sort(sort, key, condition)
         most = checks.count(limit, "limit")
         if slack is not None and most is None:
@@ -83,7 +85,7 @@ class Query(NamedTuple):
     @property
     def text(self) -> bytes:
         """What equal queries share."""
-        if self.is_plain:
+        if self.order is None and self.limit is None and not self.offset:
             return self.where
         return self.where + _ORDERED + _encode((self.order, self.limit, self.offset))
 

@@ -28,15 +28,16 @@ class Limits:
 
     def spend(self, caller: Any, operations: float = 1.0) -> None:
         """Count operations of a caller; refuses when there were too many within a second."""
-        rate = self._settings.rate_per_s
-        now = time.monotonic()
-        left, then = self._left.get(caller.key, (rate, now))
-        left = min(rate, left + (now - then) * rate)
+        rate, now, key = self._settings.rate_per_s, time.monotonic(), caller.key
+        left, then = self._left.get(key) or (rate, now)
+        left += (now - then) * rate
+        if left > rate:
+            left = rate
         if left <= 0.0:
-            self._left[caller.key] = (left, now)
+            self._left[key] = (left, now)
             raise _slow_down(rate, left)
         # A batch may overdraw: it is let through whole, and what follows waits.
-        self._left[caller.key] = (left - operations, now)
+        self._left[key] = (left - operations, now)
 
     def check_paid(self, caller: Any) -> None:
         """Refuse a single call that was let in, if others of its caller have cost much since."""

@@ -23,6 +23,7 @@ from tideline.server.changes import Following, follow
 from tideline.server.cluster import require_leader
 from tideline.server.connection import Receive, Send, Socket
 from tideline.server.hub import Hub
+from tideline.server.live_messages import ended_text
 from tideline.server.live_queries import Watches
 from tideline.server.live_watch import Watch as WatchedQuery
 from tideline.server.logs import log
@@ -309,7 +310,7 @@ class Live(Socket):
                 self._reply(tag, ended=why)
 
     def _watch_ended(self, watch: WatchedQuery, reason: str) -> None:
-        self._reply(watch.tag, ended=reason)
+        self._outbox.reply(ended_text(watch.tag, reason))
 
     async def _cancel(self, tag: int | str) -> None:
         stream = self._stream(tag)

@@ -173,6 +173,11 @@ def result_texts(
         first = limit
 
 
-def watching_text(head: bytes, facts: dict[str, Any]) -> bytes:
-    """What a live query is, once it stands."""
-    return b'%b,"watching":%b}' % (head, encode(facts))
+def watching_text(facts: dict[str, Any]) -> bytes:
+    """What a live query is, once it stands: behind the head of its tag."""
+    return b',"watching":%b}' % encode(facts)
+
+
+def ended_text(tag: int | str, reason: str) -> bytes:
+    """The end of what a tag stands for, and why."""
+    return b'%b,"ended":%b}' % (tag_head(tag), encode(reason))

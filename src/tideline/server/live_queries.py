@@ -4,8 +4,9 @@
     from then on the hub tells what changes: live_watch.py
 
 Requests are answered many in one go: those that came in one read of the connection, and are small
-and want no result, at once on the loop, while nobody holds the hub's lock; the others in threads.
-What a query has once it stands is small; nothing of it is a task or a lock.
+and want no result, as soon as it was read, while nobody holds the hub's lock; the others in
+threads. How they join and leave the hub: live_jobs.py. What a query has once it stands is small;
+nothing of it is a task or a lock.
 
 Everything here is on the event loop, except what says otherwise.
 """
@@ -21,11 +22,11 @@ from itertools import islice, takewhile
 from typing import Any
 
 from tideline.clock import FOREVER, SECOND, from_us
-from tideline.errors import Closed, Conflict, NotFound
+from tideline.errors import Conflict, NotFound
 from tideline.live.entries import StagedEntry
 from tideline.live.hub import Joined
-from tideline.server.collection_rules import Rule
 from tideline.server.hub import Hub
+from tideline.server.live_jobs import Job, Outcome, join_plain, leave, leave_all, results_now, run
 from tideline.server.live_messages import (
     PIECE_BYTES,
     Kind,
@@ -42,51 +43,11 @@ from tideline.server.shapes import time_text
 
 __all__ = ["Watches"]
 
-_BATCH, _BATCH_S = 256, 0.02  # requests that a thread answers in one go, and for how long
-_FEW, _FEW_S = 64, 0.001  # the same of the loop; filing takes as long again
+_BATCH = 256  # requests that a thread answers in one go
+_FEW, _FEW_S = 64, 0.001  # the same of the loop, and for how long; filing takes as long again
 _LATEST = 16  # results that are found in one go for who is behind
 _LEAVING = 10_000
 Refuse = Callable[[Tag, Exception], None]
-
-
-class Job:
-    """A live query that somebody asked for."""
-
-    __slots__ = ("is_little", "is_plain", "query", "request", "rule", "watch")
-
-    def __init__(self, watch: Watch, request: Any, rule: Rule | None, is_little: bool) -> None:
-        self.watch = watch
-        self.request = request
-        self.rule = rule
-        self.query: Any = None
-        self.is_plain = (
-            request.first is False and request.after is None and type(request) is WatchRequest
-            and request.sort is None and request.limit is None
-        )  # fmt: skip
-        """Whether it wants changes from now on, most likely without positions."""
-        self.is_little = self.is_plain and is_little
-
-    def ask(self) -> Any:
-        """What is asked, checked."""
-        if self.query is None:
-            self.query = self.request.query(self.watch.line.desk.queries.key, self.rule)
-        return self.query
-
-    def join(self) -> tuple[Joined, bool]:
-        """Have it stand (in a thread); and whether a result is sent."""
-        request, watch = self.request, self.watch
-        queries, first, query = watch.line.desk.queries, request.first, self.ask()
-        # Within a version that was told as a difference nobody can go on.
-        after = request.after if request.exact or not request.done else None
-        # A million queries that want no result must not be found a million times.
-        found = first is not False or request.after is not None
-        joined = queries.join(query, watch, after=after, result=bool(first), first=found)
-        if joined.missed is not None and len(joined.missed) < request.done:
-            queries.leave(joined.entry, watch)
-            joined = queries.join(query, watch)
-        # Nobody but this job touches the entry until it is back on the loop.
-        watch.entry = joined.entry
-        return joined, joined.missed is None if first is None else first
 
 
 class Watches:
@@ -111,6 +72,7 @@ class Watches:
         self._behind: deque[Watch] = deque()
         self._answering: asyncio.Task[None] | None = None
         self._refreshing: asyncio.Task[None] | None = None
+        self._soon = False  # it is answered once what is read now was read
         self._over = False
 
     def __len__(self) -> int:
@@ -134,7 +96,7 @@ class Watches:
     @property
     def has_any(self) -> bool:
         """Whether there is something that `settled` waits for."""
-        return bool(self._by_tag or self._answering or self._refreshing)
+        return bool(self._by_tag or self._soon or self._answering or self._refreshing)
 
     def prefix(self, watch: Watch) -> bytes:
         """How messages with changes begin."""
@@ -148,6 +110,7 @@ class Watches:
         `is_little`: its text is, so that the loop may parse it.
         """
         hub, caller, settings = self._hub, self._caller, self._hub.settings
+        key = caller.key
         caller.need("read", request.collection)
         rule = caller.rule(request.collection)
         collection = hub.db._collections.get(request.collection)
@@ -160,7 +123,7 @@ class Watches:
             ))  # fmt: skip
         if len(self._by_tag) >= settings.watches_per_connection:
             raise Refused(429, "TooMany", "too many live queries on this connection: open another")
-        if hub.watched[caller.key] >= settings.watches_per_caller:
+        if hub.watched[key] >= settings.watches_per_caller:
             raise Refused(429, "TooMany", "too many live queries of this caller: cancel some")
         desk = Desk.of(hub, collection)
         kind = "whole" if request.first is False and self.kind == "live" else self.kind
@@ -168,14 +131,19 @@ class Watches:
         if line is None:
             line = self._lines[desk, kind] = Line(self, desk, kind)
         watch = Watch(line, request.tag)
-        until = self._until(request.ttl_s)
-        if until < FOREVER:
-            self._ends[watch] = End(watch, until)
+        if request.ttl_s is not None:
+            until = self._until(request.ttl_s)
+            if until < FOREVER:
+                self._ends[watch] = End(watch, until)
         self._by_tag[request.tag] = watch
         self._desks[desk] += 1
-        hub.watched[caller.key] += 1
+        hub.watched[key] += 1
         desk.watches += 1
-        self._asked.append(Job(watch, request, rule, is_little))
+        is_plain = (
+            request.first is False and request.after is None and type(request) is WatchRequest
+            and request.sort is None and request.limit is None
+        )  # fmt: skip
+        self._asked.append(Job(watch, request, rule, is_plain, is_plain and is_little))
         self._work()
 
     def cancel(self, tag: Tag, reason: str = "cancelled") -> None:
@@ -232,23 +200,24 @@ class Watches:
         self._behind.clear()
         if self._leaving and self._answering is None:
             leaving, self._leaving = self._leaving, deque()
-            self._hub.work.soon(partial(_leave_all, leaving))
+            self._hub.work.soon(partial(leave_all, leaving))
 
     def _forget(self, watch: Watch) -> bool:
         if watch.state == OVER:
             return False
         watch.state, watch.held = OVER, None
         del self._by_tag[watch.tag]
-        self._ends.pop(watch, None)
-        hub, desk = self._hub, watch.line.desk
+        if self._ends:
+            self._ends.pop(watch, None)
+        hub, desk, key = self._hub, watch.line.desk, self._caller.key
         desk.watches -= 1
         if not desk.watches and hub.desks.get(desk.collection) is desk:
             del hub.desks[desk.collection]
-        hub.watched[self._caller.key] -= 1
-        if not hub.watched[self._caller.key]:
-            del hub.watched[self._caller.key]
-        self._desks[desk] -= 1
-        if not self._desks[desk]:
+        left = hub.watched[key] = hub.watched[key] - 1
+        if not left:
+            del hub.watched[key]
+        left = self._desks[desk] = self._desks[desk] - 1
+        if not left:
             del self._desks[desk]
             self._lines = {key: line for key, line in self._lines.items() if key[0] is not desk}
         return True
@@ -256,8 +225,20 @@ class Watches:
     # ---- joining and leaving ------------------------------------------------------------------
 
     def _work(self) -> None:
+        """See to what is asked: when the connection was read, else in a task."""
+        if self._answering is None and not (self._soon or self._over):
+            self._soon = self._hub.turn.at_end(self._answer_at_once)
+            if not self._soon:
+                self._answering = asyncio.ensure_future(self._answer_all())
+
+    def _answer_at_once(self) -> None:
+        """Answer what was read, if it takes little: no other turn of the loop is waited for."""
+        self._soon = False
         if self._answering is None and not self._over:
-            self._answering = asyncio.ensure_future(self._answer_all())
+            if self.outbox.has_room and self._is_little():
+                self._answer_here()
+            if self._asked or self._leaving:
+                self._answering = asyncio.ensure_future(self._answer_all())
 
     async def _answer_all(self) -> None:
         """Join and leave, many in one go, here or in a thread."""
@@ -266,31 +247,33 @@ class Watches:
             while (self._asked or self._leaving) and not self._over:
                 if self._asked and not self.outbox.has_room:
                     await self.outbox.room()
-                if self._answer_here():
+                if self._is_little() and self._answer_here():
                     await asyncio.sleep(0)
                     continue
                 jobs = [self._asked.popleft() for _ in range(min(_BATCH, len(self._asked)))]
                 leaving, self._leaving = self._leaving, deque()
-                done = await hub.long(self._caller, self, _run, jobs, leaving)
+                done = await hub.long(self._caller, self, run, jobs, leaving)
                 self._asked.extendleft(reversed(jobs[len(done) :]))
                 self._answer_jobs(jobs, done)
         finally:
             self._answering = None
             if self._over and self._leaving:
                 leaving, self._leaving = self._leaving, deque()
-                hub.work.soon(partial(_leave_all, leaving))
+                hub.work.soon(partial(leave_all, leaving))
+
+    def _is_little(self) -> bool:
+        """Whether what is to be done next takes little."""
+        if self._hub.waits_for_disk or len(self._leaving) > _BATCH:
+            return False
+        return not self._asked or self._asked[0].is_little
 
     def _answer_here(self) -> bool:
         """Join and leave what takes little, if nobody has to be waited for; says whether."""
         asked, limit = self._asked, time.monotonic() + _FEW_S
-        if self._hub.waits_for_disk or len(self._leaving) > _BATCH:
-            return False
-        if asked and not asked[0].is_little:
-            return False
-        if self._leaving and not _leave(self._leaving, wait=False):
+        if self._leaving and not leave(self._leaving, wait=False):
             return False
         few = list(takewhile(lambda job: job.is_little, islice(asked, _FEW)))
-        done = _join_plain(few, limit, wait=False)
+        done = join_plain(few, limit, wait=False)
         if done is None:
             return False
         for _ in done:
@@ -299,10 +282,33 @@ class Watches:
         return bool(done or not few)
 
     def _answer_jobs(self, jobs: list[Job], done: list[Outcome]) -> None:
+        begun: list[tuple[Job, int]] = []  # what is answered with one text for many
         for job, found in zip(jobs, done, strict=False):
+            if type(found) is int and job.watch.state != OVER and job.watch not in self._ends:
+                begun.append((job, found))
+                continue
+            self._answer_plain(begun)
+            begun = []
             try:
                 self._answer(job, found)
             except Exception as error:  # a mistake in here must not leave anybody waiting
+                self._answer(job, error)
+        self._answer_plain(begun)
+
+    def _answer_plain(self, begun: list[tuple[Job, int]]) -> None:
+        """Say of live queries without a result and an end that they stand, from a version on."""
+        if begun and self.kind == "live":
+            texts, said, rest = [], None, b""
+            for job, version in begun:
+                desk = job.watch.line.desk
+                if said != (desk, version):
+                    said, rest = (desk, version), watching_text(_facts(desk, version))
+                texts.append(tag_head(job.watch.tag) + rest)
+            self.outbox.reply_all(texts)
+        for job, version in begun:
+            try:
+                job.watch.go_on(version)
+            except Exception as error:
                 self._answer(job, error)
 
     def _answer(self, job: Job, found: Outcome) -> None:
@@ -316,19 +322,19 @@ class Watches:
         if watch.state == OVER:  # it was cancelled meanwhile; the entry was not known then
             self._leaving.append(watch)
             return
+        if isinstance(found, int):
+            found = Joined(watch.entry, found, None, None), False
         joined, first = found
         _, desk, kind = watch.line
         end = self._ends.get(watch)
         resumed = joined.missed is not None
         sends = first or (request.after is not None and not resumed)
         if self.kind == "live":
-            self.outbox.reply(watching_text(tag_head(watch.tag), {
-                "identity": desk.collection.identity,
-                "version": request.after if resumed else joined.version,
-                "until": None if end is None else time_text(end.until_us),
-                "resumed": resumed, "result": sends,
-                "placed": isinstance(joined.entry, StagedEntry),
-            }))  # fmt: skip
+            self.outbox.reply(tag_head(watch.tag) + watching_text(_facts(
+                desk, request.after if resumed else joined.version,
+                until=None if end is None else time_text(end.until_us),
+                resumed=resumed, result=sends, placed=isinstance(joined.entry, StagedEntry),
+            )))  # fmt: skip
         if sends:
             version = request.after if resumed else joined.version
             self._put_result(
@@ -372,7 +378,7 @@ class Watches:
                 batch = [watch for watch in batch if watch.state == BEHIND]
                 for watch in batch:
                     watch.state = BEGINNING
-                found = await self._hub.long(self._caller, self, _latest, batch)
+                found = await self._hub.long(self._caller, self, results_now, batch)
                 for watch, latest in zip(batch, found, strict=True):
                     if watch.state == OVER or latest is None:
                         continue
@@ -399,6 +405,8 @@ class Watches:
 
     async def answered(self) -> None:
         """Wait until what was asked for so far was answered."""
+        if self._soon:
+            self._answer_at_once()
         while self._answering is not None:
             await asyncio.wait([self._answering])
 
@@ -412,7 +420,7 @@ class Watches:
 
     def reached(self) -> dict[str, int]:
         """By collection, the version up to which everything is in the outbox."""
-        if self._answering is not None or self._refreshing is not None:
+        if self._soon or self._answering is not None or self._refreshing is not None:
             return {}
         found = {}
         for desk in list(self._desks):
@@ -422,99 +430,12 @@ class Watches:
         return found
 
 
-Outcome = tuple[Joined, bool] | Exception
-"""Of a job: what somebody begins with, and whether a result is sent."""
-
-
-def _run(jobs: list[Job], leaving: deque[Watch]) -> list[Outcome]:
-    """Leave and join (in a thread); what came of those that there was time for."""
-    _leave(leaving)
-    done: list[Outcome] = []
-    limit = time.monotonic() + _BATCH_S
-    while len(done) < len(jobs) and (not done or time.monotonic() < limit):
-        done += _join_plain(jobs[len(done) :], limit) or [_join(jobs[len(done)])]
-    return done
-
-
-def _join(job: Job) -> Outcome:
-    try:
-        if job.watch.state == OVER:  # cancelled meanwhile
-            raise Closed("the watch was cancelled")
-        return job.join()
-    except Exception as error:
-        return error
-
-
-def _join_plain(jobs: list[Job], limit: float, *, wait: bool = True) -> list[Outcome] | None:
-    """Join the first jobs, if they are plain and of one collection: all of them at once.
-
-    What came of those that there was time for. `wait=False`: None when somebody had to be waited
-    for; nothing has happened then.
-    """
-    done: list[Any] = []
-    asked = []
-    for job in jobs:
-        desk = job.watch.line.desk
-        if not job.is_plain or desk is not jobs[0].watch.line.desk:
-            break
-        try:
-            if job.watch.state == OVER:
-                raise Closed("the watch was cancelled")
-            query = job.ask()
-        except Exception as error:
-            done.append(error)
-        else:
-            if not query.is_plain:  # it asks for what is near
-                break
-            done.append(None)
-            asked.append((query, job.watch))
-        if time.monotonic() >= limit:
-            break
-    if asked:
-        try:
-            found = asked[0][1].line.desk.queries.join_many(asked, wait=wait)
-        except Exception:  # of one of them: each by itself says what it is
-            if not wait:
-                return None
-            return [_join(job) for job in jobs[: len(done)]]
-        if found is None:
-            return None
-        version, entries = found
-        for (_, watch), entry in zip(asked, entries, strict=True):
-            watch.entry = entry
-        made = iter(entries)
-        done = [(Joined(next(made), version, None, None), False) if e is None else e for e in done]
-    return done
-
-
-def _leave(leaving: deque[Watch], *, wait: bool = True) -> bool:
-    """Have nothing more told; `wait=False`: says whether it could be done without waiting."""
-    by_desk: dict[Desk, dict[Watch, None]] = {}  # one may be there twice
-    for watch in leaving:
-        if watch.entry is not None:
-            by_desk.setdefault(watch.line.desk, {})[watch] = None
-    for desk, watches in by_desk.items():
-        if not desk.queries.leave_many([(w.entry, w) for w in watches], wait=wait):
-            return False
-        for watch in watches:
-            watch.entry = None
-    leaving.clear()
-    return True
-
-
-def _leave_all(leaving: deque[Watch]) -> None:
-    _leave(leaving)
-
-
-def _latest(batch: list[Watch]) -> list[tuple[int, Any] | Exception | None]:
-    """The results of now (in a thread); None for what has ended, also while this looks."""
-    found: list[tuple[int, Any] | Exception | None] = []
-    for watch in batch:
-        entry = watch.entry  # None once another thread let go of it
-        try:
-            found.append(None if entry is None else entry.result_now())
-        except Closed:
-            found.append(None)
-        except Exception as error:  # the others must not wait for ever
-            found.append(error)
-    return found
+def _facts(
+    desk: Desk, version: int, *, until: str | None = None, resumed: bool = False,
+    result: bool = False, placed: bool = False,
+) -> dict[str, Any]:  # fmt: skip
+    """What is said of a live query that stands."""
+    return {
+        "identity": desk.collection.identity, "version": version, "until": until,
+        "resumed": resumed, "result": result, "placed": placed,
+    }  # fmt: skip

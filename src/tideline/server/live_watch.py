@@ -28,6 +28,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
+
 from tideline.errors import Closed
 from tideline.live.notes import PlainChanges
 from tideline.model import LiveChange
@@ -155,19 +157,16 @@ class End:
         self.watch.line.owner.look(self.watch)
 
 
-class Watch:
+class Watch(msgspec.Struct, eq=False):
     """One live query on one connection."""
 
-    __slots__ = ("entry", "held", "line", "state", "tag", "version")
-
-    def __init__(self, line: Line, tag: Tag) -> None:
-        self.line = line
-        self.tag = tag
-        self.entry: Any = None
-        """Its query in the hub, while it is told of it."""
-        self.state = BEGINNING
-        self.held: list[tuple[Any, int]] | None = None
-        self.version = -1
+    line: Line
+    tag: Tag
+    entry: Any = None
+    """Its query in the hub, while it is told of it."""
+    state: int = BEGINNING
+    held: list[tuple[Any, int]] | None = None
+    version: int = -1
 
     # ---- what the hub says, in any thread ----------------------------------------------------
 
@@ -232,6 +231,8 @@ class Watch:
     def go_on(self, version: int) -> None:
         """Its result is in the outbox, or need not be: tell what changed since."""
         self.version, self.state = version, TOLD
-        held, self.held = self.held, None
-        for what, reached in held or ():
-            self.deliver(what, reached)
+        held = self.held
+        if held is not None:
+            self.held = None
+            for what, reached in held:
+                self.deliver(what, reached)

@@ -26,6 +26,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import msgspec
+
 from tideline.channel.lazy import LazyEvents
 from tideline.model import Event
 from tideline.server.shapes import event_json
@@ -45,15 +47,12 @@ def _is_long(events: Sequence[Event]) -> bool:
     return sum(len(event.raw) for event in events) > _LITTLE_BYTES
 
 
-class Wire:
+class Wire(msgspec.Struct, eq=False, gc=False):
     """One message, encoded once however many connections send it."""
 
-    __slots__ = ("data", "made", "token")
-
-    def __init__(self, data: bytes, token: str | int | None = None, made: float = 0.0) -> None:
-        self.data = data
-        self.token = token
-        self.made = made
+    data: bytes
+    token: str | int | None = None
+    made: float = 0.0
 
 
 class Pieces:
@@ -100,12 +99,14 @@ class Turn:
     """What comes into outboxes while a connection is read goes out when that is over.
 
     A connection that reads says when it begins and ends; what comes at another time waits for the
-    next turn of the loop. On the loop.
+    next turn of the loop. What is asked in one read can be done in one go, before anything goes
+    out: `at_end`. On the loop.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._filled: list[Outbox] = []
+        self._calls: list[Callable[[], None]] = []
         self._reading = False
         self._due = False
 
@@ -113,9 +114,20 @@ class Turn:
         """What is read now may fill outboxes."""
         self._reading = True
 
+    def at_end(self, call: Callable[[], None]) -> bool:
+        """Have a call made once what is read now was read, before anything is sent. False: nothing
+        is being read."""
+        if self._reading:
+            self._calls.append(call)
+        return self._reading
+
     def end(self) -> None:
         """Send what is there."""
-        self._reading = self._due = False
+        try:
+            while self._calls:
+                self._calls.pop()()
+        finally:
+            self._reading = self._due = False
         if self._filled:
             filled, self._filled = self._filled, []
             for outbox in filled:
@@ -174,6 +186,15 @@ class Outbox:
     def reply(self, data: bytes) -> None:
         """Have the answer to a request sent."""
         self.put(None, Wire(data), len(data))
+
+    def reply_all(self, texts: list[bytes]) -> None:
+        """The same of many."""
+        with self._lock:
+            if self.overflowed or self.closed:
+                return
+            self._items += [(None, Wire(text), len(text)) for text in texts]
+            self.size_bytes += sum(map(len, texts))
+        self._wake()
 
     def put(self, stream: Any, wire: Wire, size_bytes: int) -> None:
         """Have a message sent that was made when there was room: it never overflows."""

@@ -23,7 +23,7 @@ Pure functions but for the seed of the hashes; safe from any thread.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -33,9 +33,7 @@ from tideline.kernels.standing import layout as at
 from tideline.kernels.standing import values
 from tideline.standing.grams import add_grams
 from tideline.standing.parts import (
-    BETWEEN,
     KIND,
-    SIDE,
     VALUE,
     Check,
     Clause,
@@ -68,7 +66,7 @@ from tideline.where.tree import (
     Words,
 )
 
-__all__ = ["bucket_of", "clauses", "range_tokens"]
+__all__ = ["Value", "bucket_of", "clauses", "one_of", "range_tokens"]
 
 CLAUSES_LIMIT = 16
 PREFIX_LIMIT = 16  # bytes of a prefix that are hashed: few shapes
@@ -79,6 +77,8 @@ _LOWER = (1 << 63) - 1
 _PLAIN = frozenset((Equals, Order, Inside))
 _NUMBERS = frozenset((int, float))
 _POINTS = _NUMBERS | {str}
+Value = tuple[Check, Token, bool]
+"""A check, the token of what meets it, and whether the check is exact."""
 _BRACKET_KINDS = {"text": at.K_TEXT, "object": at.K_OBJECT, "array": at.K_ARRAY}
 
 
@@ -116,6 +116,28 @@ def clauses(condition: Condition, seed: int) -> list[Clause]:
             for one in nots:
                 maker.deny(clause, one)
     return [clause for clause in made if clause is not None]
+
+
+def one_of(condition: Condition, seed: int) -> list[Value] | None:
+    """The numbers and texts of a condition that wants one of these at a path, and no more."""
+    node = condition.tree
+    if type(node) is not At or node.path[0] == DELTA:
+        return None
+    test = node.test
+    if type(test) is Equals:
+        wanted: tuple[object, ...] = (test.value,)
+    elif type(test) is In and not test.patterns:
+        wanted = test.values
+    else:
+        return None
+    if not wanted or not _POINTS.issuperset(map(type, wanted)):
+        return None
+    maker, column = _Maker(condition.text, seed), (at.VALUES, _dotted(node.path))
+    return [maker.value(column, each) for each in wanted]
+
+
+def _dotted(path: tuple[str, ...]) -> str:
+    return path[0] if len(path) == 1 else ".".join(path)
 
 
 def _is_plain(node: Node) -> bool:
@@ -199,19 +221,23 @@ class _Maker:
         made = Clause(True)
         ranges: dict[str, tuple[float, float]] = {}
         for part in parts:
-            path, test = ".".join(part.path), part.test
+            path, test = _dotted(part.path), part.test
             kind = type(test)
             if kind is Inside:
                 add_place(made, (at.POINT, path), test)
                 continue
             # What comes most often needs no range of values.
             if kind is Equals and type(test.value) in _POINTS:
-                self._add(made, [self._is((at.VALUES, path), test.value)])
+                self._add(made, (self.value((at.VALUES, path), test.value),))
+                continue
+            if kind is In and test.values and _POINTS.issuperset(map(type, test.values)):
+                column = at.VALUES, path
+                self._add(made, [self.value(column, value) for value in test.values])
                 continue
             if kind is Order and type(test.value) in _NUMBERS:
                 low, high = ranges.get(path, (-math.inf, math.inf))
-                is_open = test.operator in ("$gt", "$lt")
-                if test.operator in ("$gt", "$gte"):
+                is_open = len(test.operator) == 3  # $gt, $lt
+                if test.operator[1] == "g":
                     least, exact = _low_end(test.value, is_open)
                     low = max(low, least)
                 else:
@@ -242,25 +268,28 @@ class _Maker:
             made.sure = False
             return
         for group in alone.groups:
-            made.groups += [[check._replace(op=check.op | at.NOT)] for check in group]
+            denied = [msgspec.structs.replace(check, op=check.op | at.NOT) for check in group]
+            made.groups += [[check] for check in denied]
 
     def _need(self, made: Clause, column: Column, need: Need) -> None:
         self._add(made, [self._one(column, one) for one in need])
 
-    def _add(self, made: Clause, found: list[tuple[Check, Token, bool]]) -> None:
+    def _add(self, made: Clause, found: Sequence[Value]) -> None:
         """A group of checks, and the way that their tokens are."""
-        checks = [check for check, _, _ in found]
+        checks, tokens, sure, narrow = [], [], made.sure, VALUE
+        for check, token, exact in found:
+            checks.append(check)
+            tokens.append(token)
+            sure = sure and exact
+            if token.kind == at.BRACKET:
+                narrow = KIND
         if checks in made.groups:
             return
-        tokens = [token for _, token, _ in found]
-        if not all(exact for _, _, exact in found):
-            made.sure = False
-        way = Way(tokens, checks, len(made.groups))
+        made.sure = sure
+        made.ways[narrow].append(Way(tokens, checks, len(made.groups)))
         made.groups.append(checks)
-        bracket = any(token.kind == at.BRACKET for token in tokens)
-        made.ways[KIND if bracket else VALUE].append(way)
 
-    def _one(self, column: Column, one: Range) -> tuple[Check, Token, bool]:
+    def _one(self, column: Column, one: Range) -> Value:
         """A check of a range of values, its token, and whether the check is exact."""
         if one.bracket == "null":
             return *_of_kind(column, at.K_NULL, at.EQUAL), True
@@ -268,7 +297,7 @@ class _Maker:
             kind = at.K_TRUE if one.low else at.K_FALSE
             return *_of_kind(column, kind, at.EQUAL), True
         if type(one.low) in _POINTS and one.point:
-            return self._is(column, one.low)
+            return self.value(column, one.low)
         if isinstance(one.low, str) and one.high is not None:  # only a pattern gives both ends
             return self._begins(column, one.low)
         if one.bracket == "number":
@@ -278,7 +307,7 @@ class _Maker:
         kind = _BRACKET_KINDS[one.bracket]
         return *_of_kind(column, kind, at.BRACKET), False
 
-    def _is(self, column: Column, value: Any) -> tuple[Check, Token, bool]:
+    def value(self, column: Column, value: Any) -> Value:
         """The same of one number or text."""
         if type(value) is not str:
             number, exact = _near(value)
@@ -292,7 +321,7 @@ class _Maker:
             return Check(at.OP_HASH, column, (hashed,)), token, False
         return Check(at.OP_TEXT, column, (hashed,), where), token, True
 
-    def _begins(self, column: Column, start: str) -> tuple[Check, Token, bool]:
+    def _begins(self, column: Column, start: str) -> Value:
         data = start.encode()
         short = data[:PREFIX_LIMIT]
         token = Token(at.PREFIX, column, len(short), self.hash_text(short))
@@ -366,15 +395,14 @@ def _of_kind(column: Column, kind: int, shape: int) -> tuple[Check, Token]:
 # --- numbers ---
 
 
-def _near(number: object) -> tuple[float, bool]:
+def _near(number: Any) -> tuple[float, bool]:
     """The double nearest to a number, and whether comparing doubles with it is exact.
 
     Whole numbers of a document are compared as doubles too: those from 2**53 on may be rounded,
     but not to below it. So bounds below that are exact, and those that no such number reaches.
     """
-    assert isinstance(number, (int, float))
     near = float(number)
-    return near, abs(near) < _EXACT or abs(near) > _BEYOND
+    return near, -_EXACT < near < _EXACT or abs(near) > _BEYOND
 
 
 def _closed(one: Range) -> tuple[float, float, bool]:
@@ -409,9 +437,6 @@ def _range(made: Clause, column: Column, low: float, high: float) -> None:
     if low > high:  # only two numbers of an array can meet it
         made.ways[KIND].append(Way([Token(at.BRACKET, column, 0, at.K_NUMBER)]))
         return
-    between = low > -math.inf and high < math.inf
-    way = Way(list(range_tokens(column, low, high)))
-    made.ways[BETWEEN if between else SIDE].append(way)
     made.ranges.append((column, low, high))
 
 

@@ -14,12 +14,12 @@ Not safe from several threads: callers hold a lock.
 
 from __future__ import annotations
 
-import numpy as np
+import math
 
 from tideline.errors import InvalidRequest
 from tideline.kernels.standing import layout as at
-from tideline.standing.clauses import clauses, range_tokens
-from tideline.standing.parts import Check, Clause, Column, Token, Way
+from tideline.standing.clauses import Value, clauses, one_of, range_tokens
+from tideline.standing.parts import Check, Clause, Column, Way
 from tideline.standing.tables import Tables
 from tideline.where import Condition
 
@@ -39,8 +39,8 @@ class Columns:
         self.count = 0
         self.changed = True
         self._free: list[int] = []
-        self._sets: dict[tuple[int, ...], int] = {}
-        self._of_set: list[tuple[int, ...]] = []
+        self._sets: dict[frozenset[int], int] = {}
+        self._of_set: list[frozenset[int]] = []
         self._uses: list[int] = []
         self._free_sets: list[int] = []
 
@@ -63,7 +63,7 @@ class Columns:
 
     def use(self, columns: set[int]) -> int:
         """One more condition uses these: the number of the set."""
-        key = tuple(sorted(columns))
+        key = frozenset(columns)
         found = self._sets.get(key)
         if found is None:
             found = self._free_sets.pop() if self._free_sets else len(self._of_set)
@@ -101,6 +101,7 @@ class Filing:
         self._tables = tables
         self._columns = columns
         self.used: set[int] = set()
+        """The columns it is asked about."""
         self.rows: list[int] = []
         """Postings as `kernels.standing.table.file` takes them, one after the other."""
         self.program: list[int] = [0]
@@ -108,25 +109,31 @@ class Filing:
         if not condition:
             self._always(at.F_ANY)
             return
-        found = clauses(condition, tables.seed)
-        for clause in found:
+        wanted = one_of(condition, tables.seed)
+        if wanted is not None:
+            self._one_of(wanted)
+            return
+        for clause in clauses(condition, tables.seed):
             self._clause(clause)
         self.program[0] = len(self.program)
 
     @property
     def program_words(self) -> int:
         """How many words the program takes; none when there is nothing in it."""
-        return len(self.program) if len(self.program) > 1 else 0
+        words = len(self.program)
+        return words if words > 1 else 0
 
     def place(self, number: int, text_at: int, program_at: int) -> None:
         """Say where number, text and program have their places."""
         rows = self.rows
         for words, place in self._in_text:
             words[place] += text_at << 24
-        for first in range(0, len(rows), at.PLAN):
-            if rows[first + 5] & at.LOW:
-                rows[first + 5] += program_at
-            rows[first + 6] |= number
+        for place in range(6, len(rows), at.PLAN):
+            rows[place] |= number
+        if program_at:
+            for place in range(5, len(rows), at.PLAN):
+                if rows[place] & at.LOW:
+                    rows[place] += program_at
 
     def _always(self, flags: int) -> None:
         shape = self._tables.shape(at.ALWAYS)
@@ -134,21 +141,41 @@ class Filing:
 
     # ---- clauses --------------------------------------------------------------------------
 
+    def _one_of(self, wanted: list[Value]) -> None:
+        """File values at one path, as `_clause` does, to the word: half of all conditions are so.
+
+        Each is a token that its own check verifies, and nothing is left for a program.
+        """
+        column = self._column(wanted[0][0].column)
+        shape, about = self._tables.shape(at.EQUAL, column), column << 32
+        for _, _, exact in wanted:
+            if not exact:
+                about |= at.F_MAYBE << 56
+        for check, token, _ in wanted:
+            second = 0
+            if check.text is not None:
+                second = check.text[0] << 24 | check.text[1]
+                self._in_text.append((self.rows, len(self.rows) + 4))
+            word = check.op << 48 | about
+            self.rows += shape, token.a, 0, check.operands[0], second, 0, word, 0
+
     def _clause(self, clause: Clause) -> None:
         way, tokens, heads = self._choose(clause)
         inline, box = self._checks(clause, way)
         flags = 0 if clause.sure else at.F_MAYBE
-        if inline is not None and inline.rough is not None and box[:1] == [[inline]] == box:
+        if inline is not None and inline.rough is not None and _is_only(inline, box):
             flags |= at.F_ALONE
         box_at = self._box(box)
         if way is None:
-            self._row(self._tables.shape(at.ALWAYS), 0, 0, inline, box_at, flags)
-            return
-        for number, (shape, a, b) in enumerate(tokens):
-            each = inline
-            if each is None and way.verify is not None:
-                each = way.verify[number]
-            self._row(shape, a, b, each, box_at, flags)
+            tokens = [(self._tables.shape(at.ALWAYS), 0, 0)]
+        if inline is None and way is not None and way.verify is not None:
+            entries = [self._entry(check, box_at, flags) for check in way.verify]
+        else:
+            entries = [self._entry(inline, box_at, flags)] * len(tokens)
+        for (shape, a, b), (check, words) in zip(tokens, entries, strict=True):
+            if check is not None and check.text is not None:
+                self._in_text.append((self.rows, len(self.rows) + 4))
+            self.rows += shape, a, b, *words, 0
         for shape, a, levels in heads:
             self.rows += shape, a, 0, 0, 0, 0, 0, levels
 
@@ -156,34 +183,41 @@ class Filing:
         self, clause: Clause
     ) -> tuple[Way | None, list[tuple[int, int, int]], list[tuple[int, int, int]]]:
         """The way to file a clause, its tokens, and those of heads with their masks."""
-        ways = next(filter(None, clause.ways), None)
-        if ways is None:
+        values, kinds = clause.ways
+        ways = values or _ranged(clause) or kinds
+        if not ways:
             return None, [], []
-        all_tokens = [[self._token(token) for token in way.tokens] for way in ways]
-        least = 0
-        if len(ways) > 1 or clause.ranges:
-            flat: list[int] = []
-            for tokens in all_tokens:
-                for token in tokens:
-                    flat += *token, 0, 0, 0, 0, 0
-            lengths = self._tables.lengths(flat)
-            costs, first = [], 0
-            for tokens in all_tokens:
-                costs.append(sum(lengths[first : first + len(tokens)]))
-                first += len(tokens)
-            least = costs.index(min(costs))
-            if costs[least] >= LONG:
-                pair = self._pair(clause, ways)
-                if pair is not None:
-                    return pair
+        if len(ways) == 1 and not clause.ranges:
+            return ways[0], self._tokens(ways[0]), []
+        all_tokens = [self._tokens(way) for way in ways]
+        flat: list[int] = []
+        for tokens in all_tokens:
+            for token in tokens:
+                flat += *token, 0, 0, 0, 0, 0
+        lengths = self._tables.lengths(flat)
+        costs, first = [], 0
+        for tokens in all_tokens:
+            costs.append(sum(lengths[first : first + len(tokens)]))
+            first += len(tokens)
+        least = costs.index(min(costs))
+        if costs[least] >= LONG:
+            pair = self._pair(clause, ways)
+            if pair is not None:
+                return pair
         return ways[least], all_tokens[least], []
 
-    def _token(self, token: Token) -> tuple[int, int, int]:
-        column = self._column(token.column)
-        return self._tables.shape(token.kind, column, 0, token.level), token.a, token.b
+    def _tokens(self, way: Way) -> list[tuple[int, int, int]]:
+        """The tokens of a way as a shape and two words each."""
+        shape, found = self._tables.shape, []
+        for token in way.tokens:
+            column = self._column(token.column)
+            found.append((shape(token.kind, column, 0, token.level), token.a, token.b))
+        return found
 
     def _column(self, column: Column) -> int:
-        number = self._columns.number(column)
+        number = self._columns.numbers.get(column)
+        if number is None:
+            number = self._columns.number(column)
         self.used.add(number)
         return number
 
@@ -196,11 +230,9 @@ class Filing:
             for way in ways
             if len(way.tokens) <= 4 and all(token.kind == at.EQUAL for token in way.tokens)
         ]
-        ranges = [one for one in clause.ranges if one[1] > -np.inf and one[2] < np.inf]
-        ranges = ranges or clause.ranges
-        if not equal or not ranges:
+        if not equal or not clause.ranges:
             return None
-        second, low, high = ranges[0]
+        second, low, high = _narrowest(clause)[0]
         tokens, heads = [], []
         for token in equal[0].tokens:
             first = self._column(token.column)
@@ -215,44 +247,44 @@ class Filing:
 
     def _checks(self, clause: Clause, way: Way | None) -> tuple[Check | None, list[list[Check]]]:
         """The check that stands in the entries, and the groups that are left for the program."""
-        single = [group[0] for group in clause.groups if len(group) == 1]
-        ranged = [check for check in single if check.op == at.OP_RANGE]
-        if ranged:
-            return ranged[0], [group for group in clause.groups if group[0] is not ranged[0]]
+        groups = clause.groups
+        if len(groups) == 1 and way is not None and way.verify is not None:
+            return None, []
+        single = [group[0] for group in groups if len(group) == 1]
+        for check in single:
+            if check.op == at.OP_RANGE:
+                return check, [group for group in groups if group[0] is not check]
         rough = [check for check in single if check.rough is not None]
         if rough:  # the exact check comes first in the program
             first = min(rough, key=lambda check: check.op == at.OP_GRAMS)  # places are quicker
-            others = [group for group in clause.groups if group[0] is not first]
+            others = [group for group in groups if group[0] is not first]
             # Of grams it is all there is: perhaps, or no.
             return first, others if first.op == at.OP_GRAMS else [[first], *others]
         if way is not None and way.verify is not None:
-            return None, [group for n, group in enumerate(clause.groups) if n != way.group]
+            return None, [group for n, group in enumerate(groups) if n != way.group]
         if single:
-            return single[0], [group for group in clause.groups if group[0] is not single[0]]
-        return None, clause.groups
+            return single[0], [group for group in groups if group[0] is not single[0]]
+        return None, groups
 
     # ---- words ----------------------------------------------------------------------------
 
-    def _row(
-        self, shape: int, a: int, b: int, check: Check | None, box_at: int, flags: int
-    ) -> None:
-        op = column = 0
-        operands, more = [0, 0], 0
-        if check is not None:
-            column = self._column(check.column)
-            if check.rough is not None:
-                op, operands[0], operands[1], more = check.rough
-            else:
-                op = check.op
-                for place, operand in enumerate(check.operands):
-                    operands[place] = operand
-        if check is not None and check.text is not None:
-            operands[1] = check.text[0] << 24 | check.text[1]
-            self._in_text.append((self.rows, len(self.rows) + 4))
-        more = more << 32 | box_at
-        if more >= _SIGN:
-            more -= 2 * _SIGN
-        self.rows += shape, a, b, *operands, more, op << 48 | column << 32 | flags << 56, 0
+    def _entry(
+        self, check: Check | None, box_at: int, flags: int
+    ) -> tuple[Check | None, tuple[int, int, int, int]]:
+        """A check, and the words of an entry that it stands in."""
+        if check is None:
+            return None, (0, 0, box_at, flags << 56)
+        op, column = check.op, self._column(check.column)
+        if check.rough is not None:
+            op, first, second, more = check.rough
+            box_at |= more << 32
+            if box_at >= _SIGN:
+                box_at -= 2 * _SIGN
+        elif check.text is not None:
+            first, second = check.operands[0], check.text[0] << 24 | check.text[1]
+        else:
+            first, second = (*check.operands, 0)[:2]
+        return check, (first, second, box_at, op << 48 | column << 32 | flags << 56)
 
     def _box(self, groups: list[list[Check]]) -> int:
         """Write a box of the program: where it begins, 0 for none."""
@@ -262,11 +294,30 @@ class Filing:
         program = self.program
         program.append(sum(map(len, groups)))
         for group in groups:
-            for left, check in zip(range(len(group) - 1, -1, -1), group, strict=True):
+            left = len(group)
+            for check in group:
+                left -= 1
                 word = check.op | self._column(check.column) << 8 | (at.OR if left else 0)
-                operands = [*check.operands, 0, 0, 0, 0][:4]
-                if check.text is not None:
-                    operands[1] = check.text[0] << 24 | check.text[1]
+                if check.text is None:
+                    program += (word, *check.operands, 0, 0, 0, 0)[: at.CHECK]
+                else:
                     self._in_text.append((program, len(program) + 2))
-                program += [word, *operands]
+                    second = check.text[0] << 24 | check.text[1]
+                    program += (word, check.operands[0], second, 0, 0)
         return first
+
+
+def _narrowest(clause: Clause) -> list[tuple[Column, float, float]]:
+    """The ranges with two ends, or all if there is none."""
+    both = [one for one in clause.ranges if one[1] > -math.inf and one[2] < math.inf]
+    return both or clause.ranges
+
+
+def _ranged(clause: Clause) -> list[Way]:
+    """The ways of the ranges that narrow most."""
+    return [Way(list(range_tokens(*one))) for one in _narrowest(clause)]
+
+
+def _is_only(check: Check, groups: list[list[Check]]) -> bool:
+    """Whether there is one check in groups, and it is this one."""
+    return len(groups) == 1 and len(groups[0]) == 1 and groups[0][0] is check

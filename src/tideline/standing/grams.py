@@ -81,7 +81,7 @@ def _add_piece(made: Clause, path: str, text: str) -> None:
     _add_check(made, path, text, 0)
     size = min(len(data), at.GRAM_BYTES)
     starts = range(0, len(data) - size + 1, max(1, (len(data) - size) // _WAYS))
-    made.ways[VALUE] += [Way([_token(path, data[start : start + size])]) for start in starts]
+    made.ways[VALUE].extend(Way([_token(path, data[start : start + size])]) for start in starts)
 
 
 def _add_jaccard(made: Clause, path: str, test: Jaccard) -> None:

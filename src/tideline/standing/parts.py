@@ -6,12 +6,11 @@ Values; safe from any thread.
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
+
+import msgspec
 
 __all__ = [
-    "BETWEEN",
     "KIND",
-    "SIDE",
     "VALUE",
     "Check",
     "Clause",
@@ -21,14 +20,14 @@ __all__ = [
     "bits_of",
 ]
 
-VALUE, BETWEEN, SIDE, KIND = range(4)
-_DOUBLE, _WORD = struct.Struct("<d"), struct.Struct("<q")
+VALUE, KIND = range(2)
+_pack_double, _unpack_word = struct.Struct("<d").pack, struct.Struct("<q").unpack
 
 Column = tuple[int, str]
 """A view (kernels/standing/layout.py) and a dotted path."""
 
 
-class Check(NamedTuple):
+class Check(msgspec.Struct, frozen=True, gc=False):
     """A check of a kernel; `text`: where its text stands in that of the condition, and its size."""
 
     op: int
@@ -39,7 +38,7 @@ class Check(NamedTuple):
     """Of a place: op, two operands and a word more of the same check, quick and perhaps unsure."""
 
 
-class Token(NamedTuple):
+class Token(msgspec.Struct, frozen=True, gc=False):
     """A shape and two words."""
 
     kind: int
@@ -49,7 +48,7 @@ class Token(NamedTuple):
     b: int = 0
 
 
-class Way(NamedTuple):
+class Way(msgspec.Struct, frozen=True):
     """Tokens to file a clause under; what each of them verifies, if it is one check."""
 
     tokens: list[Token]
@@ -61,16 +60,19 @@ class Way(NamedTuple):
 class Clause:
     """Groups of checks, and ways to file them."""
 
+    __slots__ = ("groups", "ranges", "sure", "ways")
+
     def __init__(self, sure: bool) -> None:
         self.sure = sure
         self.groups: list[list[Check]] = []
-        self.ways: list[list[Way]] = [[], [], [], []]
-        """By how much they narrow: one value or place, numbers between two, numbers on one side
-        of another, all values of a kind."""
+        self.ways: tuple[list[Way], list[Way]] = [], []
+        """Those that narrow most, by a value or a place; those that narrow least, by a kind."""
         self.ranges: list[tuple[Column, float, float]] = []
+        """Numbers between two, or on one side of another: a way each, which narrows less than
+        values and more than kinds."""
 
 
 def bits_of(number: float) -> int:
     """The bits of a double, -0.0 as 0.0."""
-    bits: int = _WORD.unpack(_DOUBLE.pack(number + 0.0))[0]
+    bits: int = _unpack_word(_pack_double(number + 0.0))[0]
     return bits

@@ -29,6 +29,7 @@ Bounds = tuple[float, float, float, float]
 
 _SINGLES, _SINGLE = struct.Struct("<ff"), struct.Struct("<f")
 _WORD, _HALF = struct.Struct("<q"), struct.Struct("<I")
+_DOUBLES, _WORDS = struct.Struct("<4d"), struct.Struct("<4q")
 
 
 def asks_places(node: Node) -> bool:
@@ -84,8 +85,9 @@ def add_place(made: Clause, column: Column, test: Inside) -> None:
         half = min(greatest / EARTH_RADIUS_M, math.pi) / 2
         limit = _HALF.unpack(_SINGLE.pack(math.sin(half) ** 2))[0]
         op = at.OP_CIRCLE if least <= 0 else at.OP_NEAR_RING
-        rough = op, bits_of(lon), bits_of(lat), limit
-        made.groups.append([Check(at.OP_RING, column, tuple(map(bits_of, numbers)), rough=rough)])
+        words = _WORDS.unpack(_DOUBLES.pack(lon + 0.0, lat + 0.0, least + 0.0, greatest + 0.0))
+        rough = op, words[0], words[1], limit
+        made.groups.append([Check(at.OP_RING, column, words, rough=rough)])
         edges = _circle_bounds(lon, lat, greatest)
     else:
         if test.kind != "box":
@@ -105,10 +107,11 @@ def add_place(made: Clause, column: Column, test: Inside) -> None:
     scale = 2.0**-level
     columns = range(math.floor(west * scale), math.floor(east * scale) + 1)
     rows = range(math.floor(south * scale), math.floor(north * scale) + 1)
+    ys = [bits_of(float(y)) for y in rows]
     tokens = [
-        Token(at.GRID, column, level, bits_of(float(x)), bits_of(float(y)))
-        for x in columns
-        for y in rows
+        Token(at.GRID, column, level, x, y)
+        for x in [bits_of(float(x)) for x in columns]
+        for y in ys
     ]
     made.ways[VALUE].append(Way(tokens))
 

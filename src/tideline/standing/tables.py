@@ -212,8 +212,7 @@ class Tables:
 
     def lengths(self, rows: list[int]) -> list[int]:
         """How long the lists of planned postings are now."""
-        plan = np.array(rows, np.int64)
-        count = len(plan) // at.PLAN
+        plan, count = _words(rows), len(rows) // at.PLAN
         out = np.empty(count, np.int64)
         table.lengths(self.address, address_of(plan), count, out)
         found: list[int] = out.tolist()
@@ -221,8 +220,7 @@ class Tables:
 
     def file(self, rows: list[int]) -> None:
         """File the planned postings of conditions."""
-        plan = np.array(rows, np.int64)
-        count, done = len(plan) // at.PLAN, 0
+        plan, count, done = _words(rows), len(rows) // at.PLAN, 0
         plan_at = address_of(plan)
         while True:
             done = table.file(self.address, plan_at, done, count)
@@ -309,6 +307,11 @@ class _Blocks:
         steps = -(-size // self._step)
         if steps:
             self._free.setdefault(steps, []).append(first)
+
+
+def _words(rows: list[int]) -> bytes:
+    """Words as a kernel reads them."""
+    return struct.pack(f"={len(rows)}q", *rows)
 
 
 def _larger(array: NDArray[Any], size: int, fill: int = 0) -> NDArray[Any]:

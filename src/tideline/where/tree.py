@@ -39,9 +39,10 @@ Values are canonical JSON values (`values.canonical`). Nodes are immutable.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
+
+import msgspec
 
 __all__ = [
     "DELTA", "All", "At", "Contains", "ElemMatch", "Equals", "Exists", "Fuzzy", "In", "Inside",
@@ -53,45 +54,39 @@ DELTA = "\0delta"
 """A part no stored body has: what lies below it is how much a field has changed."""
 
 
-@dataclass(frozen=True, slots=True)
-class All:
+class All(msgspec.Struct, frozen=True):
     """Every child holds."""
 
     nodes: tuple[Node, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Some:
+class Some(msgspec.Struct, frozen=True):
     """At least one child holds."""
 
     nodes: tuple[Node, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Not:
+class Not(msgspec.Struct, frozen=True):
     """The child does not hold."""
 
     node: Node
 
 
-@dataclass(frozen=True, slots=True)
-class At:
+class At(msgspec.Struct, frozen=True):
     """A test on what lies at a path."""
 
     path: tuple[str, ...]
     test: Test
 
 
-@dataclass(frozen=True, slots=True)
-class Equals:
+class Equals(msgspec.Struct, frozen=True):
     """The same value; null equals a missing field too."""
 
     elements: ClassVar[bool] = True
     value: object
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+class Order(msgspec.Struct, frozen=True):
     """A value of the same bracket that is `$gt`, `$gte`, `$lt` or `$lte` the given one."""
 
     elements: ClassVar[bool] = True
@@ -99,8 +94,7 @@ class Order:
     value: object
 
 
-@dataclass(frozen=True, slots=True)
-class In:
+class In(msgspec.Struct, frozen=True):
     """One of these values, or a text that one of these patterns finds."""
 
     elements: ClassVar[bool] = True
@@ -108,15 +102,13 @@ class In:
     patterns: tuple[Regex, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Exists:
+class Exists(msgspec.Struct, frozen=True):
     """Something lies there, null included."""
 
     elements: ClassVar[bool] = False
 
 
-@dataclass(frozen=True, slots=True)
-class IsType:
+class IsType(msgspec.Struct, frozen=True):
     """A value of one of these types, by their MongoDB names.
 
     "double", "string", "object", "array", "bool", "null", "int" (a whole number of 32 bits),
@@ -128,8 +120,7 @@ class IsType:
     names: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Regex:
+class Regex(msgspec.Struct, frozen=True):
     """A text in which the pattern is found; `options` of `imsx`, sorted."""
 
     elements: ClassVar[bool] = True
@@ -137,8 +128,7 @@ class Regex:
     options: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Mod:
+class Mod(msgspec.Struct, frozen=True):
     """A number whose whole part leaves this remainder, with the sign of the number."""
 
     elements: ClassVar[bool] = True
@@ -146,16 +136,14 @@ class Mod:
     remainder: int
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
+class Size(msgspec.Struct, frozen=True):
     """An array of so many elements."""
 
     elements: ClassVar[bool] = False
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class ElemMatch:
+class ElemMatch(msgspec.Struct, frozen=True):
     """An array with an element for which the node holds.
 
     `on_element(node)` tells the two forms apart. If it is true, the tests in the node stand
@@ -167,8 +155,7 @@ class ElemMatch:
     node: Node
 
 
-@dataclass(frozen=True, slots=True)
-class Inside:
+class Inside(msgspec.Struct, frozen=True):
     """A geometry, `[lon, lat]` or GeoJSON, that lies to a shape as asked.
 
     `kind` is "box" (west, south, east, north), "polygon" (lon, lat, ... of rings; `rings`
@@ -185,8 +172,7 @@ class Inside:
     how: str = "within"
 
 
-@dataclass(frozen=True, slots=True)
-class Words:
+class Words(msgspec.Struct, frozen=True):
     """A text that has every one of these words, and the words of each phrase one after the other.
 
     Words are folded. Those of phrases are among `words`, too.
@@ -197,8 +183,7 @@ class Words:
     phrases: tuple[tuple[str, ...], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Near:
+class Near(msgspec.Struct, frozen=True):
     """The words near a word: within an edit distance, or at least so similar."""
 
     word: str
@@ -216,24 +201,21 @@ class Near:
         return int((1 - self.similarity) * longest)  # not negative, so this is the floor
 
 
-@dataclass(frozen=True, slots=True)
-class Fuzzy:
+class Fuzzy(msgspec.Struct, frozen=True):
     """A text that has, for each of these, a word near it."""
 
     elements: ClassVar[bool] = True
     words: tuple[Near, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Contains:
+class Contains(msgspec.Struct, frozen=True):
     """A text that contains this one, both folded."""
 
     elements: ClassVar[bool] = True
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Jaccard:
+class Jaccard(msgspec.Struct, frozen=True):
     """A text that shares so large a part of its grams with this one, both folded."""
 
     elements: ClassVar[bool] = True
