@@ -18,7 +18,7 @@ import tideline
 from tideline.cluster.node import ClusterNode, create, recover
 from tideline.documents.export import changes_table
 from tideline.errors import InvalidRequest, NotFound, Unavailable
-from tideline.lsm.sharedlog import NotLeading, OutcomeUnknown
+from tideline.lsm.sharedlog import NotLeading, OutcomeUnknown, without_waiting
 from tideline.server import running
 
 
@@ -176,6 +176,29 @@ def test_what_no_majority_has_is_told_to_nobody_and_is_cut(nodes: Nodes) -> None
     db = nodes.open[first].db
     assert sorted(car["id"] for car in db.collection("cars").find({})) == [1, 2]
     assert db.channel("roads").find("a") == []
+
+
+def test_who_has_no_thread_to_wait_in_is_told_when_it_is_agreed_or_never_will_be(
+    nodes: Nodes,
+) -> None:
+    cars = nodes.open[nodes.leader()].db.collection("cars", key="id")
+    _, waits = without_waiting(lambda: cars.put({"id": 1}))
+    for log, position in waits:  # none, where the others were that quick
+        told = threading.Event()
+        judge = log.notify(position, told.set)
+        assert told.wait(60)
+        judge()  # raises nothing
+    nodes.stop(*nodes.followers())
+    _, waits = without_waiting(lambda: cars.put({"id": 2}))
+    [(log, position)] = waits
+    assert cars.get(2) == {"id": 2}  # here already
+    told = threading.Event()
+    judge, early = log.notify(position, told.set), log.notify(position, lambda: None)
+    with pytest.raises(OutcomeUnknown, match="no majority"):
+        early()
+    assert told.wait(60)  # nobody answers: it leads no more
+    with pytest.raises(OutcomeUnknown, match="leads no more"):
+        judge()
 
 
 def test_a_follower_waits_for_what_the_leader_told_of_and_the_leader_tells_what_stays(

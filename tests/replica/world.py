@@ -247,7 +247,9 @@ class World:
         options: Options = OPTIONS,
         count: int | None = None,
     ) -> None:
-        self.seed, self.until, self.options = seed, until, options
+        self.seed, self.until = seed, until
+        # Every other leader waits for answers before it sends the rest.
+        self.options = replace(options, gather_bytes=1 + 1000 * (seed % 2))
         self.r = Random(seed)
         more = Random(f"more of {seed}")
         self.faults = (faults or Faults.draw(self.r)).draw_more(more)

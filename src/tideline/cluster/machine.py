@@ -228,6 +228,11 @@ class Machine:
 
     # ---- for the node --------------------------------------------------------------------------
 
+    @property
+    def quick(self) -> bool:
+        """Whether `apply` does no more than tell who waits: what is decided is here already."""
+        return self.leads
+
     def apply(self, entries: Iterable[Entry]) -> None:
         """Take what was decided."""
         if self.why_ended:

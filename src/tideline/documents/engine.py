@@ -52,7 +52,7 @@ from tideline.documents.feed import Feed
 from tideline.documents.generation import Generation
 from tideline.documents.index import Index
 from tideline.documents.parts import Extract
-from tideline.documents.payload import read_old, read_once, read_payload
+from tideline.documents.payload import has_old, read_once, read_payload
 from tideline.documents.policies import POLICIES, policy_of
 from tideline.documents.reader import Readers
 from tideline.documents.recent import Recent
@@ -464,7 +464,7 @@ class Engine(Writing):
                 if once is not None:
                     self.writers.note(*once)
                 return
-            self.feed.follows(rows, seq, has_old=read_old(view) is not None)
+            self.feed.follows(rows, seq, has_old=has_old(view))
             self.unfinished = rows, seq, log.frames, once
             log.take(position, payload)
             with self.lock:

@@ -32,7 +32,9 @@ from tideline.documents.types import Rows
 from tideline.errors import Corruption
 from tideline.index.texts import Texts
 
-__all__ = ["HEAD_BYTES", "first_seq", "payload_parts", "read_old", "read_once", "read_payload"]
+__all__ = [
+    "HEAD_BYTES", "first_seq", "has_old", "payload_parts", "read_old", "read_once", "read_payload",
+]  # fmt: skip
 
 _HEAD = struct.Struct("<5q")
 HEAD_BYTES = _HEAD.size
@@ -115,6 +117,11 @@ def read_once(payload: memoryview) -> tuple[str, int] | None:
     return _split(payload)[1]
 
 
+def has_old(payload: memoryview) -> bool:
+    """Whether a payload that `read_payload` takes says what its rows replaced."""
+    return payload[0] & _WITH_OLD > 0
+
+
 def read_old(payload: memoryview) -> tuple[NDArray[np.bool_], Texts] | None:
     """Which rows had an old version, and the old versions, empty for those that had none.
 
@@ -188,6 +195,10 @@ def _rows(payload: memoryview) -> tuple[Rows, int, int]:
 
 
 def _texts(sizes: NDArray[np.int32], data: NDArray[np.uint8]) -> Texts:
+    if len(sizes) == 1:  # the short way for single writes
+        if int(sizes[0]) != len(data):
+            raise ValueError
+        return Texts(np.array((0, len(data)), np.int64), data)
     offsets = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(sizes, out=offsets[1:])
     if offsets[-1] != len(data) or np.any(np.diff(offsets) < 0):

@@ -248,6 +248,11 @@ class Log:
             raise
 
     @property
+    def is_full(self) -> bool:
+        """Whether the next append begins a new segment, and waits for the disk for that."""
+        return self._end > self._segment_bytes
+
+    @property
     def last(self) -> Position:
         """Where the frame appended last begins."""
         return Position(self._segment, self._last)

@@ -26,7 +26,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 from zlib import crc32
 
 from tideline.errors import Corruption, Unavailable
@@ -37,8 +37,11 @@ from tideline.lsm.log import Log
 from tideline.lsm.position import Position
 from tideline.lsm.segments import Segments
 
-__all__ = ["NotLeading", "OutcomeUnknown", "Share", "SharedLog", "wait_for_others"]
+__all__ = [
+    "NotLeading", "OutcomeUnknown", "Share", "SharedLog", "wait_for_others", "without_waiting",
+]  # fmt: skip
 
+T = TypeVar("T")
 _OTHERS_S = 5.0
 
 
@@ -48,6 +51,23 @@ class NotLeading(Unavailable):
 
 class OutcomeUnknown(Unavailable):
     """A write was begun, and it is not known whether it landed: look before doing it again."""
+
+
+class _Calls(threading.local):
+    waits: list[tuple[SharedLog, Position]] | None = None
+
+
+_calls = _Calls()
+
+
+def without_waiting(call: Callable[[], T]) -> tuple[T, list[tuple[SharedLog, Position]]]:
+    """Make a call that stores something; instead of waiting it says what is to be waited for."""
+    waits: list[tuple[SharedLog, Position]] = []
+    _calls.waits = waits
+    try:
+        return call(), waits
+    finally:
+        _calls.waits = None
 
 
 class Share(Protocol):
@@ -106,11 +126,12 @@ class SharedLog(Log):
     def __init__(self, folder: Path, *, disk: bool, segment_bytes: int) -> None:
         """Use `SharedLog.open_shared`."""
         super().__init__(folder, disk=disk, segment_bytes=segment_bytes)
-        self._gate = threading.Condition()  # for what follows
+        self._gate = threading.Lock()  # for what follows
         self._decided = Position(1, FILE_BYTES)
         self._undecided: deque[tuple[Position, Position]] = deque()  # begin and end of each
         self._proposed = self._landed = 0
         self._lost = ""
+        self._waiting: list[tuple[Callable[[], bool], Callable[[], None]]] = []
         self.telling = threading.RLock()
         """Held while what was held back is done."""
         self._held: deque[tuple[int, Callable[[], None]]] = deque()
@@ -169,11 +190,14 @@ class SharedLog(Log):
         """Return when a majority has the frame at `position`.
 
         `OutcomeUnknown` when that is not known in time, or this machine leads no more: the frame
-        may be decided after all.
+        may be decided after all. In a call by `without_waiting` it returns at once.
         """
         if position < self._decided:
             return
-        self._wait(lambda: position < self._decided)
+        if _calls.waits is not None:
+            _calls.waits.append((self, position))
+        else:
+            self._wait(lambda: position < self._decided)
 
     def sync_all(self) -> None:
         """`sync` for everything appended so far."""
@@ -182,23 +206,50 @@ class SharedLog(Log):
             self._wait(lambda: limit <= self._landed)
 
     def _wait(self, done: Callable[[], bool]) -> None:
-        limit = time.monotonic() + self.share.wait_s
+        turn = threading.Lock()
+        turn.acquire()
+        judge = self._notify(done, turn.release)
+        turn.acquire(timeout=self.share.wait_s)
+        judge()
+
+    def notify(self, position: Position, wake: Callable[[], None]) -> Callable[[], None]:
+        """`sync` for who has no thread to wait in: `wake` is called once, by any thread, when
+        there is nothing to wait for any more; what this returns then raises what `sync` would.
+        """
+        return self._notify(lambda: position < self._decided, wake)
+
+    def _notify(self, done: Callable[[], bool], wake: Callable[[], None]) -> Callable[[], None]:
+        one = done, wake
+
+        def judge() -> None:
+            with self._gate:
+                if one in self._waiting:
+                    self._waiting.remove(one)
+                if not done():
+                    why = self._lost or "no majority of the cluster has answered"
+                    raise OutcomeUnknown(f"{why}: the write may have landed or not")
+
         with self._gate:
-            while not done():
-                if self._lost:
-                    raise OutcomeUnknown(f"{self._lost}: the write may have landed or not")
-                left = limit - time.monotonic()
-                if left <= 0:
-                    raise OutcomeUnknown(
-                        "no majority of the cluster has answered: the write may have landed or not"
-                    )
-                self._gate.wait(left)
+            if not done() and not self._lost:
+                self._waiting.append(one)
+                return judge
+        wake()
+        return judge
 
     def lose(self, why: str) -> None:
         """This machine leads no more: whoever waits is told."""
         with self._gate:
             self._lost = why
-            self._gate.notify_all()
+            self._wake()
+
+    def _wake(self) -> None:
+        """Let those go on that need not wait any more."""
+        waiting, self._waiting = self._waiting, []
+        for one in waiting:
+            if self._lost or one[0]():
+                one[1]()
+            else:
+                self._waiting.append(one)
 
     # ---- whoever applies what was decided -----------------------------------------------------
 
@@ -247,7 +298,7 @@ class SharedLog(Log):
         """More is committed: do what was held back, and wake whoever waits."""
         self._release()
         with self._gate:
-            self._gate.notify_all()
+            self._wake()
         self.on_commit()
 
     def hold(self, work: Callable[[], None]) -> None:

@@ -3,8 +3,9 @@
     Steps (steps.py)  -- decided, roles, snapshots -->  apply thread -->  Machine
                       -- decided, answers ----------->  proposals and reads that wait
 
-The machine is told by one thread (`apply_some`), without the lock. What it is to be told is not
-queued: entries are read from the log when their turn comes, so a slow machine takes no memory.
+The machine is told by one thread (`apply_some`), without the lock; a quick one, of the little that
+was just decided, by the thread that decided it (`apply_soon`). What it is to be told is not queued:
+entries are read from the log when their turn comes, so a slow machine takes no memory.
 
 An error of the machine ends the group on this node for good.
 
@@ -44,6 +45,7 @@ from tideline.replica.storage import Storage
 __all__ = ["Group", "check_values"]
 
 _APPLY_ENTRIES, _APPLY_BYTES = 1024, 4 << 20
+_HERE_ENTRIES, _HERE_BYTES = 64, 64 << 10  # so little is applied by whoever decided it
 _KEEP = 4096  # entries before a snapshot that stay, for members that are a little behind
 
 _log = logging.getLogger("tideline.replica")
@@ -78,11 +80,13 @@ class Group(Steps):
         *,
         compact_bytes: int,
         wake: Callable[[], None],
+        turn: threading.Lock,
         **settings: Any,
     ) -> None:
-        """`settings` are those of `Steps`; `wake` tells the apply thread that there is work."""
+        """`settings` are those of `Steps`; `wake` tells the apply thread that there is work, and
+        `turn` is held by whoever calls a machine."""
         self.machine = machine
-        self._compact_bytes, self._wake = compact_bytes, wake
+        self._compact_bytes, self._wake, self._turn = compact_bytes, wake, turn
         self._proposals: list[Proposal] = []
         self._reads: set[_Wait] = set()
         self._applying: list[_Wait] = []
@@ -116,7 +120,10 @@ class Group(Steps):
             self._install = out.installed
             self._wake()
         if core.delivered > self.applied:
-            self._wake()
+            if self._stepping:
+                self._due = True
+            else:
+                self._wake()
         while self._proposals and self._proposals[0].index <= core.decided:
             first = self._proposals[0]
             if first.last > core.decided and core.ballot_at(first.index) == first.ballot:
@@ -192,10 +199,40 @@ class Group(Steps):
 
     def apply_some(self) -> bool:
         """Tell the machine the next thing; False when there is none. For the apply thread."""
-        with self.lock:
-            work = None if self.closed else self._next()
-        if work is None:
+        with self._turn:
+            with self.lock:
+                work = None if self.closed else self._next()
+            return work is not None and self._tell(work)
+
+    def apply_soon(self, *, here: bool) -> None:
+        if not (here and getattr(self.machine, "quick", False) and self._apply_here()):
+            self._wake()
+
+    def _apply_here(self) -> bool:
+        """Apply what is decided if it is little, and nothing else is to be told before."""
+        if not self._turn.acquire(blocking=False):
             return False
+        try:
+            with self.lock:
+                if self.closed or self.failure is not None or self._install or self._roles:
+                    return False
+                first, last = self.applied + 1, self.runner.core.delivered
+                if last < first:
+                    return True
+                if last - first >= _HERE_ENTRIES or self._is_large():
+                    return False
+                if self.runner.core.fit(first, last, _HERE_BYTES) < last:
+                    return False
+                try:
+                    entries = self.runner.storage.entries(first, last)
+                except TidelineError:
+                    return False
+            return self._tell(lambda: self._do_apply(entries))
+        finally:
+            self._turn.release()
+
+    def _tell(self, work: Callable[[], None]) -> bool:
+        """Tell the machine something; False when it failed."""
         try:
             work()
         except Exception as error:
@@ -261,8 +298,12 @@ class Group(Steps):
         if values:
             self.machine.apply(values)
         self._went_on(entries[-1].index)
-        if self._may_compact and self.runner.storage.size_bytes > self._compact_at:
+        if self._is_large():
             self._compact()
+
+    def _is_large(self) -> bool:
+        """Whether the machine is asked for a snapshot next."""
+        return self._may_compact and self.runner.storage.size_bytes > self._compact_at
 
     def _went_on(self, index: int) -> None:
         with self.lock:
@@ -322,24 +363,30 @@ class Group(Steps):
         return self._propose(Change(members), 1)
 
     def _propose(self, event: Event, count: int) -> Proposal:
-        with self.lock:
-            self.live()
-            if not self._told[0]:
-                raise self._not_leader()
-            out = self.step([event])
-            if not out.proposed:
-                raise OutcomeUnknown("the disk of this node failed", reason=str(self.failure))
-            found = out.proposed[0]
-            if found is None:
-                raise Unavailable(f"not now: {out.refusals[0]}", group=self.number)
-            proposal = Proposal(*found, count)
-            if self.failure is not None:
-                proposal.resolve(OutcomeUnknown("the disk failed", reason=str(self.failure)))
-            elif proposal.last <= self.runner.core.decided:
-                self._judge(proposal, self.runner)
-            else:
-                heapq.heappush(self._proposals, proposal)
-            return proposal
+        try:
+            with self.lock:
+                return self._proposed(event, count)
+        finally:
+            self.sync_soon()
+
+    def _proposed(self, event: Event, count: int) -> Proposal:
+        self.live()
+        if not self._told[0]:
+            raise self._not_leader()
+        out = self.step_here([event])
+        if not out.proposed:
+            raise OutcomeUnknown("the disk of this node failed", reason=str(self.failure))
+        found = out.proposed[0]
+        if found is None:
+            raise Unavailable(f"not now: {out.refusals[0]}", group=self.number)
+        proposal = Proposal(*found, count)
+        if self.failure is not None:
+            proposal.resolve(OutcomeUnknown("the disk failed", reason=str(self.failure)))
+        elif proposal.last <= self.runner.core.decided:
+            self._judge(proposal, self.runner)
+        else:
+            heapq.heappush(self._proposals, proposal)
+        return proposal
 
     def read_index(self, timeout: float | None) -> int:
         """See `Node.read_index`."""

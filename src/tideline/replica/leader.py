@@ -271,7 +271,7 @@ class Leader:
             last = min(last, max(p.match + options.window_entries, prev))
             last = min(last, max(outline.fit(p.match + 1, last, options.window_bytes), prev))
             last = outline.fit(prev + 1, last, options.batch_bytes)
-            if last <= prev and not always:
+            if not always and (last <= prev or self._gathers(p, prev, last)):
                 return
             always = False
             self._send_accept(member, p, prev, max(last, prev))
@@ -279,6 +279,14 @@ class Leader:
                 p.outstanding = True
             else:
                 p.next = max(last, prev) + 1
+
+    def _gathers(self, p: Progress, prev: int, last: int) -> bool:
+        """Whether the rest of the log waits for an answer that is under way: it is little, and
+        all that comes until then goes in one message. With the next heartbeat it goes anyway."""
+        if prev <= p.match:
+            return False
+        outline = self._s.outline
+        return last == outline.last and outline.size(prev + 1, last) < self._s.options.gather_bytes
 
     def _send_accept(self, member: Member, p: Progress, prev: int, upto: int) -> None:
         s = self._s

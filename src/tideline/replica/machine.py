@@ -51,7 +51,9 @@ class OutcomeUnknown(Unavailable):
 class Machine(Protocol):
     """What a group keeps the same everywhere.
 
-    Called from the node's apply thread: in order, never two calls at once, no lock held. An
+    Called from the node's apply thread: in order, never two calls at once, no lock held. Where it
+    has an attribute `quick` that is true, `apply` is also called from other threads of the node,
+    with a few entries, and holds them up: then it takes microseconds, and waits for nothing. An
     exception other than `NotImplementedError` from `snapshot` ends the group on this node, as a
     broken disk would: `Node.status` says why.
 

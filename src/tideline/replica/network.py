@@ -12,11 +12,9 @@ Threads: `post` and `status` are safe from any thread; all else is for the loop'
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from asyncio import StreamReader, StreamWriter
-from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
@@ -44,6 +42,7 @@ from tideline.replica.wire import (
 __all__ = ["Network"]
 
 _STRANGERS = 64  # connections that have not proved anything yet
+_READ = 16 << 10  # bytes that are taken at once, where there are as many
 _TELL_S = 10.0  # at most one line about those that were refused
 
 _log = logging.getLogger("tideline.replica")
@@ -77,9 +76,6 @@ class Network:
         self._peers = {peer: at for peer, at in peers.items() if peer != node}
         self.book: dict[int, Address] = dict(peers)
         self.links: dict[int, Link] = {}
-        self._outbox: deque[Tagged] = deque()
-        self._posted = False
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._incoming: dict[int, StreamWriter] = {}
@@ -92,7 +88,6 @@ class Network:
 
     async def start(self) -> None:
         """Listen and dial; `Unavailable` when the address cannot be listened on."""
-        self._loop = asyncio.get_running_loop()
         host, port = self.listen
         try:
             self._server = await asyncio.start_server(
@@ -137,19 +132,8 @@ class Network:
     # ---- sending -----------------------------------------------------------------------------
 
     def post(self, group: int, messages: Sequence[Message]) -> None:
-        """Send, soon, what can be sent. Safe from any thread."""
-        if not messages or self._loop is None:
-            return
-        self._outbox.extend([(group, message) for message in messages])
-        if not self._posted:
-            self._posted = True
-            with contextlib.suppress(RuntimeError):  # the loop was closed
-                self._loop.call_soon_threadsafe(self._flush)
-
-    def _flush(self) -> None:
-        self._posted = False
-        while self._outbox:
-            group, message = self._outbox.popleft()
+        """Send, now or soon, what can be sent. Safe from any thread; the order of calls counts."""
+        for message in messages:
             link = self.links.get(message.to.node)
             if link is not None:
                 link.put(group, message)
@@ -227,11 +211,14 @@ class Network:
         parts: dict[int, list[bytes]] = {0: [], 1: []}
         sizes = {0: 0, 1: 0}
         number = 0
+        data = b""
         while True:
-            size, kind, signed = HEAD.unpack(await reader.readexactly(HEAD.size))
+            data = await _at_least(HEAD.size, data, reader)
+            size, kind, signed = HEAD.unpack_from(data)
             if size > MOST_FRAME:
                 raise Unauthorized("a frame is too large", node=peer, size_bytes=size)
-            payload = await reader.readexactly(size)
+            data = await _at_least(HEAD.size + size, data, reader)
+            payload, data = data[HEAD.size : HEAD.size + size], data[HEAD.size + size :]
             if signature(key, number, kind, payload) != signed:
                 raise Unauthorized("a frame is damaged or forged", node=peer)
             number += 1
@@ -266,3 +253,16 @@ class Network:
             "refused": self.refused,
             "refusal": self.refusal,
         }
+
+
+async def _at_least(size: int, data: bytes, reader: StreamReader) -> bytes:
+    """What was read and not used yet, with as much more as makes it so many bytes at least."""
+    lacks = size - len(data)
+    if lacks <= 0:
+        return data
+    if lacks > _READ:
+        return data + await reader.readexactly(lacks)
+    more = await reader.read(_READ)
+    if not more:
+        raise EOFError("the connection ended")
+    return await _at_least(size, data + more, reader)

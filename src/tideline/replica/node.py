@@ -49,6 +49,7 @@ __all__ = ["Node"]
 _PREFIX = b"tideline-node 1 "
 _MOST_GROUPS = 4096
 _CLOSE_S = 30.0
+_GATHER_S = 0.005  # what is decided meanwhile is applied at once, where nobody waits for it
 
 
 class _Identity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -126,6 +127,7 @@ class Node:
         )  # fmt: skip
         self._groups: list[Group] = []
         self._work = threading.Event()
+        self._turn = threading.Lock()  # held by whoever calls a machine
         self._stopping = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_thread: threading.Thread | None = None
@@ -199,7 +201,7 @@ class Node:
                         number, self.folder / f"group-{number:04d}", self._machines[number],
                         options=self._options, tick_s=self._tick_s,
                         compact_bytes=self._compact_bytes, durability=self._durability,
-                        peers=peers, post=self._network.post, wake=self._work.set,
+                        peers=peers, post=self._network.post, wake=self._work.set, turn=self._turn,
                     )
                 )  # fmt: skip
             self._start_threads()
@@ -258,6 +260,8 @@ class Node:
         """The thread that calls machines."""
         while not self._stopping.is_set():
             self._work.wait()
+            if not any(group.runner.core.leads for group in self._groups):
+                self._stopping.wait(_GATHER_S)
             self._work.clear()
             busy = True
             while busy and not self._stopping.is_set():

@@ -138,6 +138,10 @@ class Outline:
         at = index - self.base.index
         return self._ends[at - 1] if at > 0 else self._start
 
+    def size(self, first: int, last: int) -> int:
+        """Bytes of the values [first, last], which are in the log."""
+        return self._end_of(last) - self._end_of(first - 1)
+
     def fit(self, first: int, last: int, size_bytes: int) -> int:
         """How far from `first` on values of this many bytes reach; at least one, none damaged."""
         first = max(first, self.base.index + 1)

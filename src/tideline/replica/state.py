@@ -50,7 +50,10 @@ class Role(Enum):
 
 @dataclass(frozen=True)
 class Options:
-    """Times in ticks; all members have the same. `drift` is how far apart clocks may run."""
+    """Times in ticks; all members have the same. `drift` is how far apart clocks may run.
+
+    Less than `gather_bytes` waits at a leader for the answer to what was sent before it.
+    """
 
     heartbeat_ticks: int = 2
     election_ticks: int = 14
@@ -58,6 +61,7 @@ class Options:
     drift: float = 0.1
     batch_entries: int = 256
     batch_bytes: int = 1 << 20
+    gather_bytes: int = 32 << 10
     window_entries: int = 1024
     window_bytes: int = 8 << 20
     undecided_entries: int = 16_384
@@ -72,7 +76,8 @@ class Options:
         if not 0 <= self.drift < 0.5:
             raise InvalidRequest("drift is at least 0 and less than 0.5", drift=self.drift)
         for name in (
-            "batch_entries", "batch_bytes", "window_entries", "window_bytes", "undecided_entries",
+            "batch_entries", "batch_bytes", "gather_bytes", "window_entries", "window_bytes",
+            "undecided_entries",
         ):  # fmt: skip
             if getattr(self, name) < 1:
                 raise InvalidRequest(f"{name} starts at 1", **{name: getattr(self, name)})

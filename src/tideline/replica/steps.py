@@ -5,7 +5,8 @@
     sync thread  fsync, release -----'                   '--> what came of it: group.py
 
 Steps go on while the sync thread waits for the disk: what may be said only then is kept
-(`_unsynced`), and one fsync serves all that came meanwhile.
+(`_unsynced`), and one fsync serves all that came meanwhile. What others wait for goes first: a
+message, then the disk, then what was decided is applied.
 
 Time: before the core is asked or told anything, it is given as many ticks as have passed by the
 machine's steady clock. A process that was stopped for a while thus finds its lease over before it
@@ -79,6 +80,9 @@ class Steps:
         self._sync_jobs: SimpleQueue[bool] = SimpleQueue()
         self._unsynced: list[Message] = []  # what waits for the disk
         self._wrote: Position | None = None  # up to where the disk lacks something
+        # Whoever steps now, and says so, sees to what follows once it has let the lock go: there is
+        # something to sync, or to apply. A thread that is woken before only waits for the lock.
+        self._stepping = self._to_sync = self._due = False
         self.joins: dict[int, tuple[Member, int]] = {}
         self.ticks = 0
         self.since = 0.0
@@ -113,6 +117,10 @@ class Steps:
 
     def follow_up(self, runner: Runner, out: Outcome) -> None:
         """Called after every step that did not fail, with the lock."""
+        raise NotImplementedError
+
+    def apply_soon(self, *, here: bool) -> None:
+        """Have what was decided applied; `here`: in this thread, if that is quick. No lock."""
         raise NotImplementedError
 
     def ended(self, error: TidelineError) -> None:
@@ -166,7 +174,9 @@ class Steps:
         if self._wrote is None:
             return runner.release(out)
         if out.after:
-            if not self._unsynced:
+            if not self._unsynced and self._stepping:
+                self._to_sync = True
+            elif not self._unsynced:
                 self._sync_jobs.put(True)
             self._unsynced += out.after
             out.after = []
@@ -216,10 +226,12 @@ class Steps:
             if self._reopen_at is not None and steady_s() >= self._reopen_at:
                 self._reopen()
             if self.failure is None:
-                try:
+                with contextlib.suppress(Unavailable):
                     self.live()
-                except Unavailable:
-                    return
+            due, self._due = self._due, False
+        self.sync_soon()
+        if due:
+            self.apply_soon(here=False)
 
     def receive(self, messages: Sequence[Message]) -> None:
         """Take messages of other nodes."""
@@ -236,7 +248,27 @@ class Steps:
             for message in messages:
                 if isinstance(message, Join):
                     self.joins[message.sender.node] = message.sender, self.ticks
-            self.step(messages)
+            self.step_here(messages)
+            due = False
+            if self.runner.core.leads or not self._unsynced:
+                due, self._due = self._due, False
+        self.sync_soon()
+        if due:  # else when the answer that waits for the disk is sent, or with the next tick
+            self.apply_soon(here=True)
+
+    def step_here(self, events: Sequence[Message | Event]) -> Outcome:
+        """A step, with the lock; the caller lets the lock go, and calls `sync_soon` next."""
+        self._stepping = True
+        try:
+            return self.step(events)
+        finally:
+            self._stepping = False
+
+    def sync_soon(self) -> None:
+        """Have the disk synced, if that was left to the caller of `step_here`. No lock."""
+        if self._to_sync:
+            self._to_sync = False
+            self._sync_jobs.put(True)
 
     def _save(self, message: Install) -> None:
         """Bring a snapshot's file to disk before the lock is taken; if that fails, later."""
@@ -276,8 +308,13 @@ class Steps:
                     self._wrote = None  # nothing was written meanwhile
                 out = Outcome()
                 out.after = batch
-                self.step(runner.release(out))
-                self._post(self.number, out.messages)
+                told = runner.release(out)
+                self._post(self.number, out.messages)  # first: others wait for that
+                self.step_here(told)
+                due, self._due = self._due, False
+            self.sync_soon()
+            if due:
+                self.apply_soon(here=True)
 
     # ---- the end -----------------------------------------------------------------------------
 

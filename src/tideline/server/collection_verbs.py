@@ -82,7 +82,7 @@ class _Verb:
         to, body = collection_of(call, whole=self.whole), call.body
         if isinstance(body, bytes):
             return await self._batch(call, to, body)
-        few = self.how == FEW and _is_quick(call, to, _FEW_BYTES)
+        few = self.how == FEW and not call.hub.waits_for_disk and _is_quick(call, to, _FEW_BYTES)
         if self.how == FEW and not few:
             call.hub.work.may_wait()
         if body.weight:
@@ -117,13 +117,19 @@ class _Run:
 
 async def _write_one(call: Call, to: Collection, run: Callable[[], Reply]) -> Reply:
     """Run a call that writes one document."""
-    return run() if _is_quick(call, to) else await call.hub.work.beside(run)
+    hub = call.hub
+    if _is_quick(call, to):
+        if not hub.waits_for_disk:
+            return run()
+        if hub.cluster is not None and not to._engine.store.log.is_full:
+            return await hub.work.agreed(run)
+    return await hub.work.beside(run)
 
 
 def _is_quick(call: Call, to: Collection, most_bytes: int = _QUICK_BYTES) -> bool:
     """Whether documents can be written on the loop: small, and nobody is waited for."""
     engine = to._engine
-    if call.hub.waits_for_disk or engine.writing.locked():
+    if engine.writing.locked():
         return False
     if engine.frozen or engine.active.is_full:  # it may wait for room
         return False

@@ -1,6 +1,7 @@
 """Where calls of the engine run, and how much matching they may do.
 
     on the loop     single calls, while nothing holds the channel and their conditions are quick
+                    (writes that a cluster agrees on, too: the answer waits, and no thread)
     beside it       the same calls while the channel is busy: the loop never waits for its lock
     in turn         what takes long, at most two calls of one caller at a time
 
@@ -21,8 +22,10 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 
+from tideline.lsm.sharedlog import without_waiting
 from tideline.server.limits import Limits
 from tideline.server.refusals import Refused
 from tideline.server.settings import Settings
@@ -35,6 +38,12 @@ _OPERATION_STEPS = 50_000  # so many count as one operation
 _WAITERS = 16  # threads for single calls: they mostly wait for a channel
 _WORKERS = 4
 _TURNS = 2  # long calls of one caller at a time
+
+
+def _soon(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
+    """Have something done on the loop, from any thread."""
+    with contextlib.suppress(RuntimeError):  # it has ended
+        loop.call_soon_threadsafe(call)
 
 
 class Elsewhere(BaseException):
@@ -116,6 +125,25 @@ class Work:
         self.may_wait()
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._waiters, call, *arguments)
+
+    async def agreed(self, call: Callable[[], T]) -> T:
+        """Make a quick call here that stores what a cluster is to agree on, and wait for that.
+
+        No thread waits meanwhile.
+        """
+        self.may_wait()
+        found, waits = without_waiting(call)
+        loop = asyncio.get_running_loop()
+        for log, position in waits:
+            told = asyncio.Event()
+            judge = log.notify(position, partial(_soon, loop, told.set))
+            timer = loop.call_later(log.share.wait_s, told.set)
+            try:
+                await told.wait()
+            finally:
+                timer.cancel()
+            judge()
+        return found
 
     async def long(
         self, caller: Any, channel: Any, call: Callable[..., T], *arguments: Any,
