@@ -315,9 +315,8 @@ class View:
         """
         sources = self.now[0]
         kind, view = sources.kind_of(field), sources.passing(field, filter)
-        found = (chunk for ask in asks for chunk in kind.search(view, ask, None, self.now[2]))
         reader = self._take()
-        count = reader.follow(self.now, found, k, False)
+        count = kind.find_all(reader, self.now, view, asks, k)
         text = reader.text(count)
         self._readers.give(reader)
         return count, text
@@ -357,9 +356,8 @@ class View:
         """How many records asks of an index that stands alone lead to; none of them is read."""
         sources = self.now[0]
         kind, view = sources.kind_of(field), sources.passing(field, filter)
-        found = (chunk for ask in asks for chunk in kind.search(view, ask, None, self.now[2]))
         reader = self._take()
-        count = reader.follow(self.now, found, None, False, texts=False)
+        count = kind.find_all(reader, self.now, view, asks, None, texts=False)
         self._readers.give(reader)
         return count
 
