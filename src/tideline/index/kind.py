@@ -261,7 +261,10 @@ class IndexKind:
         return {}
 
     def decides(self, view: Any, ask: Any) -> bool:
-        """Whether what a view has for an ask meets all that was asked of the field."""
+        """Whether what a view has for an ask meets all that was asked of the field.
+
+        It stays so until a component comes or goes: a plan relies on it until then.
+        """
         return bool(ask.exact)
 
     def estimate(self, view: Any, ask: Any) -> Estimate:
