@@ -31,7 +31,7 @@ from tideline.documents.ways import Span, considered
 from tideline.errors import InvalidRequest, NotFound, Unavailable
 from tideline.index.extract import ARRAYS
 from tideline.index.kind import Chunk, Estimate, Spec
-from tideline.model import Explanation
+from tideline.model import Documents, Explanation
 from tideline.where import Condition
 
 __all__ = ["Finder", "Hits"]
@@ -84,6 +84,15 @@ class Finder:
         if not skip:
             return self._search(condition, order, limit)[0]
         return self._search(condition, order, None if limit is None else skip + limit)[0][skip:]
+
+    def lazily(
+        self, condition: Condition, order: Order, limit: int | None, skip: int, project: Any
+    ) -> Documents:
+        """The same, decoded when they are looked at, and then projected."""
+        view = self._engine.view()
+        most = None if limit is None else skip + limit
+        search, chosen = self._chosen(view, condition, order, most)
+        return search.lazily(chosen, skip, project)
 
     def newest(self, condition: Condition, limit: int) -> list[Hit]:
         """The newest that meet a condition; an index stops when it has enough."""

@@ -324,6 +324,12 @@ class Reader:
             return b"[]"
         return bytes(self._delivered(self._words[at.S_FOUND_SIZE], count, 1))
 
+    def ends(self, count: int) -> Words:
+        """Where each document of what was found ends in `text`; before, where the first begins."""
+        found = np.zeros(count + 1, np.int64)
+        found[1:] = self._out[3, :count]
+        return found
+
     def _delivered(self, size: int, count: int, listed: int) -> Any:
         """What is in the reply, or has found no room there: so many bytes."""
         if size > self._words[at.S_REPLY_CAP]:
