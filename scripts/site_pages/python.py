@@ -35,8 +35,8 @@ PAGES: dict[str, tuple[str, str, list[str]]] = {
         "Collections",
         "Documents by primary key. [Guide](../../guide/documents.md).",
         ["tideline.Collection", "tideline.Changes", "tideline.Change", "tideline.Stored",
-         "tideline.Updated", "tideline.Versioned", "tideline.Nearest", "tideline.Explanation",
-         "tideline.Advice", "tideline.CollectionStats"],
+         "tideline.Updated", "tideline.Versioned", "tideline.Nearest", "tideline.Documents",
+         "tideline.Explanation", "tideline.Advice", "tideline.CollectionStats"],
     ),
     "live": (
         "Live queries",

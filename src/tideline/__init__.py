@@ -30,6 +30,7 @@ from tideline.model import (
     Change,
     ChannelStats,
     CollectionStats,
+    Documents,
     Event,
     Explanation,
     LiveChange,
@@ -59,11 +60,11 @@ if _typing.TYPE_CHECKING:
 __all__ = [
     "Advice", "Appended", "Applied", "Box", "Change", "Changes", "Channel", "ChannelStats",
     "Circle", "Closed", "Collection", "CollectionStats", "Conflict", "Corruption", "Database",
-    "Event", "Explanation", "Flat", "Grid", "InvalidRequest", "Live", "LiveChange", "MultiPolygon",
-    "Nearest", "NotFound", "Pane", "Polygon", "QuadTree", "Report", "Stored", "StreamWindow",
-    "Subscriber", "Subscription", "SubscriptionInfo", "TidelineError", "Told", "Topics",
-    "Unauthorized", "Unavailable", "Updated", "Versioned", "WatchPlan", "WindowStats", "aconnect",
-    "aopen", "connect", "open",
+    "Documents", "Event", "Explanation", "Flat", "Grid", "InvalidRequest", "Live", "LiveChange",
+    "MultiPolygon", "Nearest", "NotFound", "Pane", "Polygon", "QuadTree", "Report", "Stored",
+    "StreamWindow", "Subscriber", "Subscription", "SubscriptionInfo", "TidelineError", "Told",
+    "Topics", "Unauthorized", "Unavailable", "Updated", "Versioned", "WatchPlan", "WindowStats",
+    "aconnect", "aopen", "connect", "open",
 ]  # fmt: skip
 
 __version__ = "0.2.0"

@@ -20,6 +20,7 @@ from tideline.model import (
     Change,
     ChannelStats,
     CollectionStats,
+    Documents,
     Event,
     Explanation,
     LiveChange,
@@ -230,6 +231,10 @@ class AsyncCollection(Protocol):
         self, where: Where | None = None, *, sort: Sort = None, skip: int = 0,
         fields: Fields = None,
     ) -> Document | None: ...  # fmt: skip
+    async def find_lazily(
+        self, where: Where | None = None, *, sort: Sort = None, limit: int | None = None,
+        skip: int = 0, fields: Fields = None,
+    ) -> Documents: ...  # fmt: skip
     def find_iter(
         self, where: Where | None = None, *, sort: Sort = None, limit: int | None = None,
         skip: int = 0, fields: Fields = None,

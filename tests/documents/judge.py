@@ -116,6 +116,16 @@ def _has(document: dict[str, Any], field: str, low: Any, high: Any) -> bool:
     return False
 
 
+class Sources:
+    """What there is to read until an index comes or goes."""
+
+    def __init__(self, kinds: dict[str, Any]) -> None:
+        self.kinds = kinds
+        self.components: dict[str, Any] = dict.fromkeys(kinds, ())
+        self.readers: tuple[Any, ...] = ()
+        self.filtered = False
+
+
 class ModelEngine:
     """`documents.engine.Engine`, by dicts and loops."""
 
@@ -123,6 +133,7 @@ class ModelEngine:
         self.facts = facts
         self.indexes: dict[str, str] = dict(facts["indexes"])
         self.kinds = {field: make_kind(name, seed=7) for field, name in self.indexes.items()}
+        self.sources = Sources(self.kinds)
         self.building: list[str] = []
         self.unique: tuple[str, ...] = ()
         self.records: dict[bytes, tuple[int, bytes]] = {}
@@ -167,8 +178,7 @@ class ModelEngine:
 
     @property
     def now(self) -> tuple[Any, ...]:
-        none = dict.fromkeys(self.indexes, ())
-        return (SimpleNamespace(readers=(), kinds=self.kinds, components=none, filtered=False),)
+        return (self.sources,)
 
     def get(self, key: bytes) -> bytes | None:
         self._open()
@@ -279,12 +289,14 @@ class ModelEngine:
     def add_index(self, field: str, kind: str, progress: Any = None) -> None:
         self.indexes[field] = kind
         self.kinds = {**self.kinds, field: make_kind(kind, seed=7)}
+        self.sources = Sources(self.kinds)
         if progress:
             progress(len(self.records), len(self.records))
 
     def drop_index(self, field: str) -> None:
         del self.indexes[field]
         self.kinds = {name: kind for name, kind in self.kinds.items() if name != field}
+        self.sources = Sources(self.kinds)
 
     def close(self) -> None:
         self.closed = True

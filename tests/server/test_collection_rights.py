@@ -337,6 +337,7 @@ def outcome(orders: Any, verb: str, given: Any) -> Any:
 READS: dict[str, Callable[[Any], list[Any]]] = {
     "find": lambda c: c.find(),
     "find_iter": lambda c: list(c.find_iter()),
+    "find_lazily": lambda c: list(c.find_lazily()),
     "sorted": lambda c: c.find({"n": {"$gte": 0}}, sort={"n": 1}),
     "pages": lambda c: c.find({"$or": [{"owner": "ann"}, {"owner": "bob"}, {"n": 9}, {}]}),
     "get_many": lambda c: [one for one in c.get_many(range(1, 6)) if one],

@@ -24,9 +24,11 @@ CIRCLES = st.fixed_dictionaries(
         st.sampled_from([1e-4, 0.5, 300.5, -0.5, 0, None]),
     ).map(list)}
 )  # fmt: skip
+CORNERS = st.lists(COORDINATES, min_size=2, max_size=2) | st.just([1])
+BOXES = st.fixed_dictionaries({"$box": st.lists(CORNERS, min_size=2, max_size=2)})
 OPERATORS = st.sampled_from(["$eq", "$gt", "$gte", "$lt", "$lte", "$in", "$geoWithin", "$x", "gt"])
 ASKED = st.dictionaries(
-    OPERATORS, scalars() | values() | st.lists(scalars(), max_size=3) | CIRCLES, max_size=3
+    OPERATORS, scalars() | values() | st.lists(scalars(), max_size=3) | CIRCLES | BOXES, max_size=3
 )
 SIMPLE = st.dictionaries(st.sampled_from(NAMES), scalars() | ASKED, max_size=3)
 
@@ -44,10 +46,13 @@ def outcome(document: Any, stored: bool) -> Any:
 @given(document=SIMPLE | documents(), stored=st.booleans())
 @example(document={"b": {"$lt": 5, "$gt": 1}, "a": "x"}, stored=False)
 @example(document={"at": {"$geoWithin": {"$centerSphere": [[13.4, 52.5], 300.5]}}}, stored=False)
+@example(document={"at": {"$geoWithin": {"$box": [[0.5, 0.5], [13.4, 52.5]]}}}, stored=False)
+@example(document={"at": {"$geoWithin": {"$box": [[13.4, 0.5], [0.5, 52.5]]}}}, stored=False)
 def test_what_is_parsed_at_a_glance_is_as_the_builder_has_it(document: Any, stored: bool) -> None:
     found = outcome(document, stored)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(PARSING, "quick_nodes", lambda document, careful: None)
+        patch.setattr(PARSING, "_known", ({}, {}))
         assert outcome(document, stored) == found
     if not isinstance(found, str):
         assert outcome(parse_text(found[0]).document, True)[:2] == found[:2]

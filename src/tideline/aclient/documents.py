@@ -64,6 +64,7 @@ class AsyncCollection:
     range_lookup = threaded(Collection.range_lookup)
     find = threaded(Collection.find)
     find_one = threaded(Collection.find_one)
+    find_lazily = threaded(Collection.find_lazily)
     find_iter = streamed(Collection.find_iter, _PART)
     find_batches = streamed(Collection.find_batches, 1)
     scan = streamed(Collection.scan, 1)

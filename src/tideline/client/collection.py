@@ -92,6 +92,7 @@ class RemoteCollection:
     range_lookup = blocking(CollectionVerbs.range_lookup)
     find = blocking(CollectionVerbs.find)
     find_one = blocking(CollectionVerbs.find_one)
+    find_lazily = blocking(CollectionVerbs.find_lazily)
     find_batches = blocking(CollectionVerbs.find_batches)
     scan = blocking(CollectionVerbs.scan)
     count = blocking(CollectionVerbs.count)

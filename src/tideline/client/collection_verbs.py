@@ -1,7 +1,8 @@
 """A collection on a server: the verbs of `Collection`, one request each.
 
     put_many, insert_many      Arrow streams of up to 16,384 documents each
-    find, find_iter            pages of up to 1,000 documents, by cursor
+    find, find_lazily,         pages of up to 1,000 documents, by cursor
+      find_iter
     find_batches, scan         one Arrow stream
     all else                   POST /v1/collections/{name}/{verb}, JSON
 
@@ -47,6 +48,7 @@ from tideline.errors import InvalidRequest, Unavailable
 from tideline.model import (
     Advice,
     CollectionStats,
+    Documents,
     Explanation,
     Nearest,
     Stored,
@@ -109,6 +111,13 @@ class _Result(msgspec.Struct, Generic[T]):
 
 class _Page(msgspec.Struct):
     result: list[Document]
+    next: str | None
+
+
+class _Texts(msgspec.Struct):
+    """A page whose documents are not decoded."""
+
+    result: list[msgspec.Raw]
     next: str | None
 
 
@@ -273,12 +282,24 @@ class CollectionVerbs:
             found += more
         return found
 
+    async def find_lazily(
+        self, where: Document | None = None, *, sort: Any = None, limit: int | None = None,
+        skip: int = 0, fields: Fields = None,
+    ) -> Documents:  # fmt: skip
+        """The same, each decoded when it is looked at: `Collection.find_lazily`."""
+        body = as_question(where, sort, limit, skip, fields)
+        found, cursor = await self._page(body, None, _Texts)
+        while cursor is not None:
+            more, cursor = await self._page(body, cursor, _Texts)
+            found += more
+        return Documents.of(map(bytes, found))
+
     async def _page(
-        self, body: dict[str, Any], cursor: str | None
-    ) -> tuple[list[Document], str | None]:
+        self, body: dict[str, Any], cursor: str | None, type: Any = _Page
+    ) -> tuple[list[Any], str | None]:
         """One page, and where the next one begins."""
         asked = body if cursor is None else {**body, "cursor": cursor}
-        found = await self._http.ask_json("POST", *self._path, "find", body=asked, type=_Page)
+        found = await self._http.ask_json("POST", *self._path, "find", body=asked, type=type)
         return found.result, found.next
 
     async def find_one(

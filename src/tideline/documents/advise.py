@@ -122,10 +122,13 @@ class Workload:
 
         Fields that were asked together count for each two of them, too.
         """
-        found = [(name, test, served) for name, names, served in tests for test in names]
-        for name, test, served in found:
-            if kinds_made_for(test):
-                self._test(name, test, served)
+        found: list[tuple[str, str, bool]] = []
+        for name, names, served in tests:
+            for test in names:
+                if kinds_made_for(test):
+                    self._test(name, test, served)
+                found.append((name, test, served))
+        for name, test, served in found if len(found) > 1 else ():
             for first, before, both in found:
                 if first != name and kinds_made_for(test, before):
                     self._test(f"{first}{SEPARATOR}{name}", f"{before} {test}", served and both)
@@ -134,7 +137,8 @@ class Workload:
         if name not in self.tests and len(self.tests) >= _FIELDS_LIMIT:
             return
         counts = self.tests.setdefault(name, {})
-        counts[test] = counts.get(test, _UNSEEN).plus(Seen(1, int(not served)))
+        times, unserved = counts.get(test, _UNSEEN)
+        counts[test] = Seen(times + 1, unserved + (not served))
 
     def plus(self, other: Workload, times: int = 1) -> Workload:
         """Both together; with `times=-1`, what is left without the other."""

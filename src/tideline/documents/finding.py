@@ -9,11 +9,15 @@ What a plan relies on, and who sees to it:
 - that no document has an array where two needs were joined: `before_write` tells of such a
   document before it can be in a view; the first time after opening, the index is asked.
 
+A plan is kept for the next time that the same is asked, until something comes or goes (`Sources`),
+a hundredth was written, or an array is seen where there was none.
+
 Safe from any thread.
 """
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
@@ -21,12 +25,13 @@ from typing import Any, NamedTuple
 from tideline.documents.advise import Workload
 from tideline.documents.explaining import components_read
 from tideline.documents.plan import Plan, plan
+from tideline.documents.replan import again, is_plain, shape_of
 from tideline.documents.search import Hit, Order, Search
 from tideline.documents.ways import Span, considered
 from tideline.errors import InvalidRequest, NotFound, Unavailable
 from tideline.index.extract import ARRAYS
 from tideline.index.kind import Chunk, Estimate, Spec
-from tideline.model import Explanation
+from tideline.model import Documents, Explanation
 from tideline.where import Condition
 
 __all__ = ["Finder", "Hits"]
@@ -44,6 +49,20 @@ class Hits(NamedTuple):
     so nobody needs the parts."""
 
 
+class _Plans(NamedTuple):
+    """What was planned on some sources, by what was asked."""
+
+    sources: Any
+    """A weak reference: an old plan keeps no memory and no file."""
+    everything: Estimate
+    kept: dict[Any, Plan]
+    shapes: dict[Any, Plan]
+    """Plain ones, by shape (replan.py)."""
+
+
+_KEPT = 256
+
+
 class Finder:
     """The questions to one collection."""
 
@@ -54,6 +73,7 @@ class Finder:
         self._filter: str | None = engine.facts["filter"]
         self._arrays: dict[str, bool] = {}
         self._everything = (-1, Estimate(0.0, 0.0))  # when it was counted, and what there was
+        self._plans = _no_plans()
 
     # ---- asking -----------------------------------------------------------------------------
 
@@ -64,6 +84,15 @@ class Finder:
         if not skip:
             return self._search(condition, order, limit)[0]
         return self._search(condition, order, None if limit is None else skip + limit)[0][skip:]
+
+    def lazily(
+        self, condition: Condition, order: Order, limit: int | None, skip: int, project: Any
+    ) -> Documents:
+        """The same, decoded when they are looked at, and then projected."""
+        view = self._engine.view()
+        most = None if limit is None else skip + limit
+        search, chosen = self._chosen(view, condition, order, most)
+        return search.lazily(chosen, skip, project)
 
     def newest(self, condition: Condition, limit: int) -> list[Hit]:
         """The newest that meet a condition; an index stops when it has enough."""
@@ -76,12 +105,7 @@ class Finder:
 
     def found(self, view: Any, condition: Condition, order: Order, limit: int | None) -> list[Hit]:
         """What `find` gives of a view, not decoded."""
-        search = Search(view, self._key, condition, order, limit)
-        self._workload.finds += 1
-        most = limit if order is None else None
-        first = None if order is None else limit
-        chosen = self._plan(view, condition, most, order=order, first=first)
-        self.note(self._workload, chosen, most)
+        search, chosen = self._chosen(view, condition, order, limit)
         return search.hits(chosen)
 
     def hits(self, condition: Condition) -> Hits:
@@ -157,14 +181,19 @@ class Finder:
     def _search(
         self, condition: Condition, order: Order, limit: int | None, weigh: bool = False
     ) -> tuple[list[dict[str, Any]], Plan, Search]:
-        view = self._engine.view()
-        search = Search(view, self._key, condition, order, limit)
-        most = limit if order is None else None
+        search, chosen = self._chosen(self._engine.view(), condition, order, limit, weigh)
+        return search.documents(chosen), chosen, search
+
+    def _chosen(
+        self, view: Any, condition: Condition, order: Order, limit: int | None, weigh: bool = False
+    ) -> tuple[Search, Plan]:
+        """A search of a view, and the plan for it."""
         self._workload.finds += 1
+        most = limit if order is None else None
         first = None if order is None else limit
         chosen = self._plan(view, condition, most, weigh, order=order, first=first)
         self.note(self._workload, chosen, most)
-        return search.documents(chosen), chosen, search
+        return Search(view, self._key, condition, order, limit), chosen
 
     @property
     def kinds(self) -> dict[str, Any]:
@@ -177,11 +206,14 @@ class Finder:
     def before_write(self, arrays: Iterable[str]) -> None:
         """Something will be written, with arrays in these fields."""
         for field in arrays:
-            self._arrays[field] = True
+            if not self._arrays.get(field):
+                self._arrays[field] = True
+                self._plans = _no_plans()
 
     def indexes_change(self, field: str) -> None:
         """An index on a field comes or goes; whether it has arrays is for the new one to say."""
         self._arrays.pop(field, None)
+        self._plans = _no_plans()
 
     def _has_arrays(self, field: str) -> bool:
         """Whether a document may have an array where an index looks.
@@ -206,13 +238,34 @@ class Finder:
 
     def _plan(
         self, view: Any, condition: Condition, limit: int | None, weigh: bool = False,
-        **ordered: Any,
+        order: Order = None, first: int | None = None,
     ) -> Plan:  # fmt: skip
-        return plan(
-            condition, key=self._key, indexes=view.kinds, filter=self._filter,
-            everything=partial(self._size, view), estimate=view.estimate, arrays=self._has_arrays,
-            decides=view.decides, limit=limit, weigh=weigh, **ordered,
-        )  # fmt: skip
+        """The plan of a condition on a view that was taken before."""
+        plans, sources, everything = self._plans, view.now[0], self._size(view, None)
+        if plans.sources() is not sources or plans.everything is not everything:
+            plans = self._plans = _Plans(weakref.ref(sources), everything, {}, {})
+        asked = condition.text, limit, first, None if order is None else tuple(order)
+        found = plans.kept.get(asked)
+        # Who does not lead looks at no arrays: what was joined before may have some now.
+        if found is not None and not weigh and (not found.joined or self._engine.store.log.leads):
+            return found
+        shape = shape_of(condition) if order is None and not weigh else None
+        known, found = plans.shapes.get((shape, limit)), None
+        if known is not None:
+            kinds = sources.kinds
+            found = again(known, condition, kinds, limit, everything, view.estimate, view.decides)
+        if found is None:
+            found = plan(
+                condition, key=self._key, indexes=sources.kinds, filter=self._filter,
+                everything=partial(self._size, view), estimate=view.estimate,
+                arrays=self._has_arrays, decides=view.decides, limit=limit, weigh=weigh,
+                order=order, first=first,
+            )  # fmt: skip
+            if shape and is_plain(found, sources.kinds, self._filter, limit):
+                _keep(plans.shapes, (shape, limit), found)
+        if not weigh:
+            _keep(plans.kept, asked, found)
+        return found
 
     def _size(self, view: Any, span: Span) -> Estimate:
         """What a scan would take; counted anew when a hundredth was written since."""
@@ -229,3 +282,13 @@ class Finder:
             return everything
         share = view.share(span)
         return Estimate(everything.entries * share, everything.blocks * share)
+
+
+def _keep(plans: dict[Any, Plan], asked: Any, found: Plan) -> None:
+    if len(plans) >= _KEPT:
+        plans.clear()
+    plans[asked] = found
+
+
+def _no_plans() -> _Plans:
+    return _Plans(lambda: None, Estimate(0.0, 0.0), {}, {})

@@ -19,18 +19,18 @@ Pure functions of what they are given.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from operator import attrgetter
 from typing import Any, NamedTuple
 
-from tideline.documents.intersection import gather_cost, intersection
-from tideline.documents.ways import FOLLOWED, LOOKED, TAKEN, Span, Way
+from tideline.documents.intersection import intersection
+from tideline.documents.ways import FOLLOWED, GATHERED, LOOKED, TAKEN, Span, Way
 from tideline.index.compound import SEPARATOR, parts_of
 from tideline.index.kind import Ask, Asked, Estimate, IndexKind
 from tideline.index.ranges import encoded
 from tideline.where.bounds import Bounds, Box, bounds, common
 from tideline.where.parse import Condition
 
-__all__ = ["SCAN", "Plan", "plan"]
+__all__ = ["SCAN", "Plan", "plan", "through"]
 
 _TRIED = 16
 """So many candidates are expected to be looked at for each that meets a condition which its index
@@ -77,38 +77,38 @@ def plan(
     weighed, unless `weigh` says so.
     """
     found = bounds(condition)
-    sure = found.exact or (found.whole and _may_decide(found, indexes))
-    if not sure:
-        limit = None if limit is None else limit * _TRIED
-        first = None if first is None else first * _TRIED
+    if limit is not None or first is not None:
+        sure = found.exact or (found.whole and _may_decide(found, indexes))
+        if not sure:
+            limit = None if limit is None else limit * _TRIED
+            first = None if first is None else first * _TRIED
     planner = _Planner(key, indexes, filter, everything, estimate, arrays, limit, weigh)
-    if len(found.boxes) == 1 and found.whole:
-        planner.decides = partial(_decides, box=found.boxes[0], indexes=indexes, decides=decides)
-    if order is not None and first is not None and len(found.boxes) == 1:
-        planner.order, planner.first = order, first
+    if len(found.boxes) == 1:
+        if found.whole:
+            planner.only, planner.decides_of = found.boxes[0], decides
+        if order is not None and first is not None:
+            planner.order, planner.first = order, first
     ways = [way for box in found.boxes if (way := planner.best(box)) is not None]
     exact = False
     if len(found.boxes) == 1:
         exact = bool(ways) and ways[0].exact
     elif ways:
         ways = planner.together(found, ways)
-    asked = {
-        name: not all(one.point for need in needs for one in need)
-        for box in found.boxes
-        for name, needs in box.needs.items()
-        if name != key
-    }
+    asked: dict[str, bool] = {}
+    tests: list[tuple[str, tuple[str, ...], bool]] = []
+    for box in found.boxes:
+        for name, needs in box.needs.items():
+            if name != key:
+                asked[name] = not all(one.point for need in needs for one in need)
+        for name, each in box.tests.items():
+            names = tuple([type(test).__name__ for test in each])
+            tests.append((name, names, name in planner.served))
     for way in ways if planner.compound else ():
         for part in way.parts or (way,):
             if part.field is not None and part.field in planner.compound:
                 asked[part.field] = not all(ask.point for ask in part.asks)
     others = tuple(dict.fromkeys(planner.others))  # parts of an `$or` may weigh the same
-    tests = tuple(
-        (name, tuple(type(test).__name__ for test in tests), name in planner.served)
-        for box in found.boxes
-        for name, tests in box.tests.items()
-    )
-    return Plan(tuple(ways), exact, asked, tuple(planner.joined), others, tests)
+    return Plan(tuple(ways), exact, asked, tuple(planner.joined), others, tuple(tests))
 
 
 def _may_decide(found: Bounds, indexes: Mapping[str, IndexKind]) -> bool:
@@ -117,17 +117,27 @@ def _may_decide(found: Bounds, indexes: Mapping[str, IndexKind]) -> bool:
     return all(name in indexes and indexes[name].decides_tests for name in fields)
 
 
-def _decides(
-    field: str, asks: tuple[Any, ...], box: Box, indexes: Mapping[str, IndexKind],
-    decides: Callable[[str, Ask], bool],
-) -> bool:  # fmt: skip
-    """Whether what an index finds is all that its box asks."""
-    if field not in indexes or (box.tests and not indexes[field].decides_tests):
-        return False
-    parts = parts_of(field)
-    if any(name not in parts for part in (box.needs, box.tests) for name in part):
-        return False
-    return all(decides(field, ask) for ask in asks)
+_cost = attrgetter("cost")
+
+
+def through(
+    name: str, asks: tuple[Any, ...], span: Span, kind: IndexKind, estimate: Estimate, *,
+    exact: bool, limit: int | None,
+) -> Way:  # fmt: skip
+    """The way through an index that is expected to find so much, of which `limit` are wanted."""
+    followed = estimate.entries
+    each = TAKEN if exact else FOLLOWED
+    if limit is not None and not kind.newest_first:  # all are gathered, a few followed
+        cost = GATHERED * followed + len(asks) + each * min(followed, float(limit))
+        return Way("index", name, asks, span, estimate, cost, exact=exact)
+    if limit is not None:  # it stops as soon as it has enough
+        followed = min(followed, float(limit * len(asks)))
+    if estimate.looked:
+        looked = max(estimate.looked, estimate.entries)
+        cost = LOOKED * looked + each * min(followed, estimate.looked)
+    else:
+        cost = each * followed + estimate.blocks * followed / max(estimate.entries, 1.0)
+    return Way("index", name, asks, span, estimate, cost + len(asks), exact=exact)
 
 
 class _Planner:
@@ -145,7 +155,22 @@ class _Planner:
         self.others: list[tuple[Way, str]] = []
         self.joined: list[str] = []
         self.served: set[str] = set()  # fields whose tests an index serves
-        self.decides: Callable[[str, tuple[Any, ...]], bool] = lambda field, asks: False
+        self.only: Box | None = None  # the one box, if to meet it is enough
+        self.decides_of: Callable[[str, Ask], bool] | None = None
+
+    def decides(self, field: str, asks: tuple[Any, ...]) -> bool:
+        """Whether what an index finds is all that the one box asks."""
+        box, decides = self.only, self.decides_of
+        if box is None or decides is None or field not in self.indexes:
+            return False
+        if box.tests and not self.indexes[field].decides_tests:
+            return False
+        parts = parts_of(field)
+        for part in (box.needs, box.tests):
+            for name in part:
+                if name not in parts:
+                    return False
+        return all(decides(field, ask) for ask in asks)
 
     def whole(self, found: Bounds) -> Way:
         """The scan, with what the filter leaves out of it for all boxes together."""
@@ -176,8 +201,9 @@ class _Planner:
 
     def best(self, box: Box) -> Way | None:
         """The cheapest way for a box; None when nothing can meet it."""
-        if not all(all(needs) for needs in box.needs.values()):
-            return None  # a need without a range, like {"$in": []}
+        for needs in box.needs.values():
+            if not all(needs):
+                return None  # a need without a range, like {"$in": []}
         span = self._span(box)
         asked: list[tuple[str, tuple[Any, ...]]] = []
         for name in dict.fromkeys((*box.needs, *box.tests)):
@@ -205,7 +231,7 @@ class _Planner:
             ways = [better.get(way.field, way) for way in ways]
         if together is not None:
             ways.append(together)
-        chosen = min(ways, key=lambda way: way.cost)
+        chosen = min(ways, key=_cost)
         if self.weigh:
             self.others += [
                 (way, f"costs more than {chosen.name}") for way in ways if way is not chosen
@@ -283,23 +309,9 @@ class _Planner:
 
     def _index(self, name: str, asks: tuple[Any, ...], span: Span) -> Way:
         parts = [self.estimate(name, ask, span) for ask in asks]
-        estimate = parts[0] if len(parts) == 1 else Estimate(*map(sum, zip(*parts, strict=True)))
-        followed = estimate.entries
+        found = parts[0] if len(parts) == 1 else Estimate(*map(sum, zip(*parts, strict=True)))
         exact = self.decides(name, asks)
-        each = TAKEN if exact else FOLLOWED
-        if self.limit is not None and not self.indexes[name].newest_first:
-            way = Way(
-                "index", name, asks, span, estimate, exact=exact
-            )  # all are gathered, a few followed
-            return way._replace(cost=gather_cost(way) + each * min(followed, float(self.limit)))
-        if self.limit is not None:  # it stops as soon as it has enough
-            followed = min(followed, float(self.limit * len(asks)))
-        if estimate.looked:
-            looked = max(estimate.looked, estimate.entries)
-            cost = LOOKED * looked + each * min(followed, estimate.looked)
-        else:
-            cost = each * followed + estimate.blocks * followed / max(estimate.entries, 1.0)
-        return Way("index", name, asks, span, estimate, cost + len(asks), exact=exact)
+        return through(name, asks, span, self.indexes[name], found, exact=exact, limit=self.limit)
 
     def _in_order(self, asked: list[tuple[str, tuple[Any, ...]]], span: Span) -> list[Way]:
         """The indexes that have the order that is wanted, and so need not be read whole."""

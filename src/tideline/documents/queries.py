@@ -1,6 +1,7 @@
 """More ways to ask a collection by condition, beside `find`, `count` and `scan`.
 
     find_one        the first of what `find` gives
+    find_lazily     what `find` gives, each decoded when it is looked at
     find_iter       what `find` gives, one at a time and with little memory: cursor.py
     find_batches    the same as Arrow batches
     distinct        the different values of a field: distinct.py
@@ -27,7 +28,7 @@ from tideline.documents.projection import Projection, parse_fields
 from tideline.errors import InvalidRequest
 from tideline.index.sorted import Gathered
 from tideline.index.texts import Texts
-from tideline.model import Nearest
+from tideline.model import Documents, Nearest
 from tideline.where import Condition, parse
 
 if TYPE_CHECKING:
@@ -78,6 +79,29 @@ class Queries:
             found = [] if text is None else [_decode(text)]
             self._workload.finds += 1
         return (project(found[0]) if project else found[0]) if found else None
+
+    def find_lazily(
+        self, where: Document | None = None, *, sort: Any = None, limit: int | None = None,
+        skip: int = 0, fields: Fields = None,
+    ) -> Documents:  # fmt: skip
+        """What `find` gives as a sequence that decodes a document when it is looked at.
+
+        For many of which few are looked at, or which are passed on as JSON (`json`, `texts()`).
+
+        >>> import tideline
+        >>> db = tideline.open(":memory:")
+        >>> cars = db.collection("cars", key="id")
+        >>> done = cars.put_many([{"id": n, "speed": 10 * n} for n in range(1000)])
+        >>> found = cars.find_lazily({"speed": {"$gte": 50}})
+        >>> len(found), found[0], found.texts()[-1]
+        (995, {'id': 999, 'speed': 9990}, b'{"id":5,"speed":50}')
+        >>> db.close()
+        """
+        condition = parse(where)
+        order = checks.sort(sort, self.key, condition)
+        most, without = checks.count(limit, "limit"), checks.skip(skip)
+        project = parse_fields(fields, self.key, condition.near)
+        return self._finder.lazily(condition, order, most, without, project)
 
     def nearest(
         self, point: Any, limit: int = 10, where: Document | None = None, *,

@@ -45,7 +45,7 @@ _KEY_ROOM = 4096  # a key, or both ends of a range
 _ALL = 1 << 62
 _SOURCES = [at.S_SOURCES, at.S_SOURCE_COUNT]
 _REPLY = [at.S_REPLY, at.S_REPLY_CAP]
-_OUT = [at.S_OUT_SOURCES, at.S_OUT_ROWS, at.S_OUT_SEQS, at.S_ENDS, at.S_OUT_CAP]
+_OUT = [at.S_OUT_SOURCES, at.S_OUT_ROWS, at.S_OUT_SEQS, at.S_ENDS, at.S_SPARE, at.S_OUT_CAP]
 _FEW = 1024
 _MANY = 1 << 17  # so many that room for them is not kept
 _COUNTED = {
@@ -103,7 +103,7 @@ class Reader:
         state = self._state
         state[at.S_SEED] = seed
         state[at.S_KEY], state[at.S_LOW], state[at.S_HIGH] = (address_of(r) for r in self._texts)
-        self._out: Words = np.zeros((4, 0), np.int64)  # sources, rows, seqs; ends of documents
+        self._out: Words = np.zeros((5, 0), np.int64)  # sources, rows, seqs; ends of documents
         self._reply: NDArray[np.uint8]
         self._reply_view: Any
         self._reply_room(1 << 16)
@@ -111,7 +111,8 @@ class Reader:
         self._call: Words = np.empty(newest.CALL_WORDS + 4 * _FEW + 1, np.int64)
         self._call_at = address_of(self._call)
         self._steps: Words = np.empty(candidates.STEPS_WORDS, np.int64)
-        state[at.S_STEPS] = address_of(self._steps)
+        self._counts: Words = np.empty(at.COUNTS, np.int64)
+        state[at.S_STEPS], state[at.S_COUNTS] = address_of(self._steps), address_of(self._counts)
         self._sources: Any = _nothing  # a weak reference: those that it is set up for,
         self._limit = -1  # and the limit
         self._ready: set[str] = set()  # indexes that it need not look after again until then
@@ -129,7 +130,7 @@ class Reader:
 
     def _out_room(self, count: int) -> None:
         """Room for what a search finds; what it has so far stays."""
-        out = np.zeros((4, count), np.int64)
+        out = np.zeros((5, count), np.int64)
         out[:, : self._out.shape[1]] = self._out
         facts = [*(address_of(row) for row in out), count]
         self._state[_OUT], self._out = facts, out  # one step, as above
@@ -146,6 +147,8 @@ class Reader:
         active = self._active
         active[at.X_ROWS], active[at.X_SEQ_HIGH] = rows, limit - 1
         active[at.X_TABLE], active[at.X_TABLE_CAP] = table[1], table[2]
+        # Of what was written since, too: keys are in the range sooner than in a view.
+        active[at.X_LOW], active[at.X_HIGH] = sources.active.key_range()
         self._words[at.S_LIMIT] = self._limit = limit
         self._ready.clear()
 
@@ -236,11 +239,7 @@ class Reader:
         count: int
         while (count := lookup.lookup_embedded(self._address)) < 0:
             self._out_room(4 * self._out.shape[1])
-        if state[at.S_FOUND_SIZE] >= 0:
-            return count
-        found = self._out[:3, :count]
-        found[:] = found[:, np.argsort(found[2])[::-1]]
-        return self._deliver(count if k is None else min(count, k))
+        return count
 
     def lookup(self, now: Now, field: str, view: View, ask: RangeAsk, k: int) -> int:
         """Find the `k` newest records with a value in the range of an index: how many.
@@ -263,6 +262,8 @@ class Reader:
         if field not in self._ready or not flags & newest.POINT:
             held = places.follow(view, flags)
             self._ready.add(field)
+        if self._words[at.S_OUT_CAP] < k:
+            self._out_room(k)
         middle = len(low)
         self._low_view[:middle] = low
         self._low_view[middle : middle + len(high)] = high
@@ -277,35 +278,38 @@ class Reader:
         self, now: Now, asked: Iterable[Chunk], k: int | None, newest_first: bool,
         texts: bool = True,
     ) -> int:  # fmt: skip
-        """Find the `k` newest records that candidates lead to and that count: how many.
-
-        Without `texts`, nothing of them is read that `text` or `found` could give.
-        """
-        if self._limit != now[2] or self._sources() is not now[0]:
-            self._set_up(now)
-        state = self._words
-        state[at.S_K] = _ALL if k is None or not newest_first else k
-        count = state[at.S_OUT_COUNT] = 0
+        """Find the `k` newest records that candidates lead to and that count: how many."""
+        self.begin(now, k if newest_first else None)
         for seqs, keys in asked:
-            if count + len(seqs) > self._out.shape[1]:
-                self._out_room(2 * (count + len(seqs)))
-            seqs_at = address_of(seqs)
-            count = candidates.newest(self._address, *keys.addresses, seqs_at)
+            state = self.room_for(len(seqs))
+            count = candidates.newest(state, *keys.addresses, address_of(seqs))
             if count == k and newest_first:
                 break
-        state[at.S_INDEX_BLOCKS] += getattr(asked, "blocks", 0)
-        if not newest_first and count > 1:
-            found = self._out[:3, :count]
-            if not (found[2, 1:] < found[2, :-1]).all():
-                order = found[2].argsort()[::-1]
-                seqs = found[2, order]
-                again = seqs[1:] == seqs[:-1]
-                if again.any():  # each once
-                    order = order[np.concatenate([[True], ~again])]
-                count = len(order)
-                found[:, :count] = found[:, order]
-            count = count if k is None else min(count, k)
-        return self._deliver(count) if texts else count
+        self._words[at.S_INDEX_BLOCKS] += getattr(asked, "blocks", 0)
+        return self.settle(k, texts)
+
+    def begin(self, now: Now, k: int | None = None) -> None:
+        """Nothing is found yet; `k` is how many are wanted of what comes newest first."""
+        if self._limit != now[2] or self._sources() is not now[0]:
+            self._set_up(now)
+        self._words[at.S_K] = _ALL if k is None else k
+        self._words[at.S_OUT_COUNT] = 0
+
+    def room_for(self, more: int) -> int:
+        """The state of kernels, with room for so many more of what they find."""
+        count = self._words[at.S_OUT_COUNT] + more
+        if count > self._out.shape[1]:
+            self._out_room(2 * count)
+        return self._address
+
+    def settle(self, k: int | None, texts: bool) -> int:
+        """Put what was found in order, each once, and have the texts of the `k` newest.
+
+        How many there are. Without `texts`, nothing of them is read that `text` or `found` could
+        give.
+        """
+        count: int = candidates.settle(self._address, _ALL if k is None else k, texts)
+        return count
 
     def _ask(self, field: int, low: bytes, high: bytes, opened: int) -> None:
         state = self._words
@@ -314,16 +318,17 @@ class Reader:
         state[at.S_LOW_SIZE], state[at.S_HIGH_SIZE] = len(low), len(high)
         state[at.S_FIELD], state[at.S_OPEN] = field, opened
 
-    def _deliver(self, count: int) -> int:
-        """Have the documents of the first of what was found in the reply."""
-        self._words[at.S_FOUND_SIZE] = records.deliver(self._address, count, 1)
-        return count
-
     def text(self, count: int) -> bytes:
         """The documents of what was found, as one JSON array."""
         if not count:
             return b"[]"
         return bytes(self._delivered(self._words[at.S_FOUND_SIZE], count, 1))
+
+    def ends(self, count: int) -> Words:
+        """Where each document of what was found ends in `text`; before, where the first begins."""
+        found = np.zeros(count + 1, np.int64)
+        found[1:] = self._out[3, :count]
+        return found
 
     def _delivered(self, size: int, count: int, listed: int) -> Any:
         """What is in the reply, or has found no room there: so many bytes."""

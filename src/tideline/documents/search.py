@@ -29,6 +29,7 @@ from tideline.documents.types import Found
 from tideline.documents.ways import Way
 from tideline.index.kind import Chunk
 from tideline.index.texts import Texts
+from tideline.model import Documents
 from tideline.where.batch import matching
 from tideline.where.geo import metres_of
 from tideline.where.nearest import MARK
@@ -92,13 +93,21 @@ class Search:
             found = [document for _, _, document in self._sorted(plan)]
         elif self.is_whole(plan):
             way = plan.ways[0]
-            _, text = self.view.all_text(way.field, way.asks, self._limit, way.filter)
+            text, _ = self.view.all_text(way.field, way.asks, self._limit, way.filter)
             found = _decode(text)  # all at once takes a third of one by one
             self.done.looked_at += len(found)
         else:
             found = [_decode(text) for _, text in self.newest(plan)]
         self.done.found = len(found)
         return found
+
+    def lazily(self, plan: Plan, skip: int, project: Any) -> Documents:
+        """The documents without the first `skip`, in order, none of them decoded."""
+        if self._limit != 0 and plan.ways and self._sort is None and self.is_whole(plan):
+            way = plan.ways[0]
+            text, ends = self.view.all_text(way.field, way.asks, self._limit, way.filter)
+            return Documents(text, ends[min(skip, len(ends) - 1) :], project)
+        return Documents.of([text for _, text in self.hits(plan)[skip:]], project)
 
     def is_whole(self, plan: Plan) -> bool:
         """Whether all that one index leads to is an answer, and it gives all or nothing."""

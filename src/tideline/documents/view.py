@@ -308,19 +308,18 @@ class View:
 
     def all_text(
         self, field: str, asks: Sequence[Any], k: int | None = None, filter: Span = None
-    ) -> tuple[int, bytes]:
+    ) -> tuple[bytes, Words]:
         """The `k` newest records that asks of an index that stands alone lead to, newest first.
 
-        How many there are, and all of them as one JSON array.
+        All of them as one JSON array, and where each ends in it; before, 0.
         """
         sources = self.now[0]
         kind, view = sources.kind_of(field), sources.passing(field, filter)
-        found = (chunk for ask in asks for chunk in kind.search(view, ask, None, self.now[2]))
         reader = self._take()
-        count = reader.follow(self.now, found, k, False)
-        text = reader.text(count)
+        count = kind.find_all(reader, self.now, view, asks, k)
+        text, ends = reader.text(count), reader.ends(count)
         self._readers.give(reader)
-        return count, text
+        return text, ends
 
     def follow(self, found: Chunk, k: int | None = None) -> Found:
         """The records of the first `k` candidates that count, newest first."""
@@ -357,9 +356,8 @@ class View:
         """How many records asks of an index that stands alone lead to; none of them is read."""
         sources = self.now[0]
         kind, view = sources.kind_of(field), sources.passing(field, filter)
-        found = (chunk for ask in asks for chunk in kind.search(view, ask, None, self.now[2]))
         reader = self._take()
-        count = reader.follow(self.now, found, None, False, texts=False)
+        count = kind.find_all(reader, self.now, view, asks, None, texts=False)
         self._readers.give(reader)
         return count
 

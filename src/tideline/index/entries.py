@@ -217,11 +217,12 @@ class EntryKind(IndexKind):
     def find(
         self, reader: Any, now: Any, field: str, view: View, ask: ranges.RangeAsk, k: int | None
     ) -> int:
-        """A few at a time are searched and followed by one kernel."""
-        if k is None or k > reader.FEW:
-            return super().find(reader, now, field, view, ask, k)
-        count: int = reader.lookup(now, field, view, ask, k)
-        return count
+        """A few are searched and followed by one kernel; mostly that is all there is."""
+        few: int = reader.FEW if k is None else min(k, reader.FEW)
+        count: int = reader.lookup(now, field, view, ask, few)
+        if count < few or few == k:
+            return count
+        return super().find(reader, now, field, view, ask, k)
 
     def open(self, component: Component) -> EntryReader:
         """A reader over an open component."""

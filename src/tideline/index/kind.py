@@ -261,7 +261,10 @@ class IndexKind:
         return {}
 
     def decides(self, view: Any, ask: Any) -> bool:
-        """Whether what a view has for an ask meets all that was asked of the field."""
+        """Whether what a view has for an ask meets all that was asked of the field.
+
+        It stays so until a component comes or goes: a plan relies on it until then.
+        """
         return bool(ask.exact)
 
     def estimate(self, view: Any, ask: Any) -> Estimate:
@@ -289,8 +292,23 @@ class IndexKind:
 
         A kind whose kernels search and look up at once does so here (documents/reader.py).
         """
+        if not self.newest_first:
+            return self.find_all(reader, now, view, (ask,), k)
         found = self.search(view, ask, k, now[2])
-        count: int = reader.follow(now, found, k, self.newest_first)
+        count: int = reader.follow(now, found, k, True)
+        return count
+
+    def find_all(
+        self, reader: Any, now: Any, view: Any, asks: Sequence[Any], k: int | None,
+        texts: bool = True,
+    ) -> int:  # fmt: skip
+        """Have a reader find all that some asks lead to and that counts, each once.
+
+        Of that it has the `k` newest; without `texts`, only how many there are. For a kind that
+        stands alone.
+        """
+        found = (chunk for ask in asks for chunk in self.search(view, ask, None, now[2]))
+        count: int = reader.follow(now, found, k, False, texts)
         return count
 
 

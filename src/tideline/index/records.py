@@ -5,7 +5,8 @@
     lists, offsets, values                                 the same for each embedded field
     lows, highs, chain, row_of, heads                      made by whoever searches (search.py)
     table                                                  hash of a key -> its newest row
-    previous                                               a row -> the row before with its key
+    previous, later                                        a row -> the row before and the one
+                                                           after with its key
 
 A write copies a batch behind what is there: six copies of whole columns and one kernel for the
 table, whatever the number of records. Every column has its address range reserved, so nothing
@@ -16,8 +17,8 @@ A reader knows how many rows there were at the moment it reads of, and the table
 rows up to that number never change, and a row that came later leads back to them. Whoever lets
 readers know of new rows does so by a Python assignment after `add` has returned: the lock of the
 interpreter, which both take, is what makes all of a row visible with its number. What changes
-while a kernel of a reader runs: words of the table and of `previous`, and chains and zones of
-embedded fields, which `catch_up` makes under `lock` (kernels/documents/records.py, search.py).
+while a kernel of a reader runs: words of the table, of `previous` and `later`, and chains and zones
+of embedded fields, which `catch_up` makes under `lock` (kernels/documents/records.py, search.py).
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ _LARGE = 16 << 20  # bytes of a memory whose documents fill huge pages
 _ROW_BYTES = 48  # of a record beside its key and document: offsets, seq, its place in the table
 _HEADS = 1 << 16  # of chains of equal values, 4 bytes each
 _TABLE = [at.X_TABLE, at.X_TABLE_CAP, at.X_TABLE_USED]
+_RANGE = [at.X_LOW, at.X_HIGH]
+_NO_RANGE = [(1 << 63) - 1, -(1 << 63)]  # of keys: before there is one
 _FURTHER = 5  # bytes of values that a byte of a document can make, arrays of digits are the worst
 
 
@@ -153,6 +156,7 @@ class Records:
         self._untils = _Column(np.int64, most)
         self.due = Growing()
         self._previous = _Column(np.int32, most)
+        self._later = _Column(np.int32, most)
         self._keys = _Column(np.uint8, room)
         self._docs = _Column(np.uint8, room, large=size_bytes >= _LARGE)
         self._values = {name: _Field(most, room) for name in self.fields}
@@ -169,13 +173,20 @@ class Records:
         facts[at.X_DOCS] = self._docs.address
         facts[at.X_TABLE], facts[at.X_TABLE_CAP] = self.table[1:]
         facts[at.X_PREVIOUS] = self._previous.address
+        facts[at.X_LATER] = self._later.address
+        facts[_RANGE] = _NO_RANGE
         facts[at.X_SEQ_HIGH] = 1 << 62  # until there is a row: nothing says that it is old
+        self._words: Any = memoryview(facts)  # type: ignore[arg-type]
         self.address = address_of(facts)
 
     def field_facts(self, name: str) -> Words | None:
         """What kernels have to know of an embedded field; None: there is nothing of it in here."""
         field = self._values.get(name)
         return None if field is None else field.facts
+
+    def key_range(self) -> tuple[int, int]:
+        """Prefixes of the least and the greatest key."""
+        return self._words[at.X_LOW], self._words[at.X_HIGH]
 
     def catch_up(self, name: str, rows: int) -> None:
         """Before a reader of `rows` rows searches for values of an embedded field.
@@ -195,11 +206,13 @@ class Records:
 
     def clear(self) -> None:
         """Begin anew in the same memory, whose pages are warm."""
+        self._later.array[: int(self.facts[at.X_ROWS])] = 0
         self.rows = self.size_bytes = self.first_seq = self.last_seq = 0
         self._begin()
         self.table.words[:] = 0
         self.facts[[at.X_ROWS, at.X_TABLE_USED, at.X_ORDER]] = 0
         self.facts[at.X_SEQ_HIGH] = 1 << 62
+        self.facts[_RANGE] = _NO_RANGE
         self.due = Growing()
         for field in self._values.values():
             field.clear()

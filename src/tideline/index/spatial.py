@@ -38,6 +38,7 @@ from tideline.index.texts import Texts
 from tideline.kernels.spatial import build
 from tideline.kernels.spatial import layout as at
 from tideline.kernels.spatial import search as kernel
+from tideline.kernels.spatial.found import follow
 from tideline.kernels.warm import ensure
 from tideline.lsm import tiles
 from tideline.lsm.component import Component, Product
@@ -226,6 +227,19 @@ class SpatialKind(IndexKind):
     ) -> Iterable[Chunk]:
         """Candidates, in no order; those that meet what is asked, and no others."""
         return view.search(ask, below)
+
+    def find_all(
+        self, reader: Any, now: Any, view: SpatialView, asks: Sequence[SpatialAsk], k: int | None,
+        texts: bool = True,
+    ) -> int:  # fmt: skip
+        """All that some asks lead to, without a copy of a key."""
+        reader.begin(now)
+        for ask in asks:
+            held, places, hits, count = view.hits(ask)
+            if count:
+                follow(reader.room_for(count), places, address_of(hits), count, now[2])
+            del held
+        return int(reader.settle(k, texts))
 
     def ordered(self, field: str, ask: SpatialAsk, order: Sequence[tuple[str, int]]) -> bool:
         """Nearest first, when the ask is for what is near the same point."""

@@ -2,6 +2,7 @@
 
     channels.py      events, subscriptions, answers
     collections.py   changes, outcomes of writes, explanations, advice
+    documents.py     documents that are decoded when they are looked at
     live.py          changes of a live query
     windows.py       stream windows; `Report` of a whole database
 
@@ -31,12 +32,13 @@ from tideline.model.collections import (
     Updated,
     Versioned,
 )
+from tideline.model.documents import Documents
 from tideline.model.live import LiveChange, WatchPlan
 from tideline.model.windows import Appended, Pane, Report, WindowStats
 
 __all__ = [
     "Advice", "Appended", "Applied", "Change", "ChannelStats", "CollectionStats", "ComponentsRead",
-    "Considered", "Event", "Explanation", "IndexStats", "LiveChange", "Nearest",
+    "Considered", "Documents", "Event", "Explanation", "IndexStats", "LiveChange", "Nearest",
     "Pane", "Report", "Stored", "Subscriber", "SubscriptionInfo", "Told",
     "Updated", "Versioned", "WatchPlan", "WindowStats",
 ]  # fmt: skip

@@ -11,6 +11,7 @@ from tideline.model import (
     Advice,
     Change,
     CollectionStats,
+    Documents,
     Explanation,
     LiveChange,
     Nearest,
@@ -206,6 +207,12 @@ class Collection(Protocol):
         fields: Fields = None,
     ) -> Document | None:  # fmt: skip
         """The first document that `find` would give, or None."""
+
+    def find_lazily(
+        self, where: Where | None = None, *, sort: Sort = None, limit: int | None = None,
+        skip: int = 0, fields: Fields = None,
+    ) -> Documents:  # fmt: skip
+        """What `find` gives, each document decoded when it is looked at."""
 
     def find_iter(
         self, where: Where | None = None, *, sort: Sort = None, limit: int | None = None,

@@ -35,7 +35,7 @@ from tideline.documents.parts import taken
 from tideline.documents.types import PUT, Found, Rows
 from tideline.errors import Conflict
 from tideline.index.texts import Texts
-from tideline.model import Change, Nearest, Stored, Updated
+from tideline.model import Change, Documents, Nearest, Stored, Updated
 from tideline.server.collection_rules import Rule
 from tideline.server.refusals import Refused
 from tideline.where.batch import matching
@@ -80,6 +80,9 @@ class Limited(Collection):
         if written.asked_key(where, self.key) is not None:  # `_get` holds it against the rule
             return super().find_one(where, **options)
         return super().find_one(self.limited(where), **options)
+
+    def find_lazily(self, where: Document | None = None, **options: Any) -> Documents:
+        return super().find_lazily(self.limited(where), **options)
 
     def find_iter(self, where: Document | None = None, **options: Any) -> Iterator[Document]:
         return super().find_iter(self.limited(where), **options)

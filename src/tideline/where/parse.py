@@ -2,6 +2,7 @@
 
     document -> canonical copy (values.py) -> text, within the limits -> tree (build.py)
              -> what is asked most often: text and tree at once (quick.py)
+             -> what was asked lately: the same Condition again
 
 Invariants of a Condition:
 1. `text` is canonical: equal documents, whatever the order of their keys and
@@ -14,6 +15,7 @@ Errors are `InvalidRequest` and begin with the path inside: `where.$or[1].speed.
 
 from __future__ import annotations
 
+import marshal
 from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -33,6 +35,9 @@ __all__ = ["ALWAYS", "SIZE_LIMIT", "Condition", "parse", "parse_text"]
 
 SIZE_LIMIT = 16 * 1024
 _NUMBERS = frozenset((int, float))
+_PLAIN = frozenset((str, int, float, bool, type(None)))
+_KEPT, _VALUES, _TEXT = 1_024, 100, 200
+"""So many conditions are kept parsed, of so many values and texts that are not longer."""
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 
 
@@ -174,6 +179,44 @@ def parse(document: object, *, delta: bool = False, stored: bool = False) -> Con
         )
     if not document:
         return ALWAYS
+    # Without references: the same bytes for what is the same, and of one type.
+    said = marshal.dumps(document, 2) if not delta and _is_small(document) else b""
+    kept = _known[stored]
+    if said and (known := kept.get(said)) is not None:
+        return known
+    made = _parsed(document, delta, stored)
+    if said:
+        if len(kept) >= _KEPT:
+            kept.clear()
+        kept[said] = made
+    return made
+
+
+_known: tuple[dict[bytes, Condition], dict[bytes, Condition]] = {}, {}
+"""Conditions by the bytes of their documents, as given and as stored: small ones, of plain values
+alone, because what else there is may have the same bytes. Any thread may look and add."""
+
+
+def _is_small(document: dict[Any, Any]) -> bool:
+    """Whether there are a few values, of types that JSON knows and no classes derived from them."""
+    values: list[Any] = [document]
+    for value in values:  # which grows meanwhile
+        kind = type(value)
+        if kind is dict:
+            for name in value:
+                if type(name) is not str or len(name) > _TEXT:
+                    return False
+            values += value.values()
+        elif kind is list:
+            values += value
+        elif kind not in _PLAIN or (kind is str and len(value) > _TEXT):
+            return False
+        if len(values) > _VALUES:
+            return False
+    return True
+
+
+def _parsed(document: dict[Any, Any], delta: bool, stored: bool) -> Condition:
     nodes = quick_nodes(document, not stored)
     # Every value takes a byte of text or more.
     kept = document if nodes is not None else canonical(document, "where", [SIZE_LIMIT])

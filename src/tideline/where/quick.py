@@ -3,9 +3,9 @@
     {"user": 7, "price": {"$gte": 10, "$lt": 20}, "kind": {"$in": ["a", "b"]},
      "at": {"$geoWithin": {"$centerSphere": [[13.4, 52.5], 0.0001]}}}
 
-A few fields that must be a value, be compared, or lie in a circle; their values stand as they
-stand in a canonical copy. The nodes are those that build.py gives. For everything else, what is
-wrong included, there are none: the builder looks at it, and says what is wrong.
+A few fields that must be a value, be compared, or lie in a box or a circle; their values stand as
+they stand in a canonical copy. The nodes are those that build.py gives. For everything else, what
+is wrong included, there are none: the builder looks at it, and says what is wrong.
 
 Pure functions; safe from any thread.
 """
@@ -63,7 +63,7 @@ def quick_nodes(document: dict[Any, Any], careful: bool) -> list[Node] | None:
 def _asked(path: Path, name: str, operator: Any, operand: Any, careful: bool) -> Node | None:
     """What an operator asks of a field."""
     if operator == "$geoWithin":
-        if not _is_circle(operand):
+        if not _is_round_or_box(operand):
             return None
         place = ("where", name), operator
         test = within(operand, place)
@@ -99,14 +99,20 @@ def _is_plain(value: object) -> bool:
     return type(value) is bool or value is None
 
 
-def _is_circle(operand: Any) -> bool:
+def _is_round_or_box(operand: Any) -> bool:
     if type(operand) is not dict or len(operand) != 1:
         return False
     circle = operand.get("$centerSphere")
-    if type(circle) is not list or len(circle) != 2 or not _is_plain(circle[1]):
+    pair = circle or operand.get("$box")
+    if type(pair) is not list or len(pair) != 2:
         return False
-    centre = circle[0]
-    return type(centre) is list and len(centre) == 2 and all(map(_is_plain, centre))
+    return _is_position(pair[0]) and (_is_plain if circle else _is_position)(pair[1])
+
+
+def _is_position(value: Any) -> bool:
+    if type(value) is not list or len(value) != 2:
+        return False
+    return _is_plain(value[0]) and _is_plain(value[1])
 
 
 @lru_cache(4_096)

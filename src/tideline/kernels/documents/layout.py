@@ -8,9 +8,10 @@ why one kernel searches both:
     doc_offsets, docs     its JSON text
 
 The records of a component are sorted by key, each key once. Those of a memory stand in the order
-of arrival, a key as often as it was written; a hash table has the newest of each, and `previous`
-leads from a record to the one before it with the same key. Records from X_ROWS on are not there:
-a reader has a copy of these words that ends where its view does, while a writer adds more.
+of arrival, a key as often as it was written; a hash table has the newest of each, `previous` leads
+from a record to the one before it with the same key, and `later` to the one after it. Records from
+X_ROWS on are not there: a reader has a copy of these words that ends where its view does, while a
+writer adds more.
 
 A *field* is what a source knows of an embedded index: the values of its records, and zone maps
 and blooms of its blocks, which are runs of records, and of groups of GROUP blocks.
@@ -50,8 +51,8 @@ X_BLOOM = SOURCE.address("bloom of the keys: lines of 512 bits")
 X_BLOOM_LINES = SOURCE.count("lines of it")
 X_BLOCKS = SOURCE.count("blocks")
 X_STARTS = SOURCE.address("first record of each block, and the end")
-X_LOW = SOURCE.word("prefix of the first key")
-X_HIGH = SOURCE.word("prefix of the last key")
+X_LOW = SOURCE.word("prefix of the least key")
+X_HIGH = SOURCE.word("prefix of the greatest key")
 X_SEQ_LOW = SOURCE.word("the least seq")
 X_SEQ_HIGH = SOURCE.word("the greatest seq")
 X_FIELDS = SOURCE.address("F_WORDS words for each embedded index")
@@ -59,6 +60,7 @@ X_FIELD_COUNT = SOURCE.count("embedded indexes")
 X_FENCE = SOURCE.address("of a component: fence.py")
 X_COMMON = SOURCE.count("bytes that all its keys begin with")
 X_PREVIOUS = SOURCE.address("int32, a record of a memory: the one before with its key, plus 1")
+X_LATER = SOURCE.address("int32, a record of a memory: the next one with its key, plus 1; or 0")
 X_UNTILS = SOURCE.address("the time at which each record expires, or 0: none of them does")
 X_WORDS = SOURCE.end()
 TOMB, EXPIRES = 1, 2
@@ -119,12 +121,15 @@ S_OUT_CAP = STATE.count("there is room for")
 S_OUT_COUNT = STATE.count("found")
 S_AT_SOURCE = STATE.word("source to go on at")
 S_AT_BLOCK = STATE.word("block to go on at")
+S_SPARE = STATE.address("a word for each of what was found, to sort with")
+S_COUNTS = STATE.address("COUNTS words for a while, to sort with for example")
 S_ENDS = STATE.address("where each document that is delivered ends in the reply")
 S_LIMIT = STATE.word("the first seq that is not in the view")
 S_NOW = STATE.word("the time of the view: what expires until then is not there; 0: nothing does")
 S_UNTIL = STATE.word("when the one record that was found expires, or 0")
 S_STEPS = STATE.address("what is known of candidates that are followed side by side")
 S_WORDS = STATE.end(spare=1)
+COUNTS = 1 << 11
 LOW_OPEN, HIGH_OPEN = 1, 2
 DONE, NEED_OUTPUT = 0, 1
 

@@ -4,7 +4,8 @@
                               candidates.follow those that count: their key's newest version
                                                has their seq
     by an embedded index      search.search    places of records that count
-    both                      records.deliver  their documents
+    both                      records.deliver  their documents; of an embedded index, in order
+                                               (candidates.settle)
 
 Mostly every candidate of a stand-alone index counts, and the first chunk of k is enough. Where
 many were replaced since, chunks grow fourfold up to what the call has room for.
@@ -13,7 +14,7 @@ many were replaced since, chunks grow fourfold up to what the call has room for.
 from __future__ import annotations
 
 from tideline.kernels import jit
-from tideline.kernels.documents.candidates import follow
+from tideline.kernels.documents.candidates import follow, settle
 from tideline.kernels.documents.found import search
 from tideline.kernels.documents.layout import (
     DONE,
@@ -21,11 +22,7 @@ from tideline.kernels.documents.layout import (
     S_INDEX_BLOCKS,
     S_K,
     S_LIMIT,
-    S_OUT_CAP,
     S_OUT_COUNT,
-    S_OUT_ROWS,
-    S_OUT_SEQS,
-    S_OUT_SOURCES,
     S_WORDS,
 )
 from tideline.kernels.documents.newest import (
@@ -40,8 +37,6 @@ from tideline.kernels.documents.search import search as search_embedded
 from tideline.kernels.views import words
 
 __all__ = ["lookup", "lookup_embedded"]
-
-_FEW = 64  # so many are sorted here; more, by numpy
 
 
 @jit
@@ -74,29 +69,11 @@ def lookup(state, places, count, text, low_size, high_size, flags, k, call, room
 
 @jit
 def lookup_embedded(state):
-    """Go on with a search of an embedded field; deliver what it found if that is little.
+    """Go on with a search of an embedded field; deliver what it found: at most S_K, newest first.
 
-    Returns how many were found, at most S_K if they were delivered: then S_FOUND_SIZE says how
-    many bytes, else it is -1. Returns -1 when there must be more room for what is found.
+    Returns how many; -1 when there must be more room for what is found.
     """
     facts = words(state, S_WORDS)
-    facts[S_FOUND_SIZE] = -1
     if search_embedded(state) != DONE:
         return -1
-    count = facts[S_OUT_COUNT]
-    if count > _FEW:
-        return count
-    cap = facts[S_OUT_CAP]
-    sources = words(facts[S_OUT_SOURCES], cap)
-    rows = words(facts[S_OUT_ROWS], cap)
-    seqs = words(facts[S_OUT_SEQS], cap)
-    for i in range(1, count):  # components are searched in the order of keys
-        source, row, seq = sources[i], rows[i], seqs[i]
-        j = i
-        while j > 0 and seqs[j - 1] < seq:
-            sources[j], rows[j], seqs[j] = sources[j - 1], rows[j - 1], seqs[j - 1]
-            j -= 1
-        sources[j], rows[j], seqs[j] = source, row, seq
-    count = min(count, facts[S_K])
-    facts[S_FOUND_SIZE] = deliver(state, count, 1)
-    return count
+    return settle(state, facts[S_K], True)

@@ -46,6 +46,7 @@ from tideline.kernels.documents.layout import (
     X_DOCS,
     X_FLAGS,
     X_HIGH,
+    X_LATER,
     X_LOW,
     X_PREVIOUS,
     X_ROWS,
@@ -177,15 +178,18 @@ def find_row(state, source, key, size, h, prefix):
 def insert(source, first, limit, seed):
     """Put the rows [first, limit) into the table of a memory; it has room for them.
 
-    Called again with the same rows, it changes nothing.
+    Called again with the same rows, it changes nothing. `later` is 0 where no row was yet.
     """
     facts = words(source, X_WORDS)
     cap = facts[X_TABLE_CAP]
     table = words(facts[X_TABLE], cap)
-    previous = halves(facts[X_PREVIOUS], limit)
+    previous, later = halves(facts[X_PREVIOUS], limit), halves(facts[X_LATER], limit)
+    low, high = facts[X_LOW], facts[X_HIGH]
     used = facts[X_TABLE_USED]
     for row in range(first, limit):
         key, size = row_key(source, row)
+        prefix = prefix_of(key, size)
+        low, high = min(low, prefix), max(high, prefix)
         h = hash_bytes(key, size, seed)
         tag = (h >> 32) & LOW32
         entry = tag << 32 | (row + 1)
@@ -205,9 +209,12 @@ def insert(source, first, limit, seed):
         if before > row:  # it is there already
             continue
         previous[row] = before
+        if before:
+            later[before - 1] = row + 1
         stores_done()
         table[i] = entry
     facts[X_TABLE_USED] = used
+    facts[X_LOW], facts[X_HIGH] = low, high
 
 
 @jit

@@ -42,6 +42,7 @@ def first() -> list[tuple[Any, tuple[Any, ...]]]:
         (records.find_one, (_I,)),
         (records.find_many, (_I, _I, _I, _I, _W, _W)),
         (candidates.newest, (_I,) * 5),
+        (candidates.settle, (_I, _I, _Q)),
         (records.deliver, (_I, _I, _I)),
         (records.measure_rows, (_W,) * 6),
         (records.copy_keys, (_W, _W, _W, _W, _B, _B)),

@@ -6,7 +6,7 @@ from typing import Any
 
 from numba.core import types as t
 
-from tideline.kernels.spatial import build, nearest, outline, search, texts
+from tideline.kernels.spatial import build, found, nearest, outline, search, texts
 
 __all__ = ["kernels"]
 
@@ -28,6 +28,7 @@ def kernels() -> list[tuple[Any, tuple[Any, ...]]]:
         (search.keep_below, (_I,) * 5),
         (search.gather, (_I,) * 5),
         (search.gather_below, (_I,) * 8),
+        (found.follow, (_I,) * 5),
         (search.check_place, (_I,)),
         (nearest.next_nearest, (_I, _I, _I, _I, _F, _F, _F, _F, _I, _I, _I)),
         (outline.meets, (_I, _I, _F, _F, _F, _F)),
