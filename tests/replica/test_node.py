@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Event
 
 import pytest
+from ports import free_ports
 
 from tideline.errors import Closed, InvalidRequest, NotFound, Unavailable
 from tideline.replica import Entry, Mark, Node, NotLeader
@@ -39,14 +39,6 @@ class Words:
 
     def role(self, leads: bool, leader: int | None) -> None:
         self.roles.append((leads, leader))
-
-
-def free_ports(count: int) -> list[int]:
-    found = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [s.getsockname()[1] for s in found]
-    for one in found:
-        one.close()
-    return ports
 
 
 class Nodes:
@@ -160,10 +152,16 @@ def test_another_leads_when_the_leader_stops_and_it_comes_back(nodes: Nodes) -> 
 
 def test_alone_nothing_is_decided_and_that_is_said(nodes: Nodes) -> None:
     nodes.put(b"1")
-    leader = nodes.leader()
-    for n in set(nodes.peers) - {leader.node}:
-        nodes.stop(n)
-    proposal = leader.propose([b"2"])
+    while True:
+        leader = nodes.leader()
+        others = set(nodes.peers) - {leader.node}
+        for n in others:
+            nodes.stop(n)
+        try:
+            proposal = leader.propose([b"2"])
+            break
+        except NotLeader:  # to stop them took so long that it leads no more
+            nodes.start(*others)
     with pytest.raises(Unavailable, match="not decided yet"):
         proposal.wait(0.1)
     until(lambda: not leader.leads())
