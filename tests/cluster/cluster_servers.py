@@ -163,7 +163,8 @@ class Three:
         while True:
             leader = self.leader()
             try:
-                return look(leader)
+                look(leader)
+                return
             except Exception:
                 if self.leader() == leader:
                     raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from threading import Event
 
@@ -78,6 +79,11 @@ class Nodes:
         until(leads)
         return found[0]
 
+    def elections(self) -> int:
+        """How often somebody came to lead."""
+        machines = [machine for some in self.machines.values() for machine in some]
+        return sum(leads for machine in machines for leads, _ in machine.roles)
+
     def put(self, *values: bytes, group: int = 0) -> None:
         """Propose on whoever leads, until they are decided."""
         for value in values:
@@ -111,7 +117,22 @@ def nodes(tmp_path: Path) -> Iterator[Nodes]:
     found.close()
 
 
-def test_three_nodes_keep_the_same(nodes: Nodes) -> None:
+def test_three_nodes_keep_the_same(tmp_path: Path) -> None:
+    for tried in count():
+        nodes = Nodes(tmp_path / str(tried), 3)
+        nodes.start()
+        try:
+            keep_the_same(nodes)
+            return
+        except (AssertionError, pytest.fail.Exception, NotLeader, Unavailable):
+            if nodes.elections() <= 1:
+                raise  # on a busy machine another may come to lead meanwhile
+        finally:
+            nodes.close()
+
+
+def keep_the_same(nodes: Nodes) -> None:
+    """What holds as long as one leads."""
     wanted = [b"%d" % n for n in range(100)]
     leader = nodes.leader()
     proposals = [leader.propose([value]) for value in wanted]
