@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ports import free_port
+from ports import free_ports
 
 from tideline.cluster.node import ClusterNode, create
 from tideline.cluster.settings import ClusterSettings
@@ -32,10 +32,7 @@ class Nodes:
 
     def __init__(self, root: Path, count: int = 3, **settings: object) -> None:
         self.root, self.open = root, dict[int, ClusterNode]()
-        ports: list[int] = []
-        while len(ports) < 2 * count:
-            if (port := free_port()) not in ports:
-                ports.append(port)
+        ports = free_ports(2 * count)
         peers = {f"n{n + 1}": ("127.0.0.1", port) for n, port in enumerate(ports[:count])}
         self.ports = {n + 1: port for n, port in enumerate(ports[count:])}
         """Where a server of each may be, if somebody runs one."""

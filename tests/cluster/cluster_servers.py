@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from certificates import certificate
-from ports import free_port
+from ports import free_port, free_ports
 
 import tideline
 from tideline.cluster.node import create, recover
@@ -42,10 +42,7 @@ class Three:
         self.root = root
         self.tls = certificate(root) if tls else None
         scheme = "https" if tls else "http"
-        ports: list[int] = []
-        while len(ports) < 2 * count:
-            if (port := free_port()) not in ports:
-                ports.append(port)
+        ports = free_ports(2 * count)
         self.peers = {f"n{n + 1}": ("127.0.0.1", ports[n]) for n in range(count)}
         self.urls = {
             name: f"{scheme}://127.0.0.1:{ports[count + n]}" for n, name in enumerate(self.peers)
@@ -145,12 +142,32 @@ class Three:
         }  # fmt: skip
 
     def answers(self, token: str | None) -> dict[str, int]:
-        """How each node that runs answers whoever shows a token."""
+        """How each node that runs answers whoever shows a token; 0 if it does not listen yet."""
+
+        def answer(name: str) -> int:
+            with contextlib.suppress(OSError):
+                return self.ask(name, "/v1/channels")[0]
+            return 0
+
         held, self.token = self.token, token
         try:
-            return {name: self.ask(name, "/v1/channels")[0] for name in self.running}
+            return {name: answer(name) for name in self.running}
         finally:
             self.token = held
+
+    def while_one_leads(self, look: Callable[[str], None]) -> None:
+        """Look at what holds as long as one node leads; again, if another came meanwhile.
+
+        On a busy machine one may. What is looked at may be there already.
+        """
+        while True:
+            leader = self.leader()
+            try:
+                look(leader)
+                return
+            except Exception:
+                if self.leader() == leader:
+                    raise
 
     def wipe(self, name: str) -> None:
         """Let a node lose its disk, and make it a new one."""

@@ -101,7 +101,7 @@ def test_without_a_result_it_goes_on_when_its_server_is_killed(tmp_path: Path) -
         landed(lambda: writer.collection("cars", key="id"))
         # The reader's connection is the leader's: what it writes brings it there.
         landed(lambda: reader.collection("cars", key="id").put({"id": "first"}))
-        live = reader.collection("cars").watch({}, first=False)
+        live = landed(lambda: reader.collection("cars").watch({}, first=False))
         keys: list[Any] = []
         stop = threading.Event()
 
@@ -142,7 +142,8 @@ def test_a_node_that_has_just_begun_ends_nothing_that_it_does_not_know_yet(
         with servers.connect() as writer:
             cars = landed(lambda: writer.collection("cars", key="id"))
             landed(lambda: cars.put({"id": 1}))
-        live, changes = reader.collection("cars").watch({}), reader.collection("cars").changes()
+        live = landed(lambda: reader.collection("cars").watch({}))
+        changes = landed(lambda: reader.collection("cars").changes())
         for name in list(servers.running):
             servers.kill(name)
         servers.start("n2")  # it has heard of nothing, and the others do not run

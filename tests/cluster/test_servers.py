@@ -177,13 +177,16 @@ def storm(servers: Three, kills: int, tag: str, *, wipe: bool = False) -> None:
     reader.check(load.events, load.documents)
     beside.check(load.events)
     reader.close()
-    with servers.connect(servers.leader()) as db:  # a follower may lack the newest
-        found = [car["id"] for car in db.collection("cars").find({}) if tag in car["id"]]
-        assert set(load.documents) <= set(found)
-        assert len(found) == len(set(found))
-        stored = [event.id for event in db.channel("roads").find("I-87") if tag in event.id]
-        assert sorted(stored) == sorted(load.events)
-    servers.leader()
+
+    def all_is_there(leader: str) -> None:
+        with servers.connect(leader) as db:  # a follower may lack the newest
+            found = [car["id"] for car in db.collection("cars").find({}) if tag in car["id"]]
+            assert set(load.documents) <= set(found)
+            assert len(found) == len(set(found))
+            stored = [event.id for event in db.channel("roads").find("I-87") if tag in event.id]
+            assert sorted(stored) == sorted(load.events)
+
+    servers.while_one_leads(all_is_there)
     counts = set()
     for name in servers.peers:  # the same on all
         servers.caught_up(name)
@@ -200,25 +203,31 @@ def test_a_leader_that_is_killed_under_load_loses_nothing_and_comes_back_without
 
 def test_a_follower_answers_reads_as_stale_as_allowed_and_says_who_leads(servers: Three) -> None:
     made(servers)
+    path = "/v1/collections/cars/documents/seen"
+
+    def look(leader: str) -> None:
+        follower = next(name for name in servers.peers if name != leader)
+        with tideline.connect(servers.urls[follower]) as db:
+            db.collection("cars").put({"id": "seen"})  # goes to the leader by itself
+            assert db.url == servers.urls[leader]
+        servers.caught_up(follower)
+        status, said, headers = servers.ask(follower, f"{path}?max_stale_s=60")
+        assert (status, said) == (200, {"id": "seen"})
+        assert 0 <= float(headers["tideline-stale-s"]) < 60
+        status, said, headers = servers.ask(follower, f"{path}?linearizable=1")
+        assert (status, said["error"]["kind"]) == (307, "NotLeading")
+        assert headers["location"] == f"{servers.urls[leader]}{path}?linearizable=1"
+        assert servers.ask(leader, f"{path}?linearizable=1")[:2] == (200, {"id": "seen"})
+        for query in ("max_stale_s=-1", "max_stale_s=x", "linearizable=maybe"):
+            assert servers.ask(follower, f"{path}?{query}")[0] == 400
+        status, said, _ = servers.ask(follower, "/healthz")
+        assert (status, said["role"], said["leader"]) == (200, "follower", servers.urls[leader])
+
+    servers.while_one_leads(look)
+    # Cut off from the others, a follower says so, and whoever wants fresh data is refused.
     leader = servers.leader()
     follower, other = (name for name in servers.peers if name != leader)
-    with tideline.connect(servers.urls[follower]) as db:
-        db.collection("cars").put({"id": "seen"})  # goes to the leader by itself
-        assert db.url == servers.urls[leader]
     servers.caught_up(follower)
-    path = "/v1/collections/cars/documents/seen"
-    status, said, headers = servers.ask(follower, f"{path}?max_stale_s=60")
-    assert (status, said) == (200, {"id": "seen"})
-    assert 0 <= float(headers["tideline-stale-s"]) < 60
-    status, said, headers = servers.ask(follower, f"{path}?linearizable=1")
-    assert (status, said["error"]["kind"]) == (307, "NotLeading")
-    assert headers["location"] == f"{servers.urls[leader]}{path}?linearizable=1"
-    assert servers.ask(leader, f"{path}?linearizable=1")[:2] == (200, {"id": "seen"})
-    for query in ("max_stale_s=-1", "max_stale_s=x", "linearizable=maybe"):
-        assert servers.ask(follower, f"{path}?{query}")[0] == 400
-    status, said, _ = servers.ask(follower, "/healthz")
-    assert (status, said["role"], said["leader"]) == (200, "follower", servers.urls[leader])
-    # Cut off from the others, it says so, and whoever wants fresh data is refused.
     servers.pause(leader)
     servers.pause(other)
     try:
@@ -238,20 +247,22 @@ def test_a_follower_answers_reads_as_stale_as_allowed_and_says_who_leads(servers
 def test_the_metrics_tell_the_role_and_the_lag(servers: Three) -> None:
     import urllib.request
 
-    leader = servers.leader()
-    roles = {}
-    for name in servers.peers:
-        with urllib.request.urlopen(servers.urls[name] + "/metrics") as answer:
-            lines = dict(
-                line.rsplit(" ", 1)
-                for line in answer.read().decode().splitlines()
-                if line.startswith("tideline_cluster_")
-            )
-        roles[name] = lines["tideline_cluster_leads"]
-        assert int(lines["tideline_cluster_decided_index"]) > 0
-        assert float(lines["tideline_cluster_stale_seconds"]) >= 0
-        assert int(lines["tideline_cluster_applied_index"]) > 0
-    assert roles == {name: "1" if name == leader else "0" for name in servers.peers}
+    def look(leader: str) -> None:
+        roles = {}
+        for name in servers.peers:
+            with urllib.request.urlopen(servers.urls[name] + "/metrics") as answer:
+                lines = dict(
+                    line.rsplit(" ", 1)
+                    for line in answer.read().decode().splitlines()
+                    if line.startswith("tideline_cluster_")
+                )
+            roles[name] = lines["tideline_cluster_leads"]
+            assert int(lines["tideline_cluster_decided_index"]) > 0
+            assert float(lines["tideline_cluster_stale_seconds"]) >= 0
+            assert int(lines["tideline_cluster_applied_index"]) > 0
+        assert roles == {name: "1" if name == leader else "0" for name in servers.peers}
+
+    servers.while_one_leads(look)
 
 
 def test_a_server_of_no_cluster_says_so(tmp_path: Path) -> None:

@@ -179,12 +179,13 @@ class ChangesMachine(RuleBasedStateMachine):
         old, self.readers = self.readers, []
         for reader in old:
             if self.journal_before or not reader.before:
+                seq = reader.seq
                 try:
-                    changes = Changes(self.engine.feed, reader.seq, reader.before)
-                except Unavailable as error:
-                    self.told_what_is_kept(error, reader.seq)
-                else:
-                    self.readers.append(Reader(changes, reader.seq, reader.before))
+                    changes = Changes(self.engine.feed, seq, reader.before)
+                except Unavailable as error:  # it stays: how many there are is no matter of time
+                    seq = self.told_what_is_kept(error, seq)
+                    changes = Changes(self.engine.feed, seq, reader.before)
+                self.readers.append(Reader(changes, seq, reader.before))
 
     @rule()
     def replay(self) -> None:

@@ -1,7 +1,7 @@
 """The first call of a kernel may be interrupted anywhere: the next call finds numba as it was.
 
-Each try is a process of its own, forked before any kernel was loaded: the first load fills numba's
-registries, under numba's lock. That takes a fifth of a second, so every ninth place is tried.
+Each try is a process of its own, forked before any kernel was loaded: the first load sets numba's
+runtime up, under numba's lock. Every ninth place is tried.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tideline.kernels import jsontext
 kernels = os.path.dirname(jsontext.__file__)
 core = os.path.join(os.path.dirname(numba.__file__), "core")
 places = (kernels, os.path.join(os.path.dirname(kernels), "shelter"))
-places += tuple(os.path.join(core, name) for name in ("compiler_lock", "base", "imputils"))
+places += tuple(os.path.join(core, name) for name in ("compiler_lock", "base", "runtime"))
 text = np.frombuffer(bytearray(b'{"a":1}1e999'), np.uint8)
 offsets = np.array([0, 7, 12])
 
@@ -68,3 +68,18 @@ def test_a_first_call_may_be_interrupted_anywhere() -> None:
         env={**os.environ, "PYTHONPATH": path},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+
+
+def test_a_process_that_compiles_nothing_does_without_what_compilers_know() -> None:
+    """Numba's knowledge of numpy costs a fifth of a second; a kernel that makes an array is in."""
+    call = TRY[: TRY.index("def child")] + (
+        "compiled = __import__('tideline.kernels.compiler').kernels.compiler.compiled\n"
+        "print(call(), compiled, 'numba.np.arraymath' in sys.modules)\n"
+    )
+    path = os.pathsep.join([str(TESTS), *(each for each in sys.path if each)])
+    for _ in range(2):  # the first may compile
+        done = subprocess.run(
+            [sys.executable, "-c", call], capture_output=True, text=True, timeout=_LONG_S,
+            check=True, env={**os.environ, "PYTHONPATH": path},
+        )  # fmt: skip
+    assert done.stdout == "[True, False] [] False\n"

@@ -16,7 +16,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -28,6 +27,7 @@ from random import Random
 from typing import Any
 
 from histories import NEVER, Call, is_linearizable
+from ports import free_ports
 
 from tideline.replica import Node
 
@@ -55,14 +55,6 @@ def until(holds: Callable[[], object], what: str = "") -> None:
         if time.monotonic() > limit:
             raise AssertionError(f"it did not come about: {what}")
         time.sleep(0.02)
-
-
-def free_ports(count: int) -> list[int]:
-    found = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [s.getsockname()[1] for s in found]
-    for one in found:
-        one.close()
-    return ports
 
 
 # ---- links ---------------------------------------------------------------------------------------

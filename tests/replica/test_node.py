@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from threading import Event
 
 import pytest
+from ports import free_ports
 
 from tideline.errors import Closed, InvalidRequest, NotFound, Unavailable
 from tideline.replica import Entry, Mark, Node, NotLeader
@@ -39,14 +40,6 @@ class Words:
 
     def role(self, leads: bool, leader: int | None) -> None:
         self.roles.append((leads, leader))
-
-
-def free_ports(count: int) -> list[int]:
-    found = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [s.getsockname()[1] for s in found]
-    for one in found:
-        one.close()
-    return ports
 
 
 class Nodes:
@@ -86,6 +79,11 @@ class Nodes:
         until(leads)
         return found[0]
 
+    def elections(self) -> int:
+        """How often somebody came to lead."""
+        machines = [machine for some in self.machines.values() for machine in some]
+        return sum(leads for machine in machines for leads, _ in machine.roles)
+
     def put(self, *values: bytes, group: int = 0) -> None:
         """Propose on whoever leads, until they are decided."""
         for value in values:
@@ -119,7 +117,22 @@ def nodes(tmp_path: Path) -> Iterator[Nodes]:
     found.close()
 
 
-def test_three_nodes_keep_the_same(nodes: Nodes) -> None:
+def test_three_nodes_keep_the_same(tmp_path: Path) -> None:
+    for tried in count():
+        nodes = Nodes(tmp_path / str(tried), 3)
+        nodes.start()
+        try:
+            keep_the_same(nodes)
+            return
+        except (AssertionError, pytest.fail.Exception, NotLeader, Unavailable):
+            if nodes.elections() <= 1:
+                raise  # on a busy machine another may come to lead meanwhile
+        finally:
+            nodes.close()
+
+
+def keep_the_same(nodes: Nodes) -> None:
+    """What holds as long as one leads."""
     wanted = [b"%d" % n for n in range(100)]
     leader = nodes.leader()
     proposals = [leader.propose([value]) for value in wanted]
@@ -160,10 +173,16 @@ def test_another_leads_when_the_leader_stops_and_it_comes_back(nodes: Nodes) -> 
 
 def test_alone_nothing_is_decided_and_that_is_said(nodes: Nodes) -> None:
     nodes.put(b"1")
-    leader = nodes.leader()
-    for n in set(nodes.peers) - {leader.node}:
-        nodes.stop(n)
-    proposal = leader.propose([b"2"])
+    while True:
+        leader = nodes.leader()
+        others = set(nodes.peers) - {leader.node}
+        for n in others:
+            nodes.stop(n)
+        try:
+            proposal = leader.propose([b"2"])
+            break
+        except NotLeader:  # to stop them took so long that it leads no more
+            nodes.start(*others)
     with pytest.raises(Unavailable, match="not decided yet"):
         proposal.wait(0.1)
     until(lambda: not leader.leads())

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from cluster.cluster_servers import Three, three
+from cluster.cluster_servers import Three, landed, three
 from pipelines import time_of
 
 pytestmark = pytest.mark.spark
@@ -38,8 +38,8 @@ def events(first: int, limit: int) -> pa.Table:
 
 def test_jobs_go_on_when_the_leader_is_killed(servers: Three, spark: Any, tmp_path: Path) -> None:
     with servers.connect() as db:
-        db.collection("cars", key="id")
-        db.channel("roads", journal_s=3600)
+        landed(lambda: db.collection("cars", key="id"))
+        landed(lambda: db.channel("roads", journal_s=3600))
     url = ",".join(servers.all)
 
     def write(first: int, limit: int) -> None:

@@ -221,6 +221,13 @@ def screen(open_screen: Callable[..., Screen]) -> Screen:
 # ---- the JavaScript client ----------------------------------------------------------------------
 
 
+@pytest.fixture(scope="module")
+def tab(browser: Browser) -> Iterator[Tab]:
+    """One page for the JavaScript of a file: each test loads it anew."""
+    with browser.new_context() as context:
+        yield Tab(context.new_page())
+
+
 @pytest.fixture(params=["node", "chromium"])
 def js(request: pytest.FixtureRequest) -> Iterator[JavaScript]:
     """JavaScript in Node, and in Chromium."""
@@ -229,9 +236,7 @@ def js(request: pytest.FixtureRequest) -> Iterator[JavaScript]:
         yield node
         node.close()
         return
-    browser = request.getfixturevalue("browser")
-    with browser.new_context() as context:
-        yield Tab(context.new_page())
+    yield request.getfixturevalue("tab")
 
 
 @pytest.fixture

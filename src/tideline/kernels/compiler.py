@@ -41,6 +41,7 @@ from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.compiler_machinery import AnalysisPass, PassManager, register_pass
 from numba.core.registry import CPUDispatcher
+from numba.core.runtime import rtsys
 from numba.core.serialize import dumps
 from numba.core.targetconfig import ConfigStack
 from numba.core.typed_passes import IRLegalization, NativeLowering
@@ -168,7 +169,8 @@ class Kernel(CPUDispatcher):
     def _link(self, name: str) -> Any:
         entry = _entry(name)
         fndesc, signature, env = pickle.loads(entry.about)
-        self.targetctx.refresh()
+        # What numba knows of Python and numpy (`refresh`, a fifth of a second) is for who compiles.
+        rtsys.initialize(self.targetctx)
         codegen = self.targetctx.codegen()
         _link(codegen._engine, name, entry)
         address = codegen._engine.get_function_address(fndesc.llvm_cpython_wrapper_name)
