@@ -104,7 +104,10 @@ export class Socket {
         if (socket !== this.#socket) return; // it was given up
         const message = JSON.parse(line);
         this.#deadline(SILENCE_S, place);
-        if (message.error && message.tag === undefined) continue; // why it is about to be closed
+        if (message.error && message.tag === undefined) { // why it is about to be closed
+          if (message.error.kind === "NotLeading") this.#http.places.elsewhere(place, message.error.values?.leader);
+          continue;
+        }
         if (!message.error) this.#pauses = this.#http.places.pauses(); // it works
         this.#on.message?.(message);
       }
