@@ -114,3 +114,30 @@ def test_what_is_there_as_given_needs_no_right_to_make_it(served: tuple[Any, str
             remote.collection("orders", ttl_s=61)
         with pytest.raises(Unauthorized, match="admin"):
             remote.collection("more", key="id")
+
+
+def test_who_shows_a_good_token_goes_on_when_a_server_gets_its_first_ones(tmp_path: Path) -> None:
+    """As a node that lost its disk and gets them from the others."""
+    (tmp_path / "other").mkdir()
+    text, _ = Tokens(tmp_path / "other").create(["admin"])
+    with (
+        tideline.open(tmp_path / "data") as db,
+        running(db, beat_s=0.05) as url,
+        tideline.connect(url, token=text) as remote,
+        tideline.connect(url) as nobody,
+    ):
+        db.collection("cars", key="id")
+        db.channel("roads")
+        live, changes = remote.collection("cars").watch({}), remote.collection("cars").changes()
+        sub = remote.channel("roads").subscribe("a", user="u")
+        ended = nobody.collection("cars").watch({})
+        (tmp_path / "other" / "TOKENS").rename(db.path / "TOKENS")
+        with pytest.raises(Unauthorized):
+            next(ended)
+        db.collection("cars").put({"id": 1})
+        db.channel("roads").publish("a", {}, id="e")
+        for handle in (live, changes, sub):
+            told: list[Any] = []
+            while not told:
+                told += handle.take(timeout_s=0.1)
+            assert len(told) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from cluster_servers import GUARD_S, landed, three, wait_for
 
 import tideline
 from tideline.model import LiveChange
+from tideline.server.tokens import Tokens
 
 
 @pytest.fixture
@@ -134,14 +136,25 @@ def test_without_a_result_it_goes_on_when_its_server_is_killed(tmp_path: Path) -
         assert not live.was_reset
 
 
+@pytest.mark.parametrize("guarded", [False, True], ids=["open", "by a new token"])
 def test_a_node_that_has_just_begun_ends_nothing_that_it_does_not_know_yet(
-    tmp_path: Path,
+    tmp_path: Path, guarded: bool
 ) -> None:
-    with three(tmp_path) as servers, tideline.connect(servers.all, timeout_s=3) as reader:
+    with three(tmp_path) as servers, ExitStack() as stack:
+        if guarded:
+            servers.guard()
         servers.kill("n2")
+        if guarded:
+            leader = servers.leader()
+            servers.token, made = Tokens(servers.root / leader).create(["admin"])
+            wait_for(lambda: servers.knows(made.id) == {"n1", "n3"})
+            wait_for(lambda: set(servers.answers(servers.token).values()) == {200})
         with servers.connect() as writer:
             cars = landed(lambda: writer.collection("cars", key="id"))
             landed(lambda: cars.put({"id": 1}))
+        reader = stack.enter_context(
+            tideline.connect(servers.all, token=servers.token, timeout_s=3)
+        )
         live = landed(lambda: reader.collection("cars").watch({}))
         changes = landed(lambda: reader.collection("cars").changes())
         for name in list(servers.running):
@@ -159,6 +172,7 @@ def test_a_node_that_has_just_begun_ends_nothing_that_it_does_not_know_yet(
             with pytest.raises(tideline.Unavailable):
                 follow()
         servers.start("n1", "n3")
+        servers.leader()
         with servers.connect() as writer:
             landed(lambda: writer.collection("cars").put({"id": 2}))
         told: list[Any] = []

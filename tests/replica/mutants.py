@@ -206,6 +206,19 @@ def grants_not_kept() -> list[Patch]:
     return [(State, "grants_to_other", lambda self, candidate: False)]
 
 
+@mutant("a replica that is told that the leader is gone waits for no lease")
+def hint_ends_a_lease() -> list[Patch]:
+    grants, due = State.grants_to_other, Candidate.due
+
+    def grants_to_other(self: State, candidate: Member) -> bool:
+        return grants(self, candidate) and not self.gone
+
+    return [
+        (State, "grants_to_other", grants_to_other),
+        (Candidate, "due", lambda self, draw: self._s.now if self._s.gone else due(self, draw)),
+    ]
+
+
 @mutant("a read without a lease waits for nobody's answer")
 def read_not_confirmed() -> list[Patch]:
     return [(Leader, "confirmed_probe", lambda self, answered: answered[-1])]

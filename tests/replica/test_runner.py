@@ -26,8 +26,9 @@ from tideline.replica import (
     Storage,
     Tick,
 )
+from tideline.replica.messages import Gone
 
-Event = Message | Tick | Propose | Read | Change
+Event = Message | Tick | Gone | Propose | Read | Change
 
 
 class Group:
@@ -73,13 +74,17 @@ class Group:
         for _ in range(600):
             if until():
                 return
-            for node in list(self.runners):
-                self.step(node, Tick(self.r.random()))
-            while self.network:
-                message = self.network.pop(0)
-                if message.to.node in self.runners:
-                    self.step(message.to.node, message)
+            self.tick()
         raise AssertionError("it did not come about")
+
+    def tick(self, arrives: Callable[[Message], bool] = lambda message: True) -> None:
+        """A tick for everybody, and all messages that follow, but those that do not arrive."""
+        for node in list(self.runners):
+            self.step(node, Tick(self.r.random()))
+        while self.network:
+            message = self.network.pop(0)
+            if message.to.node in self.runners and arrives(message):
+                self.step(message.to.node, message)
 
     def leader(self) -> int:
         self.run(lambda: any(r.core.leads for r in self.runners.values()))
@@ -304,3 +309,49 @@ def test_a_damaged_entry_does_not_count_as_one_that_was_never_there(group: Group
     assert not any(runner.core.leads for runner in group.runners.values())
     group.start(boss)
     group.run(lambda: all(s == [b"value-1", b"value-2"] for s in group.running()))
+
+
+def test_who_is_said_to_be_gone_is_replaced_when_its_lease_is_over_and_not_before(
+    group: Group,
+) -> None:
+    group.put(b"a")
+    leader, options = group.leader(), Options()
+    others = [node for node in group.runners if node != leader]
+    promised = group.runners[leader].core.promised
+    group.kill(leader)
+    for node in others:
+        group.step(node, Gone(leader))
+        assert group.runners[node].core.leader is None
+    ticks = 0
+    while not any(runner.core.leads for runner in group.runners.values()):
+        ticks += 1
+        group.tick()
+        asked = max(runner.core.promised for runner in group.runners.values()) > promised
+        assert not asked or ticks > options.lease_ticks
+    assert ticks <= options.lease_ticks + 1 + options.heartbeat_ticks
+    assert ticks < options.election_ticks
+
+
+def test_who_leads_goes_on_leading_when_it_is_said_to_be_gone(group: Group) -> None:
+    group.put(b"a")
+    leader = group.leader()
+    promised = group.runners[leader].core.promised
+    for _ in range(100):
+        for node in group.runners:
+            group.step(node, Gone(leader))
+        group.tick()
+    assert group.leader() == leader
+    assert group.runners[leader].core.promised == promised
+    group.put(b"b")
+
+
+def test_who_does_not_hear_the_leader_is_followed_by_nobody_who_does(group: Group) -> None:
+    group.put(b"a")
+    leader = group.leader()
+    cut = next(node for node in group.runners if node != leader)
+    promised = group.runners[leader].core.promised
+    for _ in range(100):
+        group.tick(lambda m: {m.sender.node, m.to.node} != {cut, leader})
+    assert group.runners[cut].core.leader is None
+    assert group.leader() == leader
+    assert group.runners[leader].core.promised == promised

@@ -53,6 +53,7 @@ from tideline.replica.messages import (
     CompactTo,
     Event,
     Fill,
+    Gone,
     Install,
     InstallSnapshot,
     Promised,
@@ -186,6 +187,8 @@ class Faults:
     """How long it is between two things that go wrong, beside how long it is otherwise."""
     resize: float = 0.0
     """How often leaders are asked for several changes of members when links break."""
+    hint: float = 0.5
+    """How often it is noticed that somebody crashed, and said of somebody who did not."""
 
     @classmethod
     def draw(cls, r: Random) -> Faults:
@@ -206,8 +209,9 @@ class Faults:
         if self in BIASED:
             return self
         return replace(
-            self, heavy=r.choice([0.0, 0.0, 250.0]), slow=r.choice([0.0, 0.0, 40.0, 150.0])
-        )
+            self, heavy=r.choice([0.0, 0.0, 250.0]), slow=r.choice([0.0, 0.0, 40.0, 150.0]),
+            hint=r.choice([0.0, 0.5, 1.0]),
+        )  # fmt: skip
 
 
 LEASES = Faults(
@@ -251,7 +255,7 @@ class World:
         # Every other leader waits for answers before it sends the rest.
         self.options = replace(options, gather_bytes=1 + 1000 * (seed % 2))
         self.r = Random(seed)
-        more = Random(f"more of {seed}")
+        more = self.hints = Random(f"more of {seed}")
         self.faults = (faults or Faults.draw(self.r)).draw_more(more)
         self.slow = set(more.sample(range(1, 10), 4))  # nodes with slow disks
         self.now = 0.0
@@ -333,11 +337,24 @@ class World:
         for write in pending[: self.r.randint(0, len(pending))]:
             node.disk.apply(write)
         self.say("crash", node.member)
+        self.hint(node)
         node.core = None
         node.queue.clear()
         if not node.gone:
             down = 5.0 if self.faults.aside else self.r.choice([5.0, 5.0, 60.0, 300.0])
             self.at(down * self.r.random(), "restart", node)
+
+    def hint(self, gone: Node) -> None:
+        """Have others told that one of them is gone."""
+        for node in self.nodes.values():
+            if node is not gone and self.hints.random() < self.faults.hint:
+                self.at(self.hints.random() * 2 * TICK, "hint", (node, gone.member.node))
+
+    def do_hint(self, what: tuple[Node, int]) -> None:
+        node, gone = what
+        if node.core is not None:
+            self.say("hint", node.member, gone)
+            self.step(node, Gone(gone))
 
     def do_kill(self, node: int) -> None:
         if not self.calm:
@@ -482,6 +499,8 @@ class World:
             self.split([n.member.node for n in nodes])
         if r.random() < f.pause:
             self.crash(r.choice(nodes))
+        if self.hints.random() < f.hint:
+            self.hint(self.hints.choice(nodes))
         if r.random() < f.damage:
             self.damage(r.choice(nodes))
         if r.random() < f.wipe:

@@ -8,6 +8,7 @@ import math
 import sys
 import urllib.request
 from collections.abc import Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,40 @@ def test_panes_that_slid_by_without_a_connection_are_counted(db: Any, url: str) 
             assert watch.take() == []
             cars.append({**ROWS[0], "t": 60})
             assert [(pane.value, pane.missed) for pane in watch.take()] == [(3, 4)]
+
+
+@pytest.mark.parametrize("awaited", [False, True])
+def test_a_pane_that_the_next_server_tells_again_comes_once(db: Any, awaited: bool) -> None:
+    """As after a failover: a leader tells of a slide before the majority has the row of it."""
+
+    async def sums(urls: list[str], rows: list[Any], gone: Any) -> list[Any]:
+        async with await tideline.aconnect(urls) as remote:
+            cars = await remote.window("cars", **CARS)
+            async with cars.watch(map="sum(vel)") as watch:
+                await cars.append(rows[:2])
+                panes = await watch.take()
+                gone()
+                panes += await watch.take()  # it watches there now
+                await cars.append(rows)
+                return [pane.value for pane in [*panes, *await watch.take()]]
+
+    def blocking(urls: list[str], rows: list[Any], gone: Any) -> list[Any]:
+        with tideline.connect(urls) as remote:
+            cars = remote.window("cars", **CARS)
+            with cars.watch(map="sum(vel)") as watch:
+                cars.append(rows[:2])
+                panes = watch.take()
+                gone()
+                panes += watch.take()
+                cars.append(rows)
+                return [pane.value for pane in [*panes, *watch.take()]]
+
+    rows = [{**ROWS[0], "vel": 10 ** (n // 10), "t": n} for n in (0, 10, 20)]
+    with tideline.open(":memory:") as other, running(other) as second, ExitStack() as stack:
+        other.window("cars", **CARS)
+        asked = [stack.enter_context(running(db)), second], rows, stack.close
+        found = asyncio.run(sums(*asked)) if awaited else blocking(*asked)
+    assert found == [1, 11]
 
 
 def wait_for(holds: Any) -> bool:

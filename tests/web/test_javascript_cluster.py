@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,9 @@ import pytest
 from cluster.cluster_servers import Three, landed, three
 from javascript import Node, Thrown, wait_for
 from ports import free_port
+
+import tideline
+from tideline.server import running
 
 _FOLLOW = """async (m, { urls, user }) => {
   globalThis.db = m.connect(urls, { timeout_s: 120 });
@@ -140,3 +145,37 @@ def test_a_server_that_is_not_there_is_passed_over(servers: Three, node: Node) -
     ) == {"id": "there"}
     with servers.connect(servers.leader()) as db:  # a follower may lack the newest
         assert db.collection("cars").get("there") == {"id": "there"}
+
+
+def test_a_pane_that_the_next_server_tells_again_comes_once(node: Node) -> None:
+    """As after a failover: a leader tells of a slide before the majority has the row of it."""
+    settings: dict[str, Any] = {
+        "span_s": 30, "slide_s": 10, "key": ("vid",), "values": {"vel": "int32"}, "time": "t",
+        "max_ahead_s": math.inf,
+    }  # fmt: skip
+    rows = [{"vid": 1, "vel": 10**n, "t": 1_577_836_800 + 10 * n} for n in range(3)]
+    with (
+        tideline.open(":memory:") as one,
+        tideline.open(":memory:") as two,
+        running(two) as second,
+        ExitStack() as stack,
+    ):
+        windows = [db.window("cars", **settings) for db in (one, two)]
+        urls = [stack.enter_context(running(one)), second]
+        node(
+            """async (m, urls) => {
+              globalThis.db = m.connect(urls, { timeout_s: 120 });
+              globalThis.told = [];
+              globalThis.panes = db.window("cars").watch(null, { map: "sum(vel)" });
+              panes.onpane = ({ value }) => told.push(value);
+              await panes.ready;
+            }""",
+            urls,
+        )
+        windows[0].append(rows[:2])
+        wait_for(lambda: node("async () => told") == [1])
+        stack.close()
+        wait_for(lambda: windows[1].stats().watches == 1)
+        windows[1].append(rows)
+        wait_for(lambda: node("async () => told.at(-1)") == 11)
+        assert node("async () => told") == [1, 11]

@@ -26,7 +26,6 @@ from tideline.aclient.http import AsyncHttp
 from tideline.aclient.websocket import WebSocket
 from tideline.client.arriving import Arriving, Later, check_take
 from tideline.client.feeds import Again, refusal, rest_s, told
-from tideline.client.http import waits
 from tideline.client.websocket import BEAT_S
 from tideline.client.wire import encode
 from tideline.errors import Closed, Unavailable
@@ -153,7 +152,7 @@ class AsyncRemoteChanges(Arriving):
         if self._socket is not None and self._socket.error is None and not self._is_over():
             return self._socket
         async with self._connecting:
-            spans = waits()
+            spans = self._http.places.waits()
             while not self._is_over():
                 error: Exception
                 if self._socket is None:

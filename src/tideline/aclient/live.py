@@ -28,7 +28,6 @@ from tideline.aclient.http import AsyncHttp
 from tideline.aclient.subscription import AsyncRemoteSubscription
 from tideline.aclient.websocket import WebSocket
 from tideline.client.feeds import (
-    AGAIN_S,
     Again,
     Call,
     Elsewhere,
@@ -36,12 +35,10 @@ from tideline.client.feeds import (
     Lost,
     MakeWatch,
     WatchFeed,
-    elsewhere,
     refusal,
     rest_s,
     told,
 )
-from tideline.client.http import waits
 from tideline.client.receiving import Receiver
 from tideline.client.wire import Answer, encode
 from tideline.errors import Closed, NotFound, TidelineError, Unavailable
@@ -347,7 +344,7 @@ class AsyncLive(Receiver):
 
     async def _run(self) -> None:
         """Keep a connection, until closed or refused."""
-        spans = waits()
+        spans = self._http.places.waits()
         try:
             while not self._closed:
                 error: Exception
@@ -364,16 +361,15 @@ class AsyncLive(Receiver):
                 except Exception as found:  # a mistake in here must not leave anybody waiting
                     _log.exception("the live connection failed: %s", self._http.url)
                     error = found
-                if self._heard:  # it worked for a time
-                    spans = waits()
+                if self._heard and not isinstance(error, Elsewhere):  # it worked for a time
+                    spans = self._http.places.waits()
                 refused = refusal(error)
                 self._lost(refused or error)
                 if refused is not None:
                     self._end_all("refused", refused)
                     return
                 _log.info("connection lost, trying again: %s (%s)", self._http.url, error)
-                least = AGAIN_S if isinstance(error, Elsewhere) else 0.0
-                await asyncio.sleep(max(next(spans), rest_s(error) or 0.0, least))
+                await asyncio.sleep(max(next(spans), rest_s(error) or 0.0))
         finally:
             if self._task is not None:  # not refused: closed
                 self._end_closed()
@@ -389,7 +385,8 @@ class AsyncLive(Receiver):
             raise
 
     def _elsewhere(self, url: str | None) -> None:
-        elsewhere(self._http.places, url)
+        places = self._http.places
+        places.elsewhere(places.here(), url)
 
     def _begin(self, socket: WebSocket) -> None:
         """A new connection: resume every feed that somebody holds, then let callers in."""

@@ -102,6 +102,7 @@ class Sockets:
 
 async def _connect(endpoint: Endpoint, protocol: Callable[[], H], limit: float) -> H:
     loop = asyncio.get_running_loop()
+    limit = min(limit, time.monotonic() + endpoint.connect_s)
     host, port = endpoint.address
     async with asyncio.timeout(left_s(limit)):
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)

@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from tideline.client.feeds import Again, Elsewhere, elsewhere
+from tideline.client.feeds import Again, Elsewhere
 from tideline.client.places import Places
 from tideline.client.wire import error_of
 from tideline.clock import span_us
@@ -163,7 +163,7 @@ class Arriving:
     def _failed(self, told: _Error) -> None:
         """The server refused to tell, or to tell more."""
         if told.kind == "NotLeading":
-            elsewhere(self._places, told.values.get("leader"))
+            self._places.elsewhere(self._places.here(), told.values.get("leader"))
             raise Elsewhere(told.message)
         error = error_of(told.kind, told.message, retry_after_s=told.retry_after_s)
         if told.retry_after_s is not None or isinstance(error, Closed):

@@ -23,7 +23,7 @@ from websockets.exceptions import WebSocketException
 
 from tideline.client.arriving import Arriving, Later, check_take
 from tideline.client.feeds import Again, refusal, rest_s, told
-from tideline.client.http import Http, waits
+from tideline.client.http import Http
 from tideline.client.websocket import BEAT_S, WebSocket
 from tideline.client.wire import encode
 from tideline.errors import Closed, Unavailable
@@ -141,7 +141,7 @@ class RemoteChanges(Arriving):
 
     def _connect(self, limit: float | None) -> WebSocket | None:
         """The connection, made if need be before `limit`; None when there will be none."""
-        spans = waits()
+        spans = self._http.places.waits()
         while self._socket is None and not self._over:
             error: Exception
             try:

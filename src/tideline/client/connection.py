@@ -21,6 +21,7 @@ connection belongs to one request.
 
 from __future__ import annotations
 
+import math
 import select
 import socket
 import ssl
@@ -57,6 +58,8 @@ class Endpoint:
         usual = 80 if tls is None else 443
         self.address = (host, usual if port is None else port)
         self.tls = tls
+        self.connect_s = math.inf
+        """How long a connection may take to be made, within the time that a call has."""
         if tls is not None:
             tls.set_alpn_protocols(["http/1.1"])
         self.name = host.partition("%")[0].rstrip(".")  # without the zone of a local address
@@ -140,6 +143,7 @@ class Pool:
     def connect(self, limit: float, endpoint: Endpoint | None = None) -> socket.socket:
         """A connected socket for anything: the first of the host's addresses that takes one."""
         endpoint = endpoint or self._endpoint
+        limit = min(limit, time.monotonic() + endpoint.connect_s)
         found = socket.getaddrinfo(*endpoint.address, type=socket.SOCK_STREAM)
         failed: OSError = OSError("the name has no address")
         for n, (family, kind, protocol, _, address) in enumerate(found):

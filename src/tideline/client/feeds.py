@@ -13,17 +13,14 @@ from typing import Any
 
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from tideline.client.places import Places
 from tideline.client.wire import WireSubscription, WireWatch, error_of, raise_error
 from tideline.errors import Closed, Conflict, NotFound, TidelineError
 from tideline.model import Event
 
 __all__ = [
-    "AGAIN_S", "Again", "Call", "Elsewhere", "Feed", "Lost", "Make", "MakeWatch", "WatchFeed",
-    "elsewhere", "refusal", "rest_s", "told",
+    "Again", "Call", "Elsewhere", "Feed", "Lost", "Make", "MakeWatch", "WatchFeed",
+    "refusal", "rest_s", "told",
 ]  # fmt: skip
-
-AGAIN_S = 0.1  # before a connection is made where another node may lead
 
 _REFUSED = {4401: 401, 4403: 403}  # close codes: trying again is no use
 
@@ -42,14 +39,6 @@ class Again(Exception):
 
 class Elsewhere(Again):
     """Another node of the cluster leads."""
-
-
-def elsewhere(places: Places, url: str | None) -> None:
-    """Another node has to be asked; the one that leads, if that is known."""
-    if url is None:
-        places.leave(places.here())
-    else:
-        places.go_to(url)
 
 
 class Call:

@@ -11,8 +11,9 @@ A node of a cluster that does not lead says who does, and is not asked again: no
 there. With several addresses, the next one is asked when one does not answer.
 
 Any other call that breaks is `Unavailable` and says that it may have landed. Waits between
-tries grow (`waits`). A server that was asked too much (429) has done nothing and says when to come
-back: every call waits for that, if it has the time. Any other answer is never asked for twice.
+tries grow (`Places.waits`). A server that was asked too much (429) has done nothing and says when
+to come back: every call waits for that, if it has the time. Any other answer is never asked for
+twice.
 
 `Requests` is that much, and does not say how it waits; `Http` blocks the thread. It is safe from
 any thread: each call takes a connection of the pool for itself. The one that waits in an event
@@ -21,12 +22,11 @@ loop is aclient/http.py.
 
 from __future__ import annotations
 
-import random
 import socket
 import ssl
 import time
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -40,7 +40,7 @@ from tideline.client.tables import ARROW
 from tideline.client.wire import WireError, encode, raise_error
 from tideline.errors import Closed, InvalidRequest, Unavailable
 
-__all__ = ["Http", "Requests", "trusting", "waits"]
+__all__ = ["Http", "Requests", "trusting"]
 
 _LEAST_S = 0.05  # between two questions to nodes of which none leads
 _AGAIN = ("OutcomeUnknown", "Closed")
@@ -136,7 +136,7 @@ class Requests:
         heard = False
         failed: NoConnection | Broken
         left = len(self.places)  # that were not asked yet
-        for wait_s in waits():
+        for wait_s in self.places.waits():
             self.check_open()
             place = self.places.here()
             try:
@@ -151,15 +151,12 @@ class Requests:
                 over = time.monotonic() + max(wait_s, _LEAST_S) >= limit
                 if what == "NotLeading" and not over:  # nothing was done
                     leader = None if said is None else said.values.get("leader")
-                    if leader is None:
-                        self.places.leave(place)
-                    else:
-                        self.places.go_to(leader)
+                    self.places.elsewhere(place, leader)
                     await self._sleep(max(wait_s, _LEAST_S) if wait_s else 0.0)
                     continue
                 if what in _AGAIN and len(self.places) > 1 and again and not over:
                     heard = True
-                    self.places.leave(place)
+                    self.places.elsewhere(place, None)
                     await self._sleep(max(wait_s, _LEAST_S))
                     continue
                 rest_s = _rest_s(answer)
@@ -179,7 +176,7 @@ class Requests:
                     "the server cannot be reached", url=self.url, error=str(failed)
                 ) from None
             await self._sleep(wait_s)
-        raise AssertionError("waits() never ends")
+        raise AssertionError("waits never end")
 
     def check_open(self) -> None:
         """Refuse to go on after `close`."""
@@ -271,17 +268,3 @@ def _rest_s(answer: Answer) -> float | None:
         return None
     after = answer.headers.get("retry-after", "")
     return float(after) if after.isascii() and after.isdigit() else None
-
-
-def waits(first_s: float = 0.02, most_s: float = 2.0) -> Iterator[float]:
-    """How long to wait between tries: at once at first, then longer, never all at one time.
-
-    >>> spans = waits()
-    >>> next(spans), [next(spans) <= limit for limit in (0.02, 0.04, 0.08)]
-    (0.0, [True, True, True])
-    """
-    yield 0.0
-    span_s = first_s
-    while True:
-        yield span_s * random.uniform(0.5, 1.0)
-        span_s = min(span_s * 2, most_s)

@@ -40,7 +40,6 @@ from typing import Any
 from websockets.exceptions import WebSocketException
 
 from tideline.client.feeds import (
-    AGAIN_S,
     Again,
     Call,
     Elsewhere,
@@ -49,12 +48,11 @@ from tideline.client.feeds import (
     Make,
     MakeWatch,
     WatchFeed,
-    elsewhere,
     refusal,
     rest_s,
     told,
 )
-from tideline.client.http import Http, waits
+from tideline.client.http import Http
 from tideline.client.receiving import Receiver
 from tideline.client.resting import Resting
 from tideline.client.subscription import RemoteSubscription
@@ -361,7 +359,7 @@ class Live(Receiver):
 
     def _run(self) -> None:
         """Keep a connection, until closed or refused."""
-        spans = waits()
+        spans = self._http.places.waits()
         while not self._stop.is_set():
             error: Exception
             try:
@@ -377,8 +375,8 @@ class Live(Receiver):
             except Exception as found:  # a mistake in here must not leave anybody waiting
                 _log.exception("the live connection failed: %s", self._http.url)
                 error = found
-            if self._heard:  # it worked for a time
-                spans = waits()
+            if self._heard and not isinstance(error, Elsewhere):  # it worked for a time
+                spans = self._http.places.waits()
             refused = refusal(error)
             self._lost(refused or error)
             if refused is not None:
@@ -386,8 +384,7 @@ class Live(Receiver):
                 return
             if not self._stop.is_set():
                 _log.info("connection lost, trying again: %s (%s)", self._http.url, error)
-                least = AGAIN_S if isinstance(error, Elsewhere) else 0.0
-                self._stop.wait(max(next(spans), rest_s(error) or 0.0, least))
+                self._stop.wait(max(next(spans), rest_s(error) or 0.0))
         self._end_all("closed", None)
 
     def _open_socket(self) -> WebSocket:
@@ -406,7 +403,8 @@ class Live(Receiver):
             raise
 
     def _elsewhere(self, url: str | None) -> None:
-        elsewhere(self._http.places, url)
+        places = self._http.places
+        places.elsewhere(places.here(), url)
 
     def _begin(self, socket: WebSocket) -> None:
         """A new connection: resume every feed that somebody holds, then let callers in."""

@@ -4,7 +4,8 @@
 
 A handle as that of changes (changes.py): a connection of its own, read by whoever asks. When it
 breaks, the next read makes another. The server keeps no panes for who is away: what slid by
-meanwhile is counted in `missed` of the next pane.
+meanwhile is counted in `missed` of the next pane. A server that takes the place of another one
+may slide later than that did: what was told already is not handed out again.
 
 Safe from any thread: one reads at a time, and each pane is handed out once.
 """
@@ -92,7 +93,7 @@ class ArrivingPanes(Arriving):
             if message.ended == "closed":
                 raise Again("the server closed the window")  # it may open it again
             self._error = Closed("the window was dropped", window=self._name)
-        elif message.pane is not None:
+        elif message.pane is not None and (self._until is None or message.pane.until > self._until):
             self._ready.append(self._told(message.pane))
 
     def _told(self, told: _Pane) -> Any:

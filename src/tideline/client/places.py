@@ -1,18 +1,22 @@
 """Where the servers of a client are: one, or the nodes of a cluster.
 
-    here()        the one that is asked now
-    leave(place)  it does not answer: ask the next one
-    go_to(url)    a node said that another one leads: ask that one
+    here()                    the one that is asked now
+    leave(place)              it does not answer: ask the next one
+    elsewhere(place, leader)  it does not lead: ask the one that does, or the next one
+    waits()                   how long to wait between tries
 
-A client that was told one address learns of others when a node says who leads. Safe from any
-thread.
+A client that was told one address learns of others when a node says who leads. While nodes answer
+and none leads, one soon will: waits stay short then. Safe from any thread.
 """
 
 from __future__ import annotations
 
+import math
+import random
 import ssl
 import threading
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import SplitResult, quote, urlsplit
 
@@ -21,6 +25,10 @@ from tideline.errors import InvalidRequest
 
 __all__ = ["Place", "Places"]
 
+_LONGEST_S = 2.0  # between tries
+_NONE_LEADS_S = 0.1  # the same while nodes answer and none leads
+_ELECTED_S = 10.0  # so long after the last that said so
+_CONNECT_S = 1.5  # for a connection, where the next server can be asked instead
 _BASE = "/%:@!$&'()*+,;=~"  # what stays as it is in the path of an address
 
 
@@ -52,7 +60,9 @@ class Places:
         elif isinstance(urls, (list, tuple)) and urls:
             found = urls
         self._places = [self._place(url) for url in found]
+        self._limit_connects()
         self._at = 0
+        self._none_leads_until = -math.inf
         self._lock = threading.Lock()
         self.moved: Callable[[Endpoint], None] = lambda endpoint: None
         """Called with the endpoint that is asked from now on."""
@@ -70,8 +80,29 @@ class Places:
             if len(self._places) > 1 and self._places[self._at] is place:
                 self._move((self._at + 1) % len(self._places))
 
-    def go_to(self, url: str) -> None:
-        """Ask this one from now on."""
+    def elsewhere(self, place: Place, leader: str | None) -> None:
+        """A node does not lead: the one that does is asked from now on, else the next one."""
+        self._none_leads_until = time.monotonic() + _ELECTED_S
+        if leader is None:
+            self.leave(place)
+        else:
+            self._go_to(leader)
+
+    def waits(self) -> Iterator[float]:
+        """How long to wait between tries: at once at first, then longer, never all at one time.
+
+        >>> spans = Places("http://localhost", {}, None).waits()
+        >>> next(spans), [next(spans) <= limit for limit in (0.02, 0.04, 0.08)]
+        (0.0, [True, True, True])
+        """
+        yield 0.0
+        span_s = 0.02
+        while True:
+            none_leads = time.monotonic() < self._none_leads_until
+            yield min(span_s, _NONE_LEADS_S if none_leads else _LONGEST_S) * random.uniform(0.5, 1)
+            span_s = min(span_s * 2, _LONGEST_S)
+
+    def _go_to(self, url: str) -> None:
         url = url.rstrip("/")
         with self._lock:
             for at, place in enumerate(self._places):
@@ -80,11 +111,16 @@ class Places:
                         self._move(at)
                     return
             self._places.append(self._place(url))
+            self._limit_connects()
             self._move(len(self._places) - 1)
 
     def _move(self, at: int) -> None:
         self._at = at
         self.moved(self._places[at].endpoint)
+
+    def _limit_connects(self) -> None:
+        for place in self._places:
+            place.endpoint.connect_s = _CONNECT_S if len(self._places) > 1 else math.inf
 
     def _place(self, url: Any) -> Place:
         url = url.strip() if isinstance(url, str) else url

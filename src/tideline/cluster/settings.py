@@ -96,7 +96,7 @@ class ClusterSettings:
     wait_s: float = 10.0
     """How long a write waits for the majority."""
     tick_s: float = 0.1
-    """How long a tick of the replicated log is: a leader silent for 14 of them is replaced."""
+    """How long a tick of the replicated log is, in which `Options` counts."""
     compact_bytes: int = 256 << 20
     """How much the replicated log grows before what every dataset has of it goes."""
 

@@ -1,6 +1,6 @@
 """What a replica does for a leader or a candidate: promise, accept, install, supply, repair.
 
-    PreVote  -> PreVoted     granted when nobody leads whom we hear
+    PreVote  -> PreVoted     granted when nobody leads whom we hear, or who does is gone
     Prepare  -> Promise      after it is on disk; never within a lease that we granted to another
     Accept   -> Accepted     the log is the leader's up to there, on disk
              -> Mismatch     the entry before is not ours: the leader goes back
@@ -48,7 +48,8 @@ class Acceptor:
     def on_pre_vote(self, m: PreVote, *, leads: bool) -> None:
         """Would we? `leads`: we lead ourselves, and most follow."""
         s = self._s
-        granted = m.ballot > s.promised and not leads and not s.grants_to_other(m.sender)
+        granted = m.ballot > s.promised and not leads
+        granted = granted and not (s.grants_to_other(m.sender) or s.hears_other(m.sender))
         s.fx.sends.append(PreVoted(s.me, m.sender, m.ballot, granted, s.promised))
 
     def on_prepare(self, m: Prepare, *, leads: bool) -> bool:

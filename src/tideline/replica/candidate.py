@@ -6,6 +6,10 @@
                 it may name other members: then promises of most of *them* are needed, too.
     LEADER      when our own log is that one
 
+One asks when it heard of no leader for `election_ticks`, or as soon as its lease is over when it is
+said to be gone (`Gone`), and a few ticks that are drawn: of several who ask at once the highest
+ballot wins. It goes on asking until most would promise, or somebody leads.
+
 Among the logs of a majority, the one that ends highest has every entry that can have been decided.
 A log whose end is damaged is left out, if the others are still a majority.
 
@@ -51,7 +55,7 @@ class Candidate:
         self._promises: dict[Member, tuple[Ballot, int]] = {}
         self._left_out: set[Member] = set()
         self._asked_at = 0
-        self._spread: int | None = None
+        self._draw: float | None = None
         self._resend_at = 0
         self._source: Member | None = None
         self._after = 0  # up to where the source's log was fetched or is known to be ours
@@ -59,16 +63,28 @@ class Candidate:
     def tick(self) -> None:
         """Try, when nobody led for long enough; send again what may be lost."""
         s = self._s
-        ticks = s.options.election_ticks
-        if self._spread is None:
-            self._spread = int(s.rand * ticks)
-        if s.now >= max(s.heard, self._asked_at) + ticks + self._spread:
-            self._asked_at, self._spread = s.now, int(s.rand * ticks)
+        if self._draw is None:
+            self._draw = s.rand
+        if s.now >= self.due(self._draw):
+            self._asked_at, self._draw = s.now, s.rand
             self.ask()
-        elif s.role is Role.CANDIDATE and s.now >= self._resend_at:
+        elif s.role is not Role.FOLLOWER and s.now >= self._resend_at:
             self._resend_at = s.now + s.options.heartbeat_ticks
-            self._prepare_others()
-            self._fetch()
+            if s.role is Role.ASKING:
+                self._ask_all()
+            else:
+                self._prepare_others()
+                self._fetch()
+
+    def due(self, draw: float) -> int:
+        """When to ask (anew)."""
+        s = self._s
+        ticks, heartbeat = s.options.election_ticks, s.options.heartbeat_ticks
+        if self._asked_at > s.heard:  # others may be at it, too
+            return self._asked_at + ticks + int(draw * ticks)
+        if s.gone:
+            return s.granted_until + int(draw * heartbeat)
+        return s.heard + ticks + int(draw * 2 * heartbeat)
 
     def ask(self) -> None:
         """Ask whether a new ballot would be promised. Costs nobody anything."""
@@ -78,6 +94,11 @@ class Candidate:
         s.role, s.leader = Role.ASKING, None
         self.ballot = Ballot(max(s.seen_round, s.promised.round) + 1, *s.me)
         self._votes = set()
+        self._resend_at = s.now + s.options.heartbeat_ticks
+        self._ask_all()
+
+    def _ask_all(self) -> None:
+        s = self._s
         for member in s.outline.members.voters:
             s.fx.sends.append(PreVote(s.me, member, self.ballot))
 

@@ -34,6 +34,7 @@ from tideline.replica.messages import (
     Effects,
     Event,
     Fetch,
+    Gone,
     Install,
     Join,
     Mark,
@@ -215,6 +216,8 @@ class Core:
                 s.now += 1
                 s.rand = event.rand
                 self._tick()
+            case Gone():
+                self._gone(event.node)
             case Propose():
                 if self._leads(event):
                     self._leader.propose(event.values)  # type: ignore[union-attr]
@@ -248,6 +251,13 @@ class Core:
             if s.me not in s.outline.members.all:
                 for node in self._peers:
                     s.fx.sends.append(Join(s.me, Member(node, 0)))
+
+    def _gone(self, node: int) -> None:
+        s = self._s
+        if s.granted_to is not None and s.granted_to.node == node:
+            s.gone = True
+            if s.leader == s.granted_to:
+                s.leader = None
 
     def _compact(self, event: Compact) -> None:
         s = self._s

@@ -70,10 +70,12 @@ class Link:
         tls: ssl.SSLContext | None,
         greet: Callable[[StreamReader, StreamWriter, int], Coroutine[Any, Any, bytes]],
         state: Callable[[int, Mark], bytes],
+        gone: Callable[[int], None],
     ) -> None:
-        """`greet` proves who we are and gives the key of the session; `state`: see `Network`."""
+        """`greet` proves who we are, gives the key of the session; `state`, `gone`: `Network`."""
         self.peer = peer
         self._book, self._tls, self._greet, self._state = book, tls, greet, state
+        self._gone = gone
         self._loop = asyncio.get_running_loop()
         self._lock = threading.Lock()  # for what follows
         self._queue: deque[list[Any]] = deque()  # [group, message, bytes]: small ones, in order
@@ -207,6 +209,8 @@ class Link:
                 if text != self.error and isinstance(error, Unauthorized):
                     _log.warning("node %d: %s", self.peer, text)
                 self.error = text
+                if isinstance(error, ConnectionRefusedError):
+                    self._gone(self.peer)
             await asyncio.sleep(wait_s * (0.5 + random.random()))
             wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
 

@@ -6,7 +6,7 @@
     Mark        a snapshot: everything up to `index` is in it
 
     messages    from replica to replica; to oneself where something must be on disk before
-    events      from whoever runs the core: Tick, Propose, Read, Change, Compact, Damaged
+    events      from whoever runs the core: Tick, Gone, Propose, Read, Change, Compact, Damaged
     writes      what must be on disk before the messages in `Effects.after` are sent
     Effects     what one step asks for
 
@@ -22,9 +22,9 @@ import msgspec
 __all__ = [
     "DATA", "MEMBERS", "NOBODY", "NOTHING", "Accept", "Accepted", "Append", "Ballot", "Change",
     "Compact", "CompactTo", "Damaged", "Durable", "Effects", "Entry", "Event", "Fetch", "Fill",
-    "Install", "InstallSnapshot", "Join", "Mark", "Member", "Members", "Message", "Mismatch",
-    "PreVote", "PreVoted", "Prepare", "Promise", "Promised", "Propose", "Read", "Refused", "Repair",
-    "Repaired", "Supply", "Tick", "Truncate", "Write",
+    "Gone", "Install", "InstallSnapshot", "Join", "Mark", "Member", "Members", "Message",
+    "Mismatch", "PreVote", "PreVoted", "Prepare", "Promise", "Promised", "Propose", "Read",
+    "Refused", "Repair", "Repaired", "Supply", "Tick", "Truncate", "Write",
 ]  # fmt: skip
 
 DATA, NOTHING, MEMBERS = (
@@ -260,6 +260,12 @@ class Tick(Event, frozen=True):
     """Time went on by one tick; `rand` is a fresh random number in [0, 1)."""
 
     rand: float
+
+
+class Gone(Event, frozen=True):
+    """A hint: nobody is where this node was reached, as when its process was killed."""
+
+    node: int
 
 
 class Propose(Event, frozen=True):

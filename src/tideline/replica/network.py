@@ -51,8 +51,9 @@ _log = logging.getLogger("tideline.replica")
 class Network:
     """The connections of one node.
 
-    `receive(node, messages)` is called with what comes; `state(group, mark)` gives the state of a
-    snapshot that is to be sent (from another thread; `TidelineError` when it is gone).
+    `receive(node, messages)` is called with what comes; `gone(node)` when nobody listens where a
+    node was, as after its process was killed; `state(group, mark)` gives the state of a snapshot
+    that is to be sent (from another thread; `TidelineError` when there is none any more).
     """
 
     def __init__(
@@ -65,12 +66,13 @@ class Network:
         secret: bytes,
         tls: TLS | None,
         receive: Callable[[int, Sequence[Tagged]], None],
+        gone: Callable[[int], None],
         state: Callable[[int, Mark], bytes],
     ) -> None:
         self.cluster, self.node, self.listen = cluster, node, listen
         self.secret = check_secret(secret)
         self.address = listen
-        self.receive, self.state = receive, state
+        self.receive, self.gone, self.state = receive, gone, state
         self._client_tls = tls.context(server=False) if tls else None
         self._server_tls = tls.context(server=True) if tls else None
         self._peers = {peer: at for peer, at in peers.items() if peer != node}
@@ -106,7 +108,7 @@ class Network:
     def _dial(self, peer: int) -> None:
         if peer != self.node and peer not in self.links:
             link = self.links[peer] = Link(
-                peer, self.book, self._client_tls, self._greet, self.state
+                peer, self.book, self._client_tls, self._greet, self.state, self.gone
             )
             self.spawn(link.run())
 

@@ -37,7 +37,7 @@ from tideline.lsm.folder import make_folder
 from tideline.replica.group import Group, check_values
 from tideline.replica.handshake import TLS
 from tideline.replica.machine import Machine, Proposal
-from tideline.replica.messages import Entry, Install, Mark, Member, Members
+from tideline.replica.messages import Entry, Gone, Install, Mark, Member, Members
 from tideline.replica.network import Network
 from tideline.replica.state import Options
 from tideline.replica.steps import steady_s
@@ -123,7 +123,7 @@ class Node:
         self._compact_bytes, self._durability = compact_bytes, durability
         self._network = Network(
             cluster=cluster, node=node, listen=listen, peers=dict(peers), secret=secret, tls=tls,
-            receive=self._receive, state=self._state,
+            receive=self._receive, gone=self._gone, state=self._state,
         )  # fmt: skip
         self._groups: list[Group] = []
         self._work = threading.Event()
@@ -308,6 +308,11 @@ class Node:
                 self._network.spawn(asyncio.to_thread(group.receive, found))
             else:
                 group.receive(found)
+
+    def _gone(self, node: int) -> None:
+        """Nobody listens where a node was, says the network, in the loop."""
+        for group in self._groups:
+            group.receive([Gone(node)])
 
     def _state(self, number: int, mark: Mark) -> bytes:
         return self._groups[number].state(mark)

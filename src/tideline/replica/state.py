@@ -57,7 +57,7 @@ class Options:
 
     heartbeat_ticks: int = 2
     election_ticks: int = 14
-    lease_ticks: int = 12
+    lease_ticks: int = 8
     drift: float = 0.1
     batch_entries: int = 256
     batch_bytes: int = 1 << 20
@@ -133,6 +133,9 @@ class State:
     heard: int = 0
     granted_to: Member | None = None
     granted_until: int = 0
+    granted_at: int = 0
+    gone: bool = False
+    """Whether whom that was granted is said to be gone. A hint: its lease lasts all the same."""
     fresh: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=16))
     fresh_tick: int | None = None
     fx: Effects = field(default_factory=Effects)
@@ -167,10 +170,15 @@ class State:
         """Whether somebody else may still count on a lease of ours."""
         return self.now < self.granted_until and self.granted_to != candidate
 
+    def hears_other(self, candidate: Member) -> bool:
+        """Whether somebody else leads, as far as we hear: then nobody has to be replaced."""
+        silent = self.gone or self.now >= self.granted_at + self.options.election_ticks
+        return self.granted_to not in (None, candidate) and not silent
+
     def grant(self, leader: Member) -> None:
         """Promise nobody else anything for the length of a lease."""
         self.leader, self.heard = leader, self.now
-        self.granted_to = leader
+        self.granted_to, self.granted_at, self.gone = leader, self.now, False
         self.granted_until = self.now + self.options.lease_ticks + 1
 
     # ---- the log ---------------------------------------------------------------------------
@@ -269,7 +277,7 @@ class State:
     def step_down(self) -> None:
         """Stop leading, or trying to."""
         self.role = Role.FOLLOWER
-        self.heard = self.now
+        self.heard, self.gone = self.now, False
 
     def is_voter(self) -> bool:
         """Whether we count, as far as we know."""

@@ -233,8 +233,8 @@ class Steps:
         if due:
             self.apply_soon(here=False)
 
-    def receive(self, messages: Sequence[Message]) -> None:
-        """Take messages of other nodes."""
+    def receive(self, messages: Sequence[Message | Event]) -> None:
+        """Take messages of other nodes, and what the network says of them."""
         for message in messages:
             if isinstance(message, Install):
                 self._save(message)

@@ -232,7 +232,7 @@ class Path:
             caller = Caller(address, address)
         else:
             shown = token_of(scope, query if op.gives == STREAM else {})
-            caller = hub.access.caller(shown, address)
+            caller = hub.caller(shown, address)
             scope["tideline.caller"] = caller.name
             name = names.get("channel") or names.get("collection") or names.get("window")
             if name is not None or op.path not in _LISTS:

@@ -13,9 +13,9 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Protocol, TypeVar
 
-from tideline.errors import NotFound, TidelineError
+from tideline.errors import NotFound
 from tideline.lsm.sharedlog import NotLeading
-from tideline.server.access import Access
+from tideline.server.access import Access, Caller
 from tideline.server.alarm import Alarm
 from tideline.server.collection_pages import Pages
 from tideline.server.counted import CountedChannel
@@ -174,13 +174,16 @@ class Hub:
         """Close the connections whose token is good no more."""
         for connection in list(self.connections):
             if not self.access.still_valid(connection.caller):
+                if connection.caller.token is None:  # there were none: it may have shown a good one
+                    connection.hang_up(1012, "a token is needed from now on: connect again")
+                    continue
                 log("revoked", caller=connection.caller.name)
                 connection.revoked()
                 connection.hang_up(4401, "the token was revoked")
 
     # ---- the database ------------------------------------------------------------------------
 
-    def absent(self, error: TidelineError) -> TidelineError:
+    def absent(self, error: Exception) -> Exception:
         """What to say of something that is not here: `error`, where it is nowhere.
 
         A follower may be behind, and one that has just begun is: the leader has to be asked.
@@ -189,6 +192,15 @@ class Hub:
         if machine is None or machine.leads:
             return error
         return NotLeading("it is not on this node: ask the leader", leader=machine.leader_url())
+
+    def caller(self, text: str | None, address: str) -> Caller:
+        """Who shows this token (or none) from this address."""
+        try:
+            return self.access.caller(text, address)
+        except Refused as refused:
+            if text is None or self.access.tokens.is_revoked(text):
+                raise
+            raise self.absent(refused) from None
 
     def channel(self, name: str) -> Any:
         """A channel that is there."""

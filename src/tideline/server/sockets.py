@@ -60,7 +60,7 @@ class SocketApp:
                 if (socket := _own(scope)) is not None:
                     socket.awaits_token(hub.settings.read_timeout_s)
                 text = await _hello(hub, receive)
-            caller = hub.access.caller(text, address_of(scope))
+            caller = hub.caller(text, address_of(scope))
             hub.limits.spend(caller)
             hub.limits.connect(caller)
             if (socket := _own(scope)) is not None:

@@ -90,6 +90,11 @@ class Tokens:
         """All of them."""
         return self._read(self._file.load())
 
+    def is_revoked(self, text: str) -> bool:
+        """Whether the token of a text is known to count no more: only a node of a cluster knows."""
+        found = _TEXT.fullmatch(text)
+        return found is not None and found[1] in self._file.load().get("revoked", [])
+
     def _read(self, document: dict[str, Any]) -> list[Token]:
         try:
             return msgspec.convert(document["tokens"], list[Token])

@@ -13,12 +13,6 @@ import { Places } from "./places.js";
 export const now = () => performance.now() / 1000;
 export const sleep = (seconds) => new Promise((resolve) => { setTimeout(resolve, seconds * 1000); });
 
-/** How long to wait between tries, in seconds: not at all, then longer, never all at one time. */
-function* pauses(most) {
-  yield 0;
-  for (let span = 0.05; ; span = Math.min(span * 2, most)) yield span * (0.5 + Math.random() / 2);
-}
-
 /**
  * JSON text; what has none would be changed silently by JSON.stringify. A date is the text that the
  * Python client writes, with microseconds: texts order as the times do.
@@ -81,9 +75,6 @@ export class Http {
   /** The server that is asked now. */
   get url() { return this.places.here; }
 
-  /** How long to wait between tries; shorter where another server may answer. */
-  pauses() { return pauses(this.places.size > 1 ? 2 : 8); }
-
   /**
    * The document that the server answers with. `again`: it may be made twice, so it is when the connection
    * fails before the answer. `once`: a server that cannot be reached is not tried again. `longer_s`: beside
@@ -100,7 +91,7 @@ export class Http {
     let heard = false;
     let left = this.places.size; // that were not asked yet
     let redirect = "manual";
-    for (const pause of this.pauses()) {
+    for (const pause of this.places.pauses()) {
       this.checkOpen();
       const place = this.places.here;
       const token = await this.token();
@@ -128,7 +119,7 @@ export class Http {
       if (answer.redirected) {
         const leader = await this.#leader(place, limit);
         if (leader === place) redirect = "follow"; // by somebody else, such as a proxy
-        else if (leader) this.places.goTo(leader);
+        else if (leader) this.places.elsewhere(place, leader);
         await sleep(Math.min(pause, LEAST_S));
         continue;
       }
@@ -144,7 +135,7 @@ export class Http {
       const elsewhere = error.kind === "NotLeading" || (AGAIN.includes(error.kind) && again && this.places.size > 1);
       if (elsewhere && now() + rest < limit) {
         heard ||= error.kind !== "NotLeading";
-        this.places.leave(place);
+        this.places.elsewhere(place);
         await sleep(rest);
         continue;
       }

@@ -251,10 +251,8 @@ export class Live {
 
   #handle(message) {
     if (message.error?.kind === "NotLeading") { // nothing was done
-      const leader = message.error.values?.leader;
-      if (leader) this.#http.places.goTo(leader);
-      else this.#http.places.leave(this.#http.url);
-      this.socket.again();
+      this.#http.places.elsewhere(this.#http.url, message.error.values?.leader);
+      this.socket.again(0);
       return;
     }
     const call = this.#calls.get(message.tag);

@@ -30,7 +30,7 @@ export class Socket {
     this.#http = http;
     this.#route = route;
     this.#on = on;
-    this.#pauses = http.pauses();
+    this.#pauses = http.places.pauses();
     this.state = "idle";
   }
 
@@ -41,7 +41,7 @@ export class Socket {
     }
     globalThis.document?.addEventListener("visibilitychange", this.#look);
     globalThis.window?.addEventListener("online", this.#look);
-    this.#pauses = this.#http.pauses();
+    this.#pauses = this.#http.places.pauses();
     this.#connect();
   }
 
@@ -63,9 +63,9 @@ export class Socket {
   }
 
   /** Give this connection up and make another. */
-  again() {
+  again(least = AGAIN_S) {
     this.#hangUp(1000);
-    this.#wait(AGAIN_S);
+    this.#wait(least);
   }
 
   /** Send documents; false when there is no connection. */
@@ -104,8 +104,11 @@ export class Socket {
         if (socket !== this.#socket) return; // it was given up
         const message = JSON.parse(line);
         this.#deadline(SILENCE_S, place);
-        if (message.error && message.tag === undefined) continue; // why it is about to be closed
-        if (!message.error) this.#pauses = this.#http.pauses(); // it works
+        if (message.error && message.tag === undefined) { // why it is about to be closed
+          if (message.error.kind === "NotLeading") this.#http.places.elsewhere(place, message.error.values?.leader);
+          continue;
+        }
+        if (!message.error) this.#pauses = this.#http.places.pauses(); // it works
         this.#on.message?.(message);
       }
     };

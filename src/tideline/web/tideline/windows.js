@@ -97,7 +97,8 @@ export class Panes extends Stream {
   request() { return { do: "watch_window", window: this.#window.name, ...this.#asked }; }
 
   hear({ watching, pane }) {
-    if (pane) this.deliver(this.#counted(pane), "live");
+    // A server that takes the place of another one may slide later than that did.
+    if (pane && (this.#until === null || Date.parse(pane.until) > this.#until)) this.deliver(this.#counted(pane), "live");
     return watching;
   }
 
