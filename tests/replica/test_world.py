@@ -24,12 +24,12 @@ from world import (
 SEEDS = range(60)
 MOST_SEEDS = 2000  # in which a wrong replica must be caught
 FIRST = {
-    "accepts_any_ballot": 99, "answers_before_the_disk": 52, "damaged_is_absent": 171,
+    "accepts_any_ballot": 99, "answers_before_the_disk": 52, "damaged_is_absent": 16,
     "election_by_one_less": 1, "grants_not_kept": 122, "lease_ignored": 7,
-    "longest_log_is_best": 498, "lost_disk_votes_at_once": 47, "own_entries_count_at_once": 41,
-    "promise_not_persisted": 67, "heartbeats_answered_before_the_disk": 45,
-    "grant_forgotten_at_start": 10, "changes_at_once": 51, "quorum_of_one_less": 1,
-    "lease_too_long": 4, "read_not_confirmed": 543, "hint_ends_a_lease": 249,
+    "longest_log_is_best": 498, "lost_disk_votes_at_once": 79, "own_entries_count_at_once": 44,
+    "promise_not_persisted": 15, "heartbeats_answered_before_the_disk": 45,
+    "grant_forgotten_at_start": 10, "changes_at_once": 51, "quorum_of_one_less": 3,
+    "lease_too_long": 0, "read_not_confirmed": 26, "hint_ends_a_lease": 101,
 }  # fmt: skip
 """Where to begin for each fault: a seed that caught it once, so that the test is quick. When the
 world changes these are only as good as any others, and the search goes on from there."""
@@ -89,7 +89,7 @@ def test_a_seed_is_the_same_run_again() -> None:
 def test_the_world_does_what_it_says() -> None:
     """Elections, snapshots, crashes, recoveries and changes do happen in these seeds."""
     found: set[str] = set()
-    for seed in SEEDS[:24]:
+    for seed in SEEDS[:40]:
         world = World(seed, trace=True)
         world.run()
         found |= {line.split()[1] for line in world.trace or []}
