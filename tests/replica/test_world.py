@@ -77,6 +77,11 @@ def test_a_candidate_that_has_all_and_lacks_promises_does_not_ask_on_and_on() ->
     World(5267).run()
 
 
+def test_a_leader_may_find_that_it_has_not_joined_yet() -> None:
+    """Seed 258533694549: the log it took over did not have the entry that made it a voter."""
+    World(258533694549).run()
+
+
 def test_a_seed_is_the_same_run_again() -> None:
     one, two = World(7, trace=True), World(7, trace=True)
     one.run()

@@ -209,7 +209,9 @@ class Leader:
         s = self._s
         now = s.outline.members
         for member in now.joining:
-            progress = self.progress[member]
+            progress = self.progress.get(member)
+            if progress is None:  # we: the log that was taken over has us as one who joins
+                continue
             caught_up = progress.match >= max(s.decided, self.barrier)
             members = Members(
                 tuple(sorted((*now.voters, member))), tuple(j for j in now.joining if j != member)
