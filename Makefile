@@ -19,10 +19,9 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # Several processes share the tests, file by file: what a module sets up is set up once, and a session of Spark
 # serves many files. Many tests wait for something, so it takes more of them than cores. The heaviest files come
-# first (tests/conftest.py). The checked job is one more, beside them.
-TEST_PROCESSES ?= 5
+# first (tests/conftest.py).
+TEST_PROCESSES ?= 4
 PARALLEL := -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
-TESTS := $(BIN)/python -m pytest -q -m "not long" $(PARALLEL)
 
 # The checked job: numba's bounds checks, and every address is looked up (docs/decisions/0045). A read outside of an
 # array, or of all memory that kernels were given, is an error instead of a wrong answer.
@@ -35,8 +34,6 @@ BOUNDS_TESTS := tests/kernels/test_checks.py tests/kernels/test_jsonnumber.py te
 	tests/documents/test_inverted.py tests/documents/test_fuzzy_index.py tests/stream/test_sliding.py \
 	tests/stream/test_window.py
 BOUNDS_MACHINE := $(wildcard tests/test_state_machine.py tests/test_machine.py)
-BOUNDED := HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-bounds} NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest -q \
-	-m "not long and not spark" $(BOUNDS_TESTS) $(BOUNDS_MACHINE)
 
 # What `make check` runs: files, links, names and blocks of pages.
 CHECKED := tests/test_imports.py tests/test_docs.py tests/test_internals_docs.py tests/test_site.py \
@@ -88,12 +85,12 @@ linear-road: $(STAMP)  ## the Linear Road benchmark, with a picture: L=1 MINUTES
 
 test: $(STAMP) java mingo typescript chromium  ## install, compile the kernels, run the tests and one job with bounds checks
 	@$(BIN)/python tests/quick_java.py & $(BIN)/tideline warm; wait
-	@mkdir -p build; $(BOUNDED) > build/test-bounds.log 2>&1 & bounds=$$!; failed=0; \
-	  echo '$(TESTS)'; $(TESTS) || failed=1; \
-	  wait $$bounds || failed=1; echo '$(BOUNDED)'; cat build/test-bounds.log; exit $$failed
+	$(BIN)/python -m pytest -q -m "not long" $(PARALLEL)
+	@$(MAKE) --no-print-directory test-bounds
 
 test-bounds: $(STAMP)  ## the core tests again with every index and address checked
-	$(BOUNDED) $(PARALLEL)
+	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-bounds} NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest -q $(PARALLEL) \
+	  -m "not long and not spark" $(BOUNDS_TESTS) $(BOUNDS_MACHINE)
 
 # ONLY names pieces or paths (scripts/test_long.py): ONLY="tests/stream spark-cluster". ARGS is for pytest: ARGS="-m long".
 LONG_SPARK := $(if $(findstring spark,$(or $(ONLY),spark)),kafka packages)

@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import tideline
@@ -74,6 +75,6 @@ def test_another_order_makes_it_a_condition_alone(tmp_path: Path) -> None:
 def test_nobody_makes_up_an_order_by_distance() -> None:
     query = Query.of("id", NEAR)
     assert Token.parse(str(Token("0123456789abcdef", query.text, 3))).text == query.text
-    other = Query.of("id", {"n": 1})._replace(order=query.order)
+    other = msgspec.structs.replace(Query.of("id", {"n": 1}), order=query.order)
     with pytest.raises(InvalidRequest, match="token must be"):
         Token.parse(str(Token("0123456789abcdef", other.text, 3)))

@@ -344,6 +344,7 @@ def find_places(folder: str) -> None:
             for one in asked:
                 made.find({"at": one}, limit=3)
                 made.count({"at": one})
+                list(made.find_batches({"at": one}))
             made.nearest((1, 2), 3)
             made._engine.seal()
             made.explain({"at": asked[0]})

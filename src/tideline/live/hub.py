@@ -261,7 +261,7 @@ class Hub(Following):
 
         All of them are plain, or none is.
         """
-        is_plain = queries[0].is_plain
+        is_plain = all(query.is_plain for query in queries)
         texts = [query.text for query in queries]
         there = [self._found(is_plain, text) for text in texts]
         new: dict[bytes, Query | GroupQuery] = {
