@@ -20,6 +20,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
+from weakref import ReferenceType, ref
 
 import msgspec
 
@@ -59,16 +60,19 @@ class Subscriber(Protocol):
 class Entry:
     """A distinct query that stands."""
 
-    __slots__ = ("holders", "hub", "number", "subscribers")
+    if not TYPE_CHECKING:  # what there is to assign to, each kind says
+        __slots__ = ()
+    number: int
+    """By which the filter stage knows it; -1 once it stands no more."""
+    holders: int
+    """How many handles and subscribers it has."""
+    subscribers: Subscriber | dict[Subscriber, None] | None
+    """None, one, or several: most have one, and there may be a million."""
 
-    def __init__(self, hub: Hub, number: int) -> None:
-        self.hub = hub
-        self.number = number
-        """By which the filter stage knows it; -1 once it stands no more."""
-        self.holders = 0
-        """How many handles and subscribers it has."""
-        self.subscribers: Subscriber | dict[Subscriber, None] | None = None
-        """None, one, or several: most have one, and there may be a million."""
+    @property
+    def hub(self) -> Hub:
+        """Where it stands."""
+        raise NotImplementedError
 
     @property
     def text(self) -> bytes:
@@ -110,10 +114,25 @@ class Entry:
         return [] if there is None else list(there) if isinstance(there, dict) else [there]
 
 
-class PlainEntry(Entry):
-    """A query without positions."""
+class PlainEntry(msgspec.Struct, Entry, eq=False, gc=False):
+    """A query without positions.
 
-    __slots__ = ()
+    The garbage collector does not look at it: a million took it seconds. So it does not keep its
+    hub, which keeps it.
+    """
+
+    _hub: ReferenceType[Hub]
+    number: int
+    holders: int = 0
+    subscribers: Any = None
+
+    @property
+    def hub(self) -> Hub:
+        """Where it stands."""
+        found = self._hub()
+        if found is None:
+            raise Closed("the live query has ended")
+        return found
 
     @property
     def text(self) -> bytes:
@@ -134,12 +153,13 @@ class PlainEntry(Entry):
 class StagedEntry(Entry):
     """A query with positions, or of groups."""
 
-    __slots__ = ("_text", "dropped", "inexact", "kept", "position", "ready", "renew_at", "renewals",
-                 "stage", "told", "version")  # fmt: skip
+    __slots__ = ("_hub", "_text", "dropped", "holders", "inexact", "kept", "number", "position",
+                 "ready", "renew_at", "renewals", "stage", "subscribers", "told", "version",
+    )  # fmt: skip
 
     def __init__(self, hub: Hub, text: bytes, number: int, slack: int | None) -> None:
-        super().__init__(hub, number)
-        self._text = text
+        self._hub, self._text = hub, text
+        self.number, self.holders, self.subscribers = number, 0, None
         query = self.query
         self.stage: Window | Groups
         if isinstance(query, GroupQuery):
@@ -167,6 +187,11 @@ class StagedEntry(Entry):
     def text(self) -> bytes:
         """Canonical: query.py."""
         return self._text
+
+    @property
+    def hub(self) -> Hub:
+        """Where it stands."""
+        return self._hub
 
     @property
     def end(self) -> int:
@@ -273,7 +298,7 @@ def new_entry(hub: Hub, query: Query | GroupQuery, number: int) -> Entry:
     if isinstance(query, GroupQuery):
         return StagedEntry(hub, query.text, number, None)
     if query.is_plain:
-        return PlainEntry(hub, number)
+        return PlainEntry(ref(hub), number)
     return StagedEntry(hub, query.text, number, query.slack)
 
 

@@ -157,8 +157,12 @@ class End:
         self.watch.line.owner.look(self.watch)
 
 
-class Watch(msgspec.Struct, eq=False):
-    """One live query on one connection."""
+class Watch(msgspec.Struct, eq=False, gc=False):
+    """One live query on one connection.
+
+    The garbage collector does not look at it. What refers to it and it to, the entry and those of
+    its connection, let go of it when it ends.
+    """
 
     line: Line
     tag: Tag
