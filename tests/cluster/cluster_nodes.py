@@ -38,7 +38,7 @@ class Nodes:
         """Where a server of each may be, if somebody runs one."""
         self.settings = {
             n: ClusterSettings(
-                f"n{n}", peers, SECRET, url=f"http://127.0.0.1:{self.ports[n]}", tick_s=0.15,
+                f"n{n}", peers, SECRET, url=f"http://127.0.0.1:{self.ports[n]}", tick_s=0.25,
                 **settings,  # type: ignore[arg-type]
             )
             for n in range(1, count + 1)
