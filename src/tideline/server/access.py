@@ -162,6 +162,10 @@ class Access:
                 www_authenticate="Bearer",
             )  # fmt: skip
         token = self._store.match(text, self._tokens)
+        if token is None:  # it may be newer than the last look
+            self.look_again()
+            self._look()
+            token = self._store.match(text, self._tokens)
         if token is None:
             raise Refused(
                 401, "Unauthorized", "the token is not known here, or was revoked",
